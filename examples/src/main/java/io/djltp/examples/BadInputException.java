@@ -1,5 +1,7 @@
 package io.djltp.examples;
 
+import java.util.Locale;
+
 /** Something that the user has to change; the message says what and how. */
 public final class BadInputException extends RuntimeException {
 
@@ -22,5 +24,15 @@ public final class BadInputException extends RuntimeException {
      */
     public BadInputException(String message, Throwable cause) {
         super(message, cause);
+    }
+
+    /**
+     * Creates an exception.
+     *
+     * @param format what is wrong and what to do, with places for values
+     * @param values the values
+     */
+    public BadInputException(String format, Object... values) {
+        this(String.format(Locale.ROOT, format, values));
     }
 }

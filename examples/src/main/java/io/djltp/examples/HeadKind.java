@@ -3,6 +3,8 @@ package io.djltp.examples;
 import io.djltp.head.HeadOptions;
 import io.djltp.nn.ClassificationHead;
 
+import java.util.Locale;
+
 /** The ways in which this library computes a large last layer. */
 public enum HeadKind {
     /** All logits, then the loss, then the update. */
@@ -39,5 +41,11 @@ public enum HeadKind {
         ClassificationHead.Builder builder =
                 ClassificationHead.builder().setUnits(classes).optFusedLoss(this != FULL);
         return this == SAMPLED ? builder.optSampleShare(share).optSampleSeed(seed) : builder;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String toString() {
+        return name().toLowerCase(Locale.ROOT);
     }
 }

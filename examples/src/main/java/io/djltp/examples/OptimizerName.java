@@ -1,10 +1,11 @@
 package io.djltp.examples;
 
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.optimizer.RowwiseAdagrad;
+
+import java.util.Locale;
 
 /** Optimizers that DJL supports on PyTorch, and row-wise Adagrad. */
 public enum OptimizerName {
@@ -41,16 +42,7 @@ public enum OptimizerName {
      * @return the optimizer
      */
     public Optimizer create(float learningRate) {
-        return create(Tracker.fixed(learningRate));
-    }
-
-    /**
-     * Creates the optimizer.
-     *
-     * @param rate the learning rates of parameters
-     * @return the optimizer
-     */
-    public Optimizer create(ParameterTracker rate) {
+        Tracker rate = Tracker.fixed(learningRate);
         switch (this) {
             case ADAGRAD:
                 return RowwiseAdagrad.builder().optLearningRateTracker(rate).build();
@@ -65,16 +57,9 @@ public enum OptimizerName {
         }
     }
 
-    /**
-     * Creates the optimizer, row-wise Adagrad with an epsilon.
-     *
-     * @param rate the learning rates of parameters
-     * @param epsilon what Adagrad adds to the root of a row's mean squares; others have their own
-     * @return the optimizer
-     */
-    public Optimizer create(ParameterTracker rate, float epsilon) {
-        return this == ADAGRAD
-                ? RowwiseAdagrad.builder().optLearningRateTracker(rate).optEpsilon(epsilon).build()
-                : create(rate);
+    /** {@inheritDoc} */
+    @Override
+    public String toString() {
+        return name().toLowerCase(Locale.ROOT);
     }
 }

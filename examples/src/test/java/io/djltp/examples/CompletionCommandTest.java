@@ -21,7 +21,7 @@ public class CompletionCommandTest {
     public void printScript() throws IOException {
         ForkedTp.skipWithout("bash", "apt-get install bash");
         TpRun run = TpRun.of("completion");
-        Assert.assertEquals(run.status(), 0, run.output());
+        run.assertPrints(0);
         script = Files.createTempFile("tp", ".bash");
         Files.writeString(script, run.output());
     }

@@ -53,7 +53,7 @@ public class ManyProcessesTest {
             }
             Path one = folder.resolve("one.json");
             TpRun run = TpRun.of((arguments + " --json " + one).split(" "));
-            assertEquals(run.status(), 0, run.output());
+            run.assertPrints(0);
             for (String figure : figures) {
                 List<Double> expected = numbers(one, figure);
                 assertFalse(expected.isEmpty(), figure);

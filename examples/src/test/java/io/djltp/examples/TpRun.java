@@ -1,9 +1,14 @@
 package io.djltp.examples;
 
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
 import io.djltp.torch.NativeAllocator;
+
+import org.testng.Assert;
+
+import picocli.CommandLine;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -21,10 +26,39 @@ public final class TpRun {
 
     private final int status;
     private final String output;
+    private JsonElement figures; // or null
 
     private TpRun(int status, String output) {
         this.status = status;
         this.output = output;
+    }
+
+    /**
+     * Runs the command with the option {@code --json}. It must succeed.
+     *
+     * @param line the arguments with a space between each two
+     * @return the run
+     * @throws IOException if the file that it wrote cannot be read
+     */
+    public static TpRun withJson(String line) throws IOException {
+        Path json = Files.createTempFile("tp", ".json");
+        try {
+            TpRun run = line(line + " --json " + json);
+            run.assertPrints(0);
+            run.figures = JsonParser.parseString(Files.readString(json));
+            return run;
+        } finally {
+            Files.delete(json);
+        }
+    }
+
+    /**
+     * Returns what {@link #withJson} wrote.
+     *
+     * @return the figures
+     */
+    public JsonElement figures() {
+        return figures;
     }
 
     /**
@@ -46,6 +80,32 @@ public final class TpRun {
         } finally {
             System.setOut(out);
             System.setErr(err);
+        }
+    }
+
+    /**
+     * Runs the command.
+     *
+     * @param line the arguments with a space between each two
+     * @return the run
+     */
+    public static TpRun line(String line) {
+        return of(line.split(" "));
+    }
+
+    /**
+     * Checks how the run ended, and what it printed.
+     *
+     * @param expected the exit status; with 2 there is no stack trace
+     * @param texts what is part of the output
+     */
+    public void assertPrints(int expected, String... texts) {
+        Assert.assertEquals(status, expected, output);
+        for (String text : texts) {
+            Assert.assertTrue(output.contains(text), text + " in: " + output);
+        }
+        if (expected == CommandLine.ExitCode.USAGE) {
+            Assert.assertFalse(output.contains("\tat "), output);
         }
     }
 

@@ -1,5 +1,7 @@
 package io.djltp.examples;
 
+import ai.djl.util.Utils;
+
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
@@ -9,10 +11,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.List;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /** The {@code tp} script, with a program in place of Java that prints what it is called with. */
 public class TpScriptTest {
@@ -43,11 +42,7 @@ public class TpScriptTest {
 
     @AfterMethod(alwaysRun = true)
     public void deleteProject() throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).collect(Collectors.toList())) {
-                Files.delete(file);
-            }
-        }
+        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 60_000)

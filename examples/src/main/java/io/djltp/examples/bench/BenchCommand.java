@@ -51,8 +51,8 @@ public final class BenchCommand implements Runnable {
     @Command(
             name = "head",
             description =
-                    "A step of a large last layer: forward pass, loss, backward pass, update. Stock DJL"
-                            + " is Linear, SoftmaxCrossEntropyLoss and DJL's own trainer.",
+                    "A step of a large last layer: forward pass, loss, backward pass, update. Stock"
+                            + " DJL is Linear, SoftmaxCrossEntropyLoss and DJL's own trainer.",
             mixinStandardHelpOptions = true)
     static final class HeadCommand implements Callable<Integer> {
 
@@ -105,8 +105,7 @@ public final class BenchCommand implements Runnable {
             int features = dim == null ? DIM : dim;
             List<Workload> workloads = new ArrayList<>();
             for (int units : classes) {
-                BenchOptions.positive(
-                        "--batch, --dim and --classes", new int[] {rows, features, units});
+                BenchOptions.positive("--batch, --dim and --classes", rows, features, units);
                 workloads.add(new Workload(Workload.Network.HEAD, rows, features, units));
             }
             return workloads;
@@ -122,9 +121,8 @@ public final class BenchCommand implements Runnable {
                 // said below
             }
             throw new BadInputException(
-                    "--shapes: '"
-                            + shape
-                            + "' is not batch x features x classes, such as 64x128x1000000");
+                    "--shapes: '%s' is not batch x features x classes, such as 64x128x1000000",
+                    shape);
         }
     }
 
@@ -172,8 +170,8 @@ public final class BenchCommand implements Runnable {
             name = "step",
             description =
                     "A step of the lemmatiser of tp train, with made-up words: embeddings, data"
-                            + " parallel, and the head. Stock DJL has a Linear as the head. The floor"
-                            + " is that of the head alone.",
+                            + " parallel, and the head. Stock DJL has a Linear as the head. The"
+                            + " floor is that of the head alone.",
             mixinStandardHelpOptions = true)
     static final class StepCommand implements Callable<Integer> {
 
@@ -194,8 +192,8 @@ public final class BenchCommand implements Runnable {
                 split = ",",
                 defaultValue = "120658,1015603",
                 description =
-                        "Numbers of classes; German has 120658, Polish, Ukrainian and Russian together"
-                                + " have 1015603 (${DEFAULT-VALUE}).")
+                        "Numbers of classes; German has 120658, Polish, Ukrainian and Russian"
+                                + " together have 1015603 (${DEFAULT-VALUE}).")
         private int[] classes;
 
         /** {@inheritDoc} */
@@ -218,8 +216,8 @@ public final class BenchCommand implements Runnable {
             name = "transformer",
             description =
                     "A step of one layer of an encoder, with attention and two linear layers: DJL's"
-                            + " TransformerEncoderBlock, made parallel by a plan. Stock DJL has it as"
-                            + " it is. Without dropout.",
+                            + " TransformerEncoderBlock, made parallel by a plan. Stock DJL has it"
+                            + " as it is. Without dropout.",
             mixinStandardHelpOptions = true)
     static final class TransformerCommand implements Callable<Integer> {
 
@@ -265,7 +263,7 @@ public final class BenchCommand implements Runnable {
             BenchOptions.positive("--hidden", between);
             if (width % heads != 0) {
                 throw new BadInputException(
-                        "--width " + width + " cannot be divided into --heads " + heads);
+                        "--width %d cannot be divided into --heads %d", width, heads);
             }
             Workload workload =
                     new Workload(

@@ -2,6 +2,7 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.train.DeviceOptions;
 
 import picocli.CommandLine.Option;
 
@@ -72,14 +73,9 @@ final class BenchOptions {
         }
     }
 
-    static void positive(String option, long value) {
-        if (value < 1) {
-            throw new BadInputException(option + " must be greater than 0, not " + value);
-        }
-    }
-
-    static void positive(String option, int[] values) {
-        Arrays.stream(values).forEach(value -> positive(option, value));
+    /** Refuses numbers that are not greater than 0. */
+    static void positive(String option, int... values) {
+        Arrays.stream(values).forEach(value -> DeviceOptions.positive(option, value));
     }
 
     int threads(int ranks) {

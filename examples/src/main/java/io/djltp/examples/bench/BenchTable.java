@@ -27,7 +27,10 @@ final class BenchTable {
      * @param remarks lines below the table
      */
     void print(List<BenchRow> rows, List<String> remarks) {
-        printHeader();
+        out.printf(
+                "%nname              shape optimizer precision   ranks    ours s  spread of 1 rank"
+                        + "  ns/unit   stock s stock/us floor s floor/us  ours MB  weights+ stock"
+                        + " MB%n");
         rows.forEach(this::print);
         out.println();
         remarks.forEach(out::println);
@@ -37,27 +40,6 @@ final class BenchTable {
         out.println(
                 "hidden unit; MB = peak resident memory of the process, weights+ = the part of it"
                         + " that weights and optimizer state are");
-    }
-
-    private void printHeader() {
-        out.printf(
-                "%n%-6s %16s %-9s %-9s %7s %9s %7s %9s %8s %9s %8s %7s %8s %8s %9s %8s%n",
-                "name",
-                "shape",
-                "optimizer",
-                "precision",
-                "ranks",
-                "ours s",
-                "spread",
-                "of 1 rank",
-                "ns/unit",
-                "stock s",
-                "stock/us",
-                "floor s",
-                "floor/us",
-                "ours MB",
-                "weights+",
-                "stock MB");
     }
 
     private void print(BenchRow row) {
@@ -91,8 +73,8 @@ final class BenchTable {
      */
     void printCollectives(List<BenchRow> rows) {
         out.printf(
-                "%n%-15s %10s %6s %10s %7s %8s %10s %8s%n",
-                "operation", "bytes", "ranks", "ours us", "spread", "GB/s", "copy us", "copy/us");
+                "%noperation            bytes  ranks    ours us  spread     GB/s    copy us"
+                        + "  copy/us%n");
         for (BenchRow row : rows) {
             out.printf(
                     Locale.ROOT,
@@ -118,16 +100,8 @@ final class BenchTable {
             return;
         }
         out.printf(
-                "%n%-24s %16s %-10s %-9s %7s %12s %7s %9s %8s%n",
-                "side",
-                "shape",
-                "optimizer",
-                "precision",
-                "ranks",
-                "time",
-                "spread",
-                "of ours",
-                "peak MB");
+                "%nside                                shape optimizer  precision   ranks"
+                        + "         time  spread   of ours  peak MB%n");
         for (PeerRow row : rows) {
             out.printf(
                     Locale.ROOT,

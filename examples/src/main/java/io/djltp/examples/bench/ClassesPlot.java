@@ -87,12 +87,8 @@ final class ClassesPlot {
     }
 
     private static String name(String side, BenchRow row) {
-        return side
-                + ", "
-                + row.optimizer
-                + ", "
-                + row.ranks
-                + (row.ranks == 1 ? " rank" : " ranks");
+        String ranks = row.ranks == 1 ? "rank" : "ranks";
+        return "%s, %s, %d %s".formatted(side, row.optimizer, row.ranks, ranks);
     }
 
     private static XYChart chart(String title, String unit) {

@@ -6,6 +6,7 @@ import io.djltp.examples.bench.BenchTable.BenchRow;
 import io.djltp.examples.bench.BenchTable.PeerRow;
 import io.djltp.examples.bench.PeerOptions.PythonPeer;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -73,10 +74,10 @@ final class CollectiveCommand implements Callable<Integer> {
     private List<BenchRow> measure(PythonPeer gloo) throws IOException {
         List<WorkerTask> tasks =
                 ranks.stream()
-                        .map(n -> WorkerTask.collective(n, options.threads(n), sizes))
+                        .map(n -> probe(Side.COLLECTIVE, n))
                         .collect(Collectors.toCollection(ArrayList::new));
         if (gloo != null) {
-            ranks.forEach(n -> tasks.add(WorkerTask.gloo(n, options.threads(n), sizes)));
+            ranks.forEach(n -> tasks.add(probe(Side.PYTORCH, n)));
         }
         List<BenchRow> rows = new ArrayList<>();
         try (Turns turns = new Turns(tasks, options.timeout(), gloo)) {
@@ -91,6 +92,10 @@ final class CollectiveCommand implements Callable<Integer> {
             }
         }
         return rows;
+    }
+
+    private WorkerTask probe(Side side, int n) {
+        return WorkerTask.probe(side, n, options.threads(n), sizes);
     }
 
     private void addSides(Turns turns, int worker, int size, String name) {

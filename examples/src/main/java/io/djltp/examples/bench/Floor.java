@@ -62,7 +62,7 @@ final class Floor {
                 "floor of %s, %s, %s: %s (%.4f s of operations at %.0f GFLOP/s, %.4f s of bytes at"
                         + " %.1f GB/s)",
                 workload.shape(),
-                optimizer.name().toLowerCase(Locale.ROOT),
+                optimizer,
                 precision,
                 computing > moving ? "operations" : "bytes",
                 computing,

@@ -58,8 +58,9 @@ final class PeerOptions {
         if (script != null) {
             found = PythonPeer.find(python, script);
             problem =
-                    (python == null ? "neither python3 nor /usr/bin/python3" : python + " does not")
-                            + (python == null ? " has" : " have")
+                    (python == null
+                                    ? "neither python3 nor /usr/bin/python3 has"
+                                    : python + " does not have")
                             + " PyTorch: apt-get install python3-torch libopenblas0-pthread, or"
                             + " name another with --python";
         }

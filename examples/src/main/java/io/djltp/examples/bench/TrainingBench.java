@@ -9,6 +9,7 @@ import io.djltp.examples.bench.Floor.FloorProbe;
 import io.djltp.examples.bench.PeerOptions.PythonPeer;
 import io.djltp.examples.bench.TrainingOptions.HeadOptions;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
 import io.djltp.report.SystemMemory;
 import io.djltp.torch.Precision;
 
@@ -67,9 +68,7 @@ final class TrainingBench {
         }
         for (OptimizerName optimizer : options.optimizers) {
             for (Workload workload : workloads) {
-                out.printf(
-                        "Measuring %s %s, %s ...%n",
-                        name, workload.shape(), optimizer.name().toLowerCase(Locale.ROOT));
+                out.printf("Measuring %s %s, %s ...%n", name, workload.shape(), optimizer);
                 measure(workload, optimizer);
             }
         }
@@ -102,13 +101,13 @@ final class TrainingBench {
         for (int ranks : options.ranks) {
             if (ranks > workload.mostRanks()) {
                 throw new BadInputException(
-                        String.format(
-                                "--ranks %d is more than %s can be cut into: use %d or fewer",
-                                ranks, workload.shape(), workload.mostRanks()));
+                        "--ranks %d is more than %s can be cut into: use %d or fewer",
+                        ranks, workload.shape(), workload.mostRanks());
             }
         }
     }
 
+    /** Refuses measurements for which this machine has not enough memory. */
     private void checkMemory(List<Workload> workloads) {
         for (OptimizerName optimizer : options.optimizers) {
             for (Workload workload : workloads) {
@@ -117,7 +116,20 @@ final class TrainingBench {
                                 * options.ranks.size()
                                 * workload.oursBytes(optimizer, head.head);
                 double stock = options.hasStock() ? workload.stockBytes(optimizer) : 0;
-                checkMemory(workload, optimizer, ours, stock);
+                double total = ours + stock + FLOOR_BYTES;
+                double available = SystemMemory.available().orElse(Long.MAX_VALUE);
+                if (available < total) {
+                    throw new BadInputException(
+                            "%s with %s needs about %.1f GiB of memory (this library %.1f, stock"
+                                    + " DJL %.1f), and %.1f GiB are available: use smaller sizes,"
+                                    + " fewer --ranks, or --no-stock",
+                            workload.shape(),
+                            optimizer,
+                            total / GIB,
+                            ours / GIB,
+                            stock / GIB,
+                            available / GIB);
+                }
             }
         }
     }
@@ -127,21 +139,22 @@ final class TrainingBench {
         for (Precision precision : options.precisions) {
             for (int ranks : options.ranks) {
                 int threads = options.common.threads(ranks);
-                WorkerTask task = WorkerTask.ours(workload, optimizer, head.head, ranks, threads);
-                tasks.add(task.in(precision));
+                tasks.add(
+                        WorkerTask.ours(workload, optimizer, head.head, ranks, threads, precision));
             }
         }
         int ours = tasks.size();
-        tasks.add(WorkerTask.floor(options.floorSide));
+        tasks.add(WorkerTask.probe(Side.FLOOR, 1, 1, List.of((long) options.floorSide)));
         if (options.hasStock()) {
-            tasks.add(WorkerTask.stock(workload, optimizer));
+            tasks.add(WorkerTask.peer(Side.STOCK, workload, optimizer, 1));
         }
         if (pyTorch != null && PeerOptions.isOfPyTorch(optimizer)) {
-            tasks.add(WorkerTask.pyTorch(workload, optimizer, options.common.threads(1)));
+            int threads = options.common.threads(1);
+            tasks.add(WorkerTask.peer(Side.PYTORCH, workload, optimizer, threads));
         }
         try (Turns turns = new Turns(tasks, options.common.timeout(), pyTorch)) {
             turns.run(options.common);
-            int probe = turns.find(WorkerTask.Side.FLOOR);
+            int probe = turns.find(Side.FLOOR);
             Set<Precision> floors = EnumSet.of(Precision.FLOAT32); // to compare with
             floors.addAll(options.precisions);
             floors.forEach(
@@ -178,7 +191,7 @@ final class TrainingBench {
         row.workload = workload;
         row.ranks = task.ranks();
         row.threads = task.threads();
-        row.optimizer = optimizer.name().toLowerCase(Locale.ROOT);
+        row.optimizer = optimizer.toString();
         row.oursSeconds = Samples.median(times);
         row.spread = Samples.spread(times);
         row.oursBytes = turns.process(worker).peakResident();
@@ -188,7 +201,7 @@ final class TrainingBench {
         one += one < 0 ? 0 : worker - worker % options.ranks.size(); // of the same precision
         row.ofOneRank =
                 one < 0 ? Double.NaN : row.oursSeconds / Samples.median(turns.values(one, 0));
-        int stock = turns.find(WorkerTask.Side.STOCK);
+        int stock = turns.find(Side.STOCK);
         if (stock >= 0) {
             row.stockSeconds = Samples.median(turns.values(stock, 0));
             row.stockBytes = turns.process(stock).peakResident();
@@ -203,11 +216,11 @@ final class TrainingBench {
         all.get(0).ranks = ours.ranks + " x " + ours.threads;
         all.get(0).precision = ours.precision;
         if (worker == 0) {
-            int stock = turns.find(WorkerTask.Side.STOCK);
+            int stock = turns.find(Side.STOCK);
             if (stock >= 0) {
                 all.add(PeerRow.of(turns, stock, 0, "stock DJL"));
             }
-            int torch = turns.find(WorkerTask.Side.PYTORCH);
+            int torch = turns.find(Side.PYTORCH);
             if (torch >= 0) {
                 all.add(PeerRow.of(turns, torch, 0, "PyTorch " + pyTorch.version()));
             }
@@ -239,26 +252,5 @@ final class TrainingBench {
                 last,
                 last / first,
                 worker.peakResident() / 1e6);
-    }
-
-    /** Refuses a measurement for which this machine has not enough memory. */
-    private static void checkMemory(
-            Workload workload, OptimizerName optimizer, double ours, double stock) {
-        double total = ours + stock + FLOOR_BYTES;
-        double available = SystemMemory.available().orElse(Long.MAX_VALUE);
-        if (available < total) {
-            throw new BadInputException(
-                    String.format(
-                            Locale.ROOT,
-                            "%s with %s needs about %.1f GiB of memory (this library %.1f, stock"
-                                    + " DJL %.1f), and %.1f GiB are available: use smaller sizes,"
-                                    + " fewer --ranks, or --no-stock",
-                            workload.shape(),
-                            optimizer.name().toLowerCase(Locale.ROOT),
-                            total / GIB,
-                            ours / GIB,
-                            stock / GIB,
-                            available / GIB));
-        }
     }
 }

@@ -108,8 +108,8 @@ final class TrainingOptions {
         @Option(
                 names = "--plot",
                 description =
-                        "PNG file for a chart of time and memory against classes; give several numbers"
-                                + " of classes.")
+                        "PNG file for a chart of time and memory against classes; give several"
+                                + " numbers of classes.")
         Path plot;
 
         /** Checks everything that can be checked before anything is measured. */

@@ -30,18 +30,6 @@ final class Turns implements AutoCloseable {
      *
      * @param tasks what each measures
      * @param timeout how long an answer may take
-     * @throws IOException if a process cannot be started
-     * @throws WorkerFailedException if one fails or does not answer
-     */
-    Turns(List<WorkerTask> tasks, Duration timeout) throws IOException {
-        this(tasks, timeout, null);
-    }
-
-    /**
-     * Starts the processes, and waits until all are ready.
-     *
-     * @param tasks what each measures
-     * @param timeout how long an answer may take
      * @param python what runs the tasks of PyTorch, or {@code null} if there are none
      * @throws IOException if a process cannot be started
      * @throws WorkerFailedException if one fails or does not answer
@@ -49,10 +37,11 @@ final class Turns implements AutoCloseable {
     Turns(List<WorkerTask> tasks, Duration timeout, PythonPeer python) throws IOException {
         try {
             for (WorkerTask task : tasks) {
-                workers.add(
+                List<String> command =
                         task.side() == WorkerTask.Side.PYTORCH
-                                ? new WorkerProcess(task, timeout, python.command())
-                                : new WorkerProcess(task, timeout));
+                                ? python.command()
+                                : WorkerProcess.command(BenchWorker.class);
+                workers.add(new WorkerProcess(task, timeout, command));
                 results.add(new ArrayList<>());
             }
             workers.forEach(WorkerProcess::awaitReady);

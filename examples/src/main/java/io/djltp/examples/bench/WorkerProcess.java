@@ -40,17 +40,6 @@ final class WorkerProcess implements AutoCloseable {
     private final List<Thread> readers = new ArrayList<>();
 
     /**
-     * Starts a process of Java.
-     *
-     * @param task what it measures
-     * @param timeout how long an answer may take
-     * @throws IOException if it cannot be started
-     */
-    WorkerProcess(WorkerTask task, Duration timeout) throws IOException {
-        this(task, timeout, command(BenchWorker.class));
-    }
-
-    /**
      * Starts a process of any kind that answers as a {@link BenchWorker} does.
      *
      * @param task what it measures
@@ -189,7 +178,7 @@ final class WorkerProcess implements AutoCloseable {
 
     private WorkerFailedException failed(String what) {
         return new WorkerFailedException(
-                "The process that measures " + task.describe() + " " + what);
+                "The process that measures %s %s".formatted(task.describe(), what));
     }
 
     /** Ends the process. */
@@ -232,23 +221,6 @@ final class WorkerProcess implements AutoCloseable {
             List<Long> sizes,
             Precision precision) {
 
-        /** In float32. */
-        private WorkerTask(
-                Side side,
-                Workload workload,
-                OptimizerName optimizer,
-                HeadKind head,
-                int ranks,
-                int threads,
-                List<Long> sizes) {
-            this(side, workload, optimizer, head, ranks, threads, sizes, Precision.FLOAT32);
-        }
-
-        /** Returns the same task in another precision. */
-        WorkerTask in(Precision other) {
-            return new WorkerTask(side, workload, optimizer, head, ranks, threads, sizes, other);
-        }
-
         /** Whose time is taken. */
         enum Side {
             /** This library. */
@@ -264,39 +236,37 @@ final class WorkerProcess implements AutoCloseable {
         }
 
         static WorkerTask ours(
-                Workload workload, OptimizerName optimizer, HeadKind head, int ranks, int threads) {
-            return new WorkerTask(Side.OURS, workload, optimizer, head, ranks, threads, null);
+                Workload workload,
+                OptimizerName optimizer,
+                HeadKind head,
+                int ranks,
+                int threads,
+                Precision precision) {
+            return new WorkerTask(
+                    Side.OURS, workload, optimizer, head, ranks, threads, null, precision);
         }
 
-        static WorkerTask stock(Workload workload, OptimizerName optimizer) {
-            return new WorkerTask(Side.STOCK, workload, optimizer, null, 1, 1, null);
+        /** A training of a peer, in float32. */
+        static WorkerTask peer(Side side, Workload workload, OptimizerName optimizer, int threads) {
+            return new WorkerTask(
+                    side, workload, optimizer, null, 1, threads, null, Precision.FLOAT32);
         }
 
-        static WorkerTask pyTorch(Workload workload, OptimizerName optimizer, int threads) {
-            return new WorkerTask(Side.PYTORCH, workload, optimizer, null, 1, threads, null);
-        }
-
-        static WorkerTask gloo(int ranks, int threads, List<Long> sizes) {
-            return new WorkerTask(Side.PYTORCH, null, null, null, ranks, threads, sizes);
-        }
-
-        static WorkerTask floor(int side) {
-            return new WorkerTask(Side.FLOOR, null, null, null, 1, 1, List.of((long) side));
-        }
-
-        static WorkerTask collective(int ranks, int threads, List<Long> sizes) {
-            return new WorkerTask(Side.COLLECTIVE, null, null, null, ranks, threads, sizes);
+        /** Something that has no network: see {@link #sizes}. */
+        static WorkerTask probe(Side side, int ranks, int threads, List<Long> sizes) {
+            return new WorkerTask(side, null, null, null, ranks, threads, sizes, Precision.FLOAT32);
         }
 
         /** Returns the process in words. */
         String describe() {
             switch (side) {
                 case OURS:
-                    return "this library on "
-                            + ranks
-                            + (ranks == 1 ? " rank, " : " ranks, ")
-                            + workload.shape()
-                            + (precision == Precision.FLOAT32 ? "" : ", " + precision);
+                    return "this library on %d rank%s, %s%s"
+                            .formatted(
+                                    ranks,
+                                    ranks == 1 ? "" : "s",
+                                    workload.shape(),
+                                    precision == Precision.FLOAT32 ? "" : ", " + precision);
                 case STOCK:
                     return "stock DJL, " + workload.shape();
                 case PYTORCH:

@@ -15,9 +15,9 @@ import java.util.concurrent.Callable;
 @Command(
         name = "verify",
         description =
-                "Reads every byte of a checkpoint, or of all in a folder, and compares the checksums."
-                        + " Ends with 0 if all are as they were written, or says which bytes of"
-                        + " which file are not.",
+                "Reads every byte of a checkpoint, or of all in a folder, and compares the"
+                        + " checksums. Ends with 0 if all are as they were written, or says which"
+                        + " bytes of which file are not.",
         mixinStandardHelpOptions = true)
 final class CheckCommand implements Callable<Integer> {
 

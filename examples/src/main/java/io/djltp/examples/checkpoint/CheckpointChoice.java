@@ -50,11 +50,8 @@ final class CheckpointChoice {
         if (isSingle()) {
             if (step != null) {
                 throw new BadInputException(
-                        "--step "
-                                + step
-                                + ": "
-                                + folder
-                                + " is one checkpoint: name the folder that it is in");
+                        "--step %s: %s is one checkpoint: name the folder that it is in",
+                        step, folder);
             }
             return Collections.singletonList(null);
         }

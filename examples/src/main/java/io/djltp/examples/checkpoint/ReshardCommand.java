@@ -41,7 +41,7 @@ final class ReshardCommand implements Callable<Integer> {
     @Override
     public Integer call() throws IOException {
         if (ranks < 1 || ranks > MOST_RANKS) {
-            throw new BadInputException("--ranks " + ranks + ": 1 to " + MOST_RANKS);
+            throw new BadInputException("--ranks %s: 1 to %s", ranks, MOST_RANKS);
         }
         try (Checkpoint from = choice.open();
                 CheckpointFolder to = CheckpointFolder.open(target)) {

@@ -8,6 +8,8 @@ import com.google.gson.annotations.SerializedName;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.train.DeviceOptions;
+import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
 import io.djltp.launch.Connector;
@@ -20,7 +22,6 @@ import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
-import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -77,9 +78,9 @@ public final class DoctorCommand implements Callable<Integer> {
         Facts facts = new Facts();
         int gpus = Engine.getInstance().getGpuCount();
         report.ranks = ranks(gpus);
-        try (Job job = join(report.ranks)) {
+        try (Job job = DeviceOptions.join(report.ranks, TIMEOUT)) {
             boolean first = job == null || job.getProcess() == 0;
-            out = first ? out : new PrintStream(OutputStream.nullOutputStream());
+            out = TrainingJob.out(job);
             facts.print(out);
             report.facts = facts.values;
             List<Device> devices = devices(job, report.ranks, gpus);
@@ -99,25 +100,16 @@ public final class DoctorCommand implements Callable<Integer> {
     }
 
     private int ranks(int gpus) {
-        int processes = Launcher.processes(System.getenv());
+        int processes = DeviceOptions.processes();
         int fallback = gpus > 0 ? gpus : DEFAULT_RANKS;
         int ranks = tp != null ? tp : processes > 1 ? processes : fallback;
         if (ranks < 1 || ranks % processes != 0) {
             throw new BadInputException(
-                    "--tp must be a multiple of the "
-                            + processes
-                            + " processes that were started, and 1 or more, not "
-                            + ranks);
+                    "--tp must be a multiple of the %d processes that were started, and 1 or more,"
+                            + " not %d",
+                    processes, ranks);
         }
         return ranks;
-    }
-
-    private static Job join(int ranks) {
-        try {
-            return Launcher.join(System.getenv(), ranks, TIMEOUT);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
     }
 
     private static List<Device> devices(Job job, int ranks, int gpus) {

@@ -10,6 +10,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.TextFile;
 import io.djltp.examples.train.DeviceOptions;
+import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
@@ -23,7 +24,6 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
 
 import java.io.IOException;
-import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -60,9 +60,7 @@ public final class EmbedCommand implements Callable<Integer> {
         options.check();
         try (Job job = options.join()) {
             first = job == null || job.getProcess() == 0;
-            if (!first) {
-                out = new PrintStream(OutputStream.nullOutputStream());
-            }
+            out = TrainingJob.out(job);
             options.checkTogether(job);
             run(job);
         }
@@ -148,8 +146,8 @@ public final class EmbedCommand implements Callable<Integer> {
         @Option(
                 names = "--tp",
                 description =
-                        "Number of ranks of all processes, 1 to 12, the model's heads (2, or one for"
-                                + " each process that a launcher has started).")
+                        "Number of ranks of all processes, 1 to 12, the model's heads (2, or one"
+                                + " for each process that a launcher has started).")
         private Integer tp;
 
         @Mixin private DeviceOptions where = new DeviceOptions();
@@ -179,13 +177,9 @@ public final class EmbedCommand implements Callable<Integer> {
             int heads = BertSizes.MINI_LM.heads();
             if (ranks() > heads) {
                 throw new BadInputException(
-                        "--tp "
-                                + ranks()
-                                + " leaves ranks without a head: the model has "
-                                + heads
-                                + " heads, use --tp "
-                                + heads
-                                + " or less");
+                        "--tp %d leaves ranks without a head: the model has %d heads, use --tp %2$d"
+                                + " or less",
+                        ranks(), heads);
             }
             DeviceOptions.checkShared(ranks(), "--tp " + ranks() + " ranks");
             JsonFile.check(json);
@@ -196,9 +190,7 @@ public final class EmbedCommand implements Callable<Integer> {
             for (int i = 0; i < arguments.size(); i++) {
                 if (arguments.get(i).isBlank()) {
                     throw new BadInputException(
-                            "Text "
-                                    + (i + 1)
-                                    + " is empty: there is nothing to embed. Leave it out");
+                            "Text %d is empty: there is nothing to embed. Leave it out", i + 1);
                 }
             }
             List<String> all = new ArrayList<>(arguments);
@@ -241,10 +233,9 @@ public final class EmbedCommand implements Callable<Integer> {
                 for (int process = 1; process < all.length; process++) {
                     if (!Arrays.equals(all[process], all[0])) {
                         throw new BadInputException(
-                                "Processes 0 and "
-                                        + process
-                                        + " have different texts or --batch: start all processes with"
-                                        + " the same options");
+                                "Processes 0 and %d have different texts or --batch: start all"
+                                        + " processes with the same options",
+                                process);
                     }
                 }
             }

@@ -1,13 +1,17 @@
 package io.djltp.examples.lemma;
 
 import ai.djl.MalformedModelException;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
+import io.djltp.exchange.OnnxGraph;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.lemma.LemmaBlockFactory;
 import io.djltp.zoo.lemma.LemmaLabels;
+import io.djltp.zoo.lemma.LemmaNetwork;
 import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import picocli.CommandLine.Command;
@@ -67,11 +71,8 @@ public final class ExportCommand implements Callable<Integer> {
         } catch (FileSystemException e) {
             String reason = e.getReason() == null ? e.getClass().getSimpleName() : e.getReason();
             throw new BadInputException(
-                    e.getFile()
-                            + " cannot be written ("
-                            + reason
-                            + "): name a place with write permission",
-                    e);
+                    "%s cannot be written (%s): name a place with write permission",
+                    e.getFile(), reason);
         }
         return 0;
     }
@@ -88,7 +89,7 @@ public final class ExportCommand implements Callable<Integer> {
             export();
         }
         if (serving != null) {
-            LemmaFolder.write(model, serving);
+            writeFolder();
             System.out.printf(
                     "The model folder is %s: DJL Serving takes it as it is, Criteria with"
                             + " optModelPath and optTranslatorFactory(new %s())%n",
@@ -96,13 +97,32 @@ public final class ExportCommand implements Callable<Integer> {
         }
     }
 
+    /** Writes a model folder like the one that is in the jar of the library. */
+    private void writeFolder() throws IOException, MalformedModelException {
+        // with the head of the block factory, which is what gives the weights their names
+        try (SavedModel saved =
+                SavedModel.load(
+                        model, classes -> ClassificationHead.builder().setUnits(classes).build())) {
+            saved.getLexicon().save(serving.resolve(LemmaLabels.FILE));
+            ModelFolder.builder()
+                    .setNetwork(saved.getModel().getBlock())
+                    .setBlockFactory(LemmaBlockFactory.class)
+                    .optTranslatorFactory(LemmaTranslatorFactory.class)
+                    .optArgument("rows", "" + saved.getNGrams().rows())
+                    .optArgument("limit", "" + saved.getNGrams().limit())
+                    .optArgument("dim", "" + saved.getDim())
+                    .build()
+                    .save(serving);
+        }
+    }
+
     private void checkServing() {
         Path properties = serving.resolve(ModelFolder.PROPERTIES);
         if (!overwrite && Files.exists(properties)) {
             throw new BadInputException(
-                    properties
-                            + ": there is a model folder already, and nothing is written. Choose"
-                            + " another folder, or let it be replaced (--overwrite)");
+                    "%s: there is a model folder already, and nothing is written. Choose another"
+                            + " folder, or let it be replaced (--overwrite)",
+                    properties);
         }
     }
 
@@ -112,11 +132,11 @@ public final class ExportCommand implements Callable<Integer> {
         }
         try (SavedModel saved = SavedModel.load(model)) {
             if (safetensors != null) {
-                LemmaWeights.write(saved.getModel(), safetensors, overwrite);
+                SavedModel.writeWeights(saved.getModel(), safetensors, overwrite);
                 System.out.println("The weights are in " + safetensors);
             }
             if (onnx != null) {
-                LemmaOnnx.write(saved, onnx, overwrite);
+                writeOnnx(saved);
                 System.out.printf(
                         Locale.ROOT,
                         "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch,"
@@ -131,36 +151,26 @@ public final class ExportCommand implements Callable<Integer> {
         }
     }
 
-    /** A trained lemmatiser as a model folder, like the one that is in the jar of the library. */
-    private static final class LemmaFolder {
+    /**
+     * Writes the lemmatiser as an ONNX file: {@code ngrams} in, int32 [batch, places], as
+     * CharNGrams makes them; {@code logits} out, [batch, lemmas], in the order of the lexicon.
+     */
+    private void writeOnnx(SavedModel saved) throws IOException {
+        OnnxExport.builder()
+                .setInput("ngrams", DataType.INT32, new Shape(-1, saved.getNGrams().limit()))
+                .optOutput("logits")
+                .optBlock(LemmaNetwork.NORMALIZE, ExportCommand::normalize)
+                .optOverwrite(overwrite)
+                .build()
+                .write(saved.getModel(), onnx);
+    }
 
-        private LemmaFolder() {}
-
-        /**
-         * Writes a model folder.
-         *
-         * @param saved the folder of the trained model
-         * @param folder the model folder
-         * @throws IOException if a file cannot be read or written
-         * @throws MalformedModelException if a file of the model is not what it should be
-         */
-        static void write(Path saved, Path folder) throws IOException, MalformedModelException {
-            // with the head of the block factory, which is what gives the weights their names
-            try (SavedModel model =
-                    SavedModel.load(
-                            saved,
-                            classes -> ClassificationHead.builder().setUnits(classes).build())) {
-                model.getLexicon().save(folder.resolve(LemmaLabels.FILE));
-                ModelFolder.builder()
-                        .setNetwork(model.getModel().getBlock())
-                        .setBlockFactory(LemmaBlockFactory.class)
-                        .optTranslatorFactory(LemmaTranslatorFactory.class)
-                        .optArgument("rows", "" + model.getNGrams().rows())
-                        .optArgument("limit", "" + model.getNGrams().limit())
-                        .optArgument("dim", "" + model.getDim())
-                        .build()
-                        .save(folder);
-            }
-        }
+    /** y = 16 x / sqrt(sum of x² + epsilon), row by row. */
+    private static String normalize(OnnxGraph graph, String x) {
+        String axis = graph.integers(DataType.INT64, 1);
+        String squares = graph.add("ReduceSum", graph.add("Mul", x, x), axis);
+        String sum = graph.add("Add", squares, graph.number(LemmaNetwork.EPSILON));
+        String unit = graph.add("Div", x, graph.add("Sqrt", sum));
+        return graph.add("Mul", unit, graph.number(LemmaNetwork.FEATURE_LENGTH));
     }
 }

@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.BitSet;
 import java.util.Comparator;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /**
  * Cuts a corpus into pairs to train on and a few forms that are never trained on.
@@ -102,15 +103,18 @@ public final class HeldOutSplit {
      * @return the place, 0 for the best, or -1 if no class of the ranking is right
      */
     public int rank(int item, long... ranking) {
-        int[] gold = goldClasses(item);
         for (int i = 0; i < ranking.length; i++) {
-            for (int right : gold) {
-                if (ranking[i] == right) {
-                    return i;
-                }
+            long found = ranking[i];
+            if (Arrays.stream(goldClasses(item)).anyMatch(right -> right == found)) {
+                return i;
             }
         }
         return -1;
+    }
+
+    /** Returns the first pair of each held-out form. */
+    int[] heldOutPairs() {
+        return Arrays.stream(starts, 0, size()).map(start -> pairs[start]).toArray();
     }
 
     /**
@@ -129,17 +133,8 @@ public final class HeldOutSplit {
      */
     public int[] trainingPairs() {
         BitSet heldOut = new BitSet(corpus.size());
-        for (int pair : pairs) {
-            heldOut.set(pair);
-        }
-        int[] training = new int[trainingSize()];
-        int n = 0;
-        for (int i = 0; i < corpus.size(); i++) {
-            if (!heldOut.get(i)) {
-                training[n++] = i;
-            }
-        }
-        return training;
+        Arrays.stream(pairs).forEach(heldOut::set);
+        return IntStream.range(0, corpus.size()).filter(pair -> !heldOut.get(pair)).toArray();
     }
 
     /** Returns the pairs whose form has a hash up to a limit; equal forms are neighbours. */

@@ -91,6 +91,7 @@ public enum Language {
         }
         String known =
                 Arrays.stream(values()).map(Language::code).collect(Collectors.joining(", "));
-        throw new IllegalArgumentException("unknown language '" + code + "': choose from " + known);
+        throw new IllegalArgumentException(
+                "unknown language '%s': choose from %s".formatted(code, known));
     }
 }

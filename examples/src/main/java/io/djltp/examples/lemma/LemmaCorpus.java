@@ -1,7 +1,5 @@
 package io.djltp.examples.lemma;
 
-import io.djltp.examples.lemma.Lexicon.LemmaTable;
-
 import morfologik.fsa.FSA;
 import morfologik.stemming.Dictionary;
 import morfologik.stemming.ISequenceEncoder;
@@ -22,43 +20,33 @@ import java.util.stream.Collectors;
  * class is a lemma of a language; a form with several lemmas has several pairs, which are
  * neighbours. Letter case is kept.
  *
- * <p>Thirteen million pairs take about 400 MB: the forms lie in one array of bytes, and a pair is
- * two ints.
+ * <p>Thirteen million pairs take about 400 MB: the forms of a language lie in one array of bytes,
+ * and a pair is two ints.
  */
 public final class LemmaCorpus {
 
+    private final List<Part> parts;
     private final Lexicon lexicon;
-    private final Utf8Pool forms;
-    private final int[] offsets;
-    private final int[] classes;
 
     /** The first pair of each language and, at the end, the number of pairs. */
     private final int[] bounds;
 
+    /** The first class of each language. */
+    private final int[] firstClasses;
+
     private LemmaCorpus(List<Part> parts) {
+        this.parts = parts;
         lexicon =
                 new Lexicon(
-                        parts.stream().map(part -> part.language).collect(Collectors.toList()),
-                        parts.stream().map(part -> part.lemmas).collect(Collectors.toList()));
+                        parts.stream().map(part -> part.language).toList(),
+                        parts.stream().map(part -> part.lemmas.toList()).toList());
         bounds = new int[parts.size() + 1];
-        long bytes = 0;
+        firstClasses = new int[parts.size() + 1];
         for (int i = 0; i < parts.size(); i++) {
             bounds[i + 1] = Math.addExact(bounds[i], parts.get(i).count);
-            bytes += parts.get(i).forms.size();
+            firstClasses[i + 1] = firstClasses[i] + parts.get(i).lemmas.count;
         }
-        forms = new Utf8Pool(Math.toIntExact(bytes));
-        offsets = new int[bounds[parts.size()]];
-        classes = new int[bounds[parts.size()]];
-        int firstClass = 0;
-        for (int i = 0; i < parts.size(); i++) {
-            Part part = parts.get(i);
-            int shift = forms.append(part.forms);
-            for (int n = 0; n < part.count; n++) {
-                offsets[bounds[i] + n] = part.offsets[n] + shift;
-                classes[bounds[i] + n] = part.classes[n] + firstClass;
-            }
-            firstClass += part.lemmas.count();
-        }
+        parts.forEach(Part::trim);
     }
 
     /**
@@ -93,7 +81,7 @@ public final class LemmaCorpus {
      * @return the number of pairs
      */
     public int size() {
-        return offsets.length;
+        return bounds[parts.size()];
     }
 
     /**
@@ -104,7 +92,7 @@ public final class LemmaCorpus {
      */
     public int size(Language language) {
         int i = lexicon.languages().indexOf(language);
-        return i < 0 ? 0 : bounds[i + 1] - bounds[i];
+        return i < 0 ? 0 : parts.get(i).count;
     }
 
     /**
@@ -132,7 +120,9 @@ public final class LemmaCorpus {
      * @return the form
      */
     public String form(int pair) {
-        return forms.get(offsets[pair]);
+        int i = partOf(pair);
+        Part part = parts.get(i);
+        return part.forms.get(part.offsets[pair - bounds[i]]);
     }
 
     /**
@@ -142,22 +132,33 @@ public final class LemmaCorpus {
      * @return the class
      */
     public int classOf(int pair) {
-        return classes[pair];
+        int i = partOf(pair);
+        return firstClasses[i] + parts.get(i).classes[pair - bounds[i]];
+    }
+
+    private int partOf(int pair) {
+        int i = 0;
+        while (pair >= bounds[i + 1]) {
+            i++;
+        }
+        return i;
     }
 
     /** Returns whether two pairs have the same form. */
     boolean sameForm(int a, int b) {
-        return offsets[a] == offsets[b] || forms.equal(offsets[a], offsets[b]);
+        return form(a).equals(form(b));
     }
 
     /** Returns whether the form of a pair is its lemma. */
     boolean isLemma(int pair) {
-        return lexicon.isLemma(classes[pair], forms, offsets[pair]);
+        return lexicon.lemma(classOf(pair)).equals(form(pair));
     }
 
     /** Returns 64 bits that depend on the form of a pair and the seed alone. */
     long formHash(int pair, long seed) {
-        return forms.hash(offsets[pair], seed);
+        int i = partOf(pair);
+        Part part = parts.get(i);
+        return part.forms.hash(part.offsets[pair - bounds[i]], seed);
     }
 
     /** The Builder to construct a {@link LemmaCorpus} from pairs. */
@@ -202,13 +203,13 @@ public final class LemmaCorpus {
         }
     }
 
-    /** The pairs of one language while they are read. */
+    /** The pairs of one language. */
     private static final class Part implements DictionaryWalk.Visitor {
 
         private final Language language;
-        private final LemmaTable lemmas = new LemmaTable();
-        private final Utf8Pool forms = new Utf8Pool(1 << 16);
-        private int[] offsets = new int[1 << 12];
+        private LemmaTable lemmas = new LemmaTable();
+        private final Utf8Pool forms = new Utf8Pool();
+        private int[] offsets = new int[1 << 12]; // of the form of each pair
         private int[] classes = new int[1 << 12];
         private int count;
 
@@ -226,10 +227,8 @@ public final class LemmaCorpus {
             try {
                 if (url == null) {
                     throw new IOException(
-                            "the dictionary for "
-                                    + language.displayName()
-                                    + " is not on the class path: "
-                                    + language.resource());
+                            "the dictionary for %s is not on the class path: %s"
+                                    .formatted(language.displayName(), language.resource()));
                 }
                 Part part = new Part(language);
                 new DictionaryWalk(Dictionary.read(url), part).run();
@@ -242,11 +241,8 @@ public final class LemmaCorpus {
         /** All entries of a form are neighbours in a dictionary. */
         @Override
         public void form(byte[] text, int length) {
-            int offset = forms.append(text, length);
-            if (formOffset >= 0 && forms.equal(offset, formOffset)) {
-                forms.truncate(offset);
-            } else {
-                formOffset = offset;
+            if (formOffset < 0 || !forms.isAt(formOffset, text, 0, length)) {
+                formOffset = forms.add(text, length);
                 formStart = count;
             }
         }
@@ -254,9 +250,9 @@ public final class LemmaCorpus {
         /** Adds a pair unless it is there. */
         @Override
         public void lemma(byte[] text, int length) {
-            int lemmaClass = lemmas.intern(text, length);
+            int lemma = lemmas.intern(text, length);
             for (int i = formStart; i < count; i++) {
-                if (classes[i] == lemmaClass) {
+                if (classes[i] == lemma) {
                     return;
                 }
             }
@@ -265,8 +261,121 @@ public final class LemmaCorpus {
                 classes = Arrays.copyOf(classes, count + (count >> 1));
             }
             offsets[count] = formOffset;
-            classes[count] = lemmaClass;
+            classes[count] = lemma;
             count++;
+        }
+
+        /** Drops what is needed only while pairs are added. */
+        void trim() {
+            lemmas = null; // the lexicon has them
+            forms.bytes = Arrays.copyOf(forms.bytes, forms.size);
+            offsets = Arrays.copyOf(offsets, count);
+            classes = Arrays.copyOf(classes, count);
+        }
+    }
+
+    /** The lemmas of one language, numbered in the order of their first appearance. */
+    private static final class LemmaTable {
+
+        private final Utf8Pool pool = new Utf8Pool();
+        private int[] offsets = new int[1 << 12];
+        private int[] slots = new int[1 << 13]; // numbers from 1, by the hashes of the lemmas
+        private int count;
+
+        /** Returns the number of a lemma, a new one if it has not been seen before. */
+        int intern(byte[] lemma, int length) {
+            int slot = slotOf(lemma, 0, length);
+            if (slots[slot] != 0) {
+                return slots[slot] - 1;
+            }
+            if (count == offsets.length) {
+                offsets = Arrays.copyOf(offsets, count << 1);
+            }
+            offsets[count] = pool.add(lemma, length);
+            slots[slot] = ++count;
+            if (2 * count > slots.length) {
+                slots = new int[slots.length << 1];
+                for (int i = 0; i < count; i++) {
+                    int start = offsets[i] + Utf8Pool.PREFIX;
+                    slots[slotOf(pool.bytes, start, pool.length(offsets[i]))] = i + 1;
+                }
+            }
+            return count - 1;
+        }
+
+        /** Returns the slot that holds a lemma, or the free slot where it belongs. */
+        private int slotOf(byte[] text, int start, int length) {
+            int mask = slots.length - 1;
+            int slot = (int) Utf8Pool.hash(text, start, length, 0) & mask;
+            while (slots[slot] != 0 && !pool.isAt(offsets[slots[slot] - 1], text, start, length)) {
+                slot = slot + 1 & mask;
+            }
+            return slot;
+        }
+
+        List<String> toList() {
+            return Arrays.stream(offsets, 0, count).mapToObj(pool::get).toList();
+        }
+    }
+
+    /**
+     * Many strings as UTF-8 in one growing array, each behind its length in two bytes. A string is
+     * named by its offset, so ten million of them cost no object at all.
+     */
+    private static final class Utf8Pool {
+
+        static final int PREFIX = 2;
+        private static final int MOST = Integer.MAX_VALUE - 8; // bytes of an array
+
+        private byte[] bytes = new byte[1 << 16];
+        private int size;
+
+        /** Adds a string in UTF-8, the first bytes of an array, and returns its offset. */
+        int add(byte[] text, int length) {
+            long needed = (long) size + PREFIX + length;
+            if (length > 0xffff || needed > MOST) {
+                throw new IllegalStateException(
+                        "a word has more than 64 KiB, or all words more than 2 GiB");
+            }
+            if (needed > bytes.length) {
+                long grown = Math.max(needed, bytes.length + (bytes.length >> 1));
+                bytes = Arrays.copyOf(bytes, (int) Math.min(grown, MOST));
+            }
+            int offset = size;
+            bytes[offset] = (byte) (length >> 8);
+            bytes[offset + 1] = (byte) length;
+            System.arraycopy(text, 0, bytes, offset + PREFIX, length);
+            size = (int) needed;
+            return offset;
+        }
+
+        int length(int offset) {
+            return (bytes[offset] & 0xff) << 8 | bytes[offset + 1] & 0xff;
+        }
+
+        String get(int offset) {
+            return new String(bytes, offset + PREFIX, length(offset), StandardCharsets.UTF_8);
+        }
+
+        boolean isAt(int offset, byte[] text, int start, int length) {
+            int from = offset + PREFIX;
+            int to = from + length(offset);
+            return Arrays.equals(bytes, from, to, text, start, start + length);
+        }
+
+        long hash(int offset, long seed) {
+            return hash(bytes, offset + PREFIX, length(offset), seed);
+        }
+
+        /** Returns 64 well mixed bits that depend on the string and the seed alone. */
+        static long hash(byte[] text, int start, int length, long seed) {
+            long hash = seed ^ 0xcbf29ce484222325L;
+            for (int i = start; i < start + length; i++) {
+                hash = (hash ^ text[i]) * 0x100000001b3L;
+            }
+            hash = (hash ^ hash >>> 33) * 0xff51afd7ed558ccdL;
+            hash = (hash ^ hash >>> 33) * 0xc4ceb9fe1a85ec53L;
+            return hash ^ hash >>> 33;
         }
     }
 

@@ -1,12 +1,10 @@
 package io.djltp.examples.lemma;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.dataset.Batch;
 import ai.djl.translate.Batchifier;
-import ai.djl.util.Preconditions;
 import ai.djl.util.Progress;
 
 import io.djltp.checkpoint.ResumableDataset;
@@ -42,33 +40,54 @@ public final class LemmaDataset implements ResumableDataset {
     private final HeldOutSplit split;
     private final CharNGrams nGrams;
     private final int batchSize;
-    private final int passes;
+    private final boolean training;
     private final long seed;
     private final BooleanSupplier stop;
+    private final int[] pairs; // of a held-out form the first
+    private final AtomicInteger nextPass = new AtomicInteger();
 
-    /** The pairs to train on, or null for the held-out forms. */
-    private final int[] training;
-
-    private final AtomicInteger nextPass;
-
-    private LemmaDataset(Builder builder) {
-        split = builder.split;
-        nGrams = builder.nGrams;
-        batchSize = builder.batchSize;
-        seed = builder.seed;
-        stop = builder.stop;
-        training = builder.usage == Usage.TRAIN ? split.trainingPairs() : null;
-        passes = training == null ? 1 : builder.passes;
-        nextPass = new AtomicInteger(builder.firstPass);
+    private LemmaDataset(
+            HeldOutSplit split,
+            CharNGrams nGrams,
+            int batchSize,
+            boolean training,
+            long seed,
+            BooleanSupplier stop) {
+        this.split = split;
+        this.nGrams = nGrams;
+        this.batchSize = batchSize;
+        this.training = training;
+        this.seed = seed;
+        this.stop = stop;
+        pairs = training ? split.trainingPairs() : split.heldOutPairs();
     }
 
     /**
-     * Creates a builder.
+     * Creates a dataset of the pairs to train on. The order of a pass depends on the seed and the
+     * number of the pass alone.
      *
-     * @return the builder
+     * @param split the split
+     * @param nGrams how words become rows of the embedding table
+     * @param batchSize the batch size
+     * @param seed the seed of the order
+     * @param stop asked before each batch; once it returns true, there are no more batches
+     * @return the dataset
      */
-    public static Builder builder() {
-        return new Builder();
+    public static LemmaDataset training(
+            HeldOutSplit split, CharNGrams nGrams, int batchSize, long seed, BooleanSupplier stop) {
+        return new LemmaDataset(split, nGrams, batchSize, true, seed, stop);
+    }
+
+    /**
+     * Creates a dataset of the held-out forms.
+     *
+     * @param split the split
+     * @param nGrams how words become rows of the embedding table
+     * @param batchSize the batch size
+     * @return the dataset
+     */
+    public static LemmaDataset heldOut(HeldOutSplit split, CharNGrams nGrams, int batchSize) {
+        return new LemmaDataset(split, nGrams, batchSize, false, 0, () -> false);
     }
 
     /**
@@ -77,29 +96,26 @@ public final class LemmaDataset implements ResumableDataset {
      * @return the number of batches
      */
     public int batchesPerPass() {
-        return training == null
-                ? (split.size() + batchSize - 1) / batchSize
-                : training.length / batchSize;
+        return training ? pairs.length / batchSize : (pairs.length + batchSize - 1) / batchSize;
     }
 
     /**
-     * Returns the next batches: one pass over the data, or as many as the builder was told. Each
-     * call goes on with the pass after that of the call before.
+     * Returns the batches of the next pass over the data, after that of the call before.
      *
      * @param manager the manager of the batches
      * @return the batches
      */
     @Override
     public Iterable<Batch> getData(NDManager manager) {
-        int firstPass = nextPass.getAndAdd(passes);
-        return () -> new Batches(manager, firstPass, 0);
+        int pass = nextPass.getAndIncrement();
+        return () -> new Batches(manager, pass, 0);
     }
 
     /** {@inheritDoc} */
     @Override
     public Iterable<Batch> getData(
             NDManager manager, ExecutorService executor, long epoch, long firstBatch) {
-        return () -> new Batches(manager, (int) epoch * passes, firstBatch);
+        return () -> new Batches(manager, (int) epoch, firstBatch);
     }
 
     /** {@inheritDoc} */
@@ -108,226 +124,75 @@ public final class LemmaDataset implements ResumableDataset {
         // all is in memory already
     }
 
-    private BatchWords words(Permutation order, int number) {
-        int from = number * batchSize;
-        int size = training == null ? Math.min(batchSize, split.size() - from) : batchSize;
-        BatchWords words = BatchWords.of(size, nGrams.limit());
-        for (int i = 0; i < size; i++) {
-            if (training == null) {
-                int item = from + i;
-                words.indices().add(item);
-                nGrams.fill(split.form(item), words.rows(), i * nGrams.limit());
-                words.labels()[i] = split.goldClasses(item)[0];
-            } else {
-                int pair = training[order.get(from + i)];
-                words.indices().add(pair);
-                nGrams.fill(split.corpus().form(pair), words.rows(), i * nGrams.limit());
-                words.labels()[i] = split.corpus().classOf(pair);
-            }
-        }
-        return words;
-    }
-
-    private Batch batch(NDManager parent, BatchWords words, long progress) {
-        int size = words.labels().length;
-        NDManager manager = parent.newSubManager();
-        NDArray rows = manager.create(words.rows(), new Shape(size, nGrams.limit()));
-        NDArray labels = manager.create(words.labels());
-        NDList data = new NDList(rows);
-        Batchifier stack = Batchifier.STACK;
-        long all = (long) passes * batchesPerPass();
-        return new Batch(
-                manager,
-                data,
-                new NDList(labels),
-                size,
-                stack,
-                stack,
-                progress,
-                all,
-                words.indices());
-    }
-
-    /**
-     * Goes through some passes. The ranks train on a batch while the words of the next are read.
-     */
+    /** Goes through a pass. The ranks train on a batch while the words of the next are read. */
     private final class Batches implements Iterator<Batch> {
 
         private final NDManager manager;
-        private final int firstPass;
+        private final Permutation order;
         private long done;
-        private int orderPass = -1;
-        private Permutation order;
-        private CompletableFuture<BatchWords>
-                ahead; // the words of the next batch, once one was taken
+        private CompletableFuture<Words> ahead; // those of the next batch, once one was taken
         private boolean stopped;
 
-        Batches(NDManager manager, int firstPass, long done) {
+        Batches(NDManager manager, int pass, long done) {
             this.manager = manager;
-            this.firstPass = firstPass;
             this.done = done;
+            order = new Permutation(pairs.length, Permutation.key(seed, pass));
         }
 
         @Override
         public boolean hasNext() {
             stopped = stopped || stop.getAsBoolean();
-            return !stopped && hasMore();
+            return !stopped && done < batchesPerPass();
         }
 
         @Override
         public Batch next() {
-            if (stopped || !hasMore()) {
+            if (stopped || done >= batchesPerPass()) {
                 throw new NoSuchElementException();
             }
-            BatchWords words = ahead == null ? words(order(), number()) : ahead.join();
-            long progress = done++;
-            if (hasMore()) {
-                Permutation next = order();
-                int number = number();
-                ahead = CompletableFuture.supplyAsync(() -> words(next, number));
+            Words words = ahead == null ? words(done) : ahead.join();
+            long number = done++;
+            if (done < batchesPerPass()) {
+                ahead = CompletableFuture.supplyAsync(() -> words(number + 1));
             }
-            return batch(manager, words, progress);
+            int size = words.labels.length;
+            NDManager own = manager.newSubManager();
+            return new Batch(
+                    own,
+                    new NDList(own.create(words.rows, new Shape(size, nGrams.limit()))),
+                    new NDList(own.create(words.labels)),
+                    size,
+                    Batchifier.STACK,
+                    Batchifier.STACK,
+                    number,
+                    batchesPerPass(),
+                    words.indices);
         }
 
-        private boolean hasMore() {
-            return done < (long) passes * batchesPerPass();
-        }
-
-        private int number() {
-            return (int) (done % batchesPerPass());
-        }
-
-        private Permutation order() {
-            int pass = (int) (done / batchesPerPass());
-            if (training != null && pass != orderPass) {
-                order = new Permutation(training.length, Permutation.key(seed, firstPass + pass));
-                orderPass = pass;
+        private Words words(long number) {
+            int from = (int) number * batchSize;
+            int size = Math.min(batchSize, pairs.length - from);
+            Words words =
+                    new Words(
+                            new int[size * nGrams.limit()], new long[size], new ArrayList<>(size));
+            for (int i = 0; i < size; i++) {
+                int pair = pairs[training ? order.get(from + i) : from + i];
+                nGrams.fill(split.corpus().form(pair), words.rows, i * nGrams.limit());
+                words.labels[i] = split.corpus().classOf(pair);
+                words.indices.add(training ? pair : from + i);
             }
-            return order;
+            return words;
         }
     }
 
-    /** The Builder to construct a {@link LemmaDataset}. */
-    public static final class Builder {
-
-        private HeldOutSplit split;
-        private CharNGrams nGrams;
-        private int batchSize;
-        private Usage usage = Usage.TRAIN;
-        private int passes = 1;
-        private int firstPass;
-        private long seed;
-        private BooleanSupplier stop = () -> false;
-
-        Builder() {}
-
-        /**
-         * Sets the split.
-         *
-         * @param split the split
-         * @return this builder
-         */
-        public Builder setSplit(HeldOutSplit split) {
-            this.split = split;
-            return this;
-        }
-
-        /**
-         * Sets how words become rows of the embedding table.
-         *
-         * @param nGrams the n-grams
-         * @return this builder
-         */
-        public Builder setNGrams(CharNGrams nGrams) {
-            this.nGrams = nGrams;
-            return this;
-        }
-
-        /**
-         * Sets the batch size.
-         *
-         * @param batchSize the batch size
-         * @return this builder
-         */
-        public Builder setBatchSize(int batchSize) {
-            this.batchSize = batchSize;
-            return this;
-        }
-
-        /**
-         * Sets which side of the split this is: {@link Usage#TRAIN}, which holds if this is not
-         * called, or anything else for the held-out forms.
-         *
-         * @param usage the usage
-         * @return this builder
-         */
-        public Builder optUsage(Usage usage) {
-            this.usage = usage;
-            return this;
-        }
-
-        /**
-         * Sets how many passes over the training pairs one call of {@link
-         * LemmaDataset#getData(NDManager)} makes, 1 if this is not called. What DJL calls an epoch
-         * is one such call.
-         *
-         * @param passes the number of passes
-         * @return this builder
-         */
-        public Builder optPasses(int passes) {
-            this.passes = passes;
-            return this;
-        }
-
-        /**
-         * Sets the number of the first pass, so that training that goes on where it stopped does
-         * not meet the same order again.
-         *
-         * @param firstPass the number, from 0
-         * @return this builder
-         */
-        public Builder optFirstPass(int firstPass) {
-            this.firstPass = firstPass;
-            return this;
-        }
-
-        /**
-         * Sets the seed of the order. The order of a pass depends on the seed and the number of the
-         * pass alone.
-         *
-         * @param seed the seed
-         * @return this builder
-         */
-        public Builder optSeed(long seed) {
-            this.seed = seed;
-            return this;
-        }
-
-        /**
-         * Sets what ends the data early: it is asked before each batch, and after a yes there are
-         * no more batches. Limits of time and of steps go here.
-         *
-         * @param stop returns true when there has been enough
-         * @return this builder
-         */
-        public Builder optStop(BooleanSupplier stop) {
-            this.stop = stop;
-            return this;
-        }
-
-        /**
-         * Builds the {@link LemmaDataset}.
-         *
-         * @return the dataset
-         */
-        public LemmaDataset build() {
-            Preconditions.checkArgument(split != null, "You must set the split");
-            Preconditions.checkArgument(nGrams != null, "You must set the n-grams");
-            Preconditions.checkArgument(batchSize > 0, "The batch size must be positive");
-            Preconditions.checkArgument(passes > 0, "There must be at least one pass");
-            return new LemmaDataset(this);
-        }
-    }
+    /**
+     * What a batch of words is made of, before it is arrays.
+     *
+     * @param rows the rows in the embedding table, of one word after another
+     * @param labels the class of each word
+     * @param indices which words these are
+     */
+    private record Words(int[] rows, long[] labels, List<Integer> indices) {}
 
     /**
      * A pseudo-random order of the numbers below a size that needs no memory: four rounds of a
@@ -380,21 +245,6 @@ public final class LemmaDataset implements ResumableDataset {
             long mixed = (bits ^ bits >>> 30) * 0xbf58476d1ce4e5b9L;
             mixed = (mixed ^ mixed >>> 27) * 0x94d049bb133111ebL;
             return mixed ^ mixed >>> 31;
-        }
-    }
-
-    /**
-     * What a batch of words is made of, before it is arrays.
-     *
-     * @param rows the rows in the embedding table, of one word after another
-     * @param labels the class of each word
-     * @param indices which words these are
-     */
-    private record BatchWords(int[] rows, long[] labels, List<Integer> indices) {
-
-        /** Returns room for some words of some rows each. */
-        static BatchWords of(int size, int limit) {
-            return new BatchWords(new int[size * limit], new long[size], new ArrayList<>(size));
         }
     }
 }

@@ -9,8 +9,10 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.Collection;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
 
 /**
  * What each class means: the lemma and its language. The classes of one language are neighbours.
@@ -25,25 +27,15 @@ public final class Lexicon {
     /** The first class of each language and, at the end, the number of classes. */
     private final int[] bounds;
 
-    private final Utf8Pool pool;
-    private final int[] offsets;
+    private final List<String> lemmas;
 
-    Lexicon(List<Language> languages, List<LemmaTable> tables) {
+    Lexicon(List<Language> languages, List<? extends Collection<String>> lemmas) {
         this.languages = List.copyOf(languages);
-        bounds = new int[tables.size() + 1];
-        for (int i = 0; i < tables.size(); i++) {
-            bounds[i + 1] = Math.addExact(bounds[i], tables.get(i).count());
+        bounds = new int[lemmas.size() + 1];
+        for (int i = 0; i < lemmas.size(); i++) {
+            bounds[i + 1] = Math.addExact(bounds[i], lemmas.get(i).size());
         }
-        int bytes = tables.stream().mapToInt(table -> table.pool().size()).sum();
-        pool = new Utf8Pool(bytes);
-        offsets = new int[bounds[tables.size()]];
-        for (int i = 0; i < tables.size(); i++) {
-            LemmaTable table = tables.get(i);
-            int shift = pool.append(table.pool());
-            for (int n = 0; n < table.count(); n++) {
-                offsets[bounds[i] + n] = table.offset(n) + shift;
-            }
-        }
+        this.lemmas = lemmas.stream().flatMap(Collection::stream).toList();
     }
 
     /**
@@ -52,7 +44,7 @@ public final class Lexicon {
      * @return the number of classes
      */
     public int size() {
-        return offsets.length;
+        return lemmas.size();
     }
 
     /**
@@ -82,7 +74,7 @@ public final class Lexicon {
      * @return the lemma
      */
     public String lemma(int classId) {
-        return pool.get(offsets[classId]);
+        return lemmas.get(classId);
     }
 
     /**
@@ -109,11 +101,6 @@ public final class Lexicon {
     public String label(int classId) {
         String lemma = lemma(classId);
         return languages.size() == 1 ? lemma : lemma + " [" + language(classId).code() + ']';
-    }
-
-    /** Returns whether the string at an offset of a pool is the lemma of a class. */
-    boolean isLemma(int classId, Utf8Pool strings, int offset) {
-        return pool.equal(offsets[classId], strings, offset);
     }
 
     /**
@@ -148,22 +135,22 @@ public final class Lexicon {
      */
     public static Lexicon load(Path file) throws IOException {
         List<Language> languages = new ArrayList<>();
-        List<LemmaTable> tables = new ArrayList<>();
+        List<Set<String>> lemmas = new ArrayList<>();
         try (BufferedReader reader = Files.newBufferedReader(file, StandardCharsets.UTF_8)) {
             int number = 0;
             for (String line = reader.readLine(); line != null; line = reader.readLine()) {
                 number++;
                 try {
-                    add(line, languages, tables);
+                    add(line, languages, lemmas);
                 } catch (IllegalArgumentException e) {
                     throw new IOException(file + ", line " + number + ": " + e.getMessage(), e);
                 }
             }
         }
-        return new Lexicon(languages, tables);
+        return new Lexicon(languages, lemmas);
     }
 
-    private static void add(String line, List<Language> languages, List<LemmaTable> tables) {
+    private static void add(String line, List<Language> languages, List<Set<String>> lemmas) {
         int tab = line.indexOf('\t');
         if (tab < 0) {
             throw new IllegalArgumentException("expected a language, a tab and a lemma");
@@ -176,73 +163,11 @@ public final class Lexicon {
                         "the classes of " + language.displayName() + " must be neighbours");
             }
             languages.add(language);
-            tables.add(new LemmaTable());
+            lemmas.add(new LinkedHashSet<>());
             last++;
         }
-        LemmaTable table = tables.get(last);
-        int count = table.count();
-        byte[] lemma = line.substring(tab + 1).getBytes(StandardCharsets.UTF_8);
-        if (table.intern(lemma, lemma.length) < count) {
+        if (!lemmas.get(last).add(line.substring(tab + 1))) {
             throw new IllegalArgumentException("this lemma was there before");
-        }
-    }
-
-    /** The lemmas of one language, numbered in the order of their first appearance. */
-    static final class LemmaTable {
-
-        private final Utf8Pool pool = new Utf8Pool(1 << 16);
-        private int[] offsets = new int[1 << 12];
-        private int[] slots = new int[1 << 13];
-        private int count;
-
-        /** Returns the number of a lemma, a new one if it has not been seen before. */
-        int intern(byte[] lemma, int length) {
-            int offset = pool.append(lemma, length);
-            int slot = slotOf(offset);
-            if (slots[slot] != 0) {
-                pool.truncate(offset);
-                return slots[slot] - 1;
-            }
-            if (count == offsets.length) {
-                offsets = Arrays.copyOf(offsets, count << 1);
-            }
-            offsets[count] = offset;
-            slots[slot] = ++count;
-            if (2 * count > slots.length) {
-                grow();
-            }
-            return count - 1;
-        }
-
-        int count() {
-            return count;
-        }
-
-        int offset(int number) {
-            return offsets[number];
-        }
-
-        Utf8Pool pool() {
-            return pool;
-        }
-
-        /**
-         * Returns the slot that holds the string at an offset, or the free slot where it belongs.
-         */
-        private int slotOf(int offset) {
-            int mask = slots.length - 1;
-            int slot = (int) pool.hash(offset, 0) & mask;
-            while (slots[slot] != 0 && !pool.equal(offset, offsets[slots[slot] - 1])) {
-                slot = slot + 1 & mask;
-            }
-            return slot;
-        }
-
-        private void grow() {
-            slots = new int[slots.length << 1];
-            for (int i = 0; i < count; i++) {
-                slots[slotOf(offsets[i])] = i + 1;
-            }
         }
     }
 }

@@ -2,11 +2,16 @@ package io.djltp.examples.lemma;
 
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.PretrainedWeights;
+import io.djltp.exchange.WeightExport;
 import io.djltp.internal.files.SideFolder;
+import io.djltp.parameters.DjlFormat;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
@@ -15,8 +20,10 @@ import java.io.BufferedWriter;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
 import java.util.Properties;
 import java.util.function.IntFunction;
+import java.util.stream.Stream;
 
 /**
  * A trained lemmatiser in a folder: the parameters as DJL writes them, or as safetensors where one
@@ -30,6 +37,17 @@ public final class SavedModel implements AutoCloseable {
 
     private static final String LEXICON = NAME + ".lexicon.tsv";
     private static final String SIZES = NAME + ".properties";
+
+    private static final String WEIGHTS = NAME + ".safetensors";
+
+    /** The head is a linear layer of another class while it is trained. */
+    private static final NameMapping NAMES =
+            NameMapping.parse(
+                    """
+                    EmbeddingBag.embedding = embedding.weight
+                    *.weight               = head.weight
+                    *.bias                 = head.bias
+                    """);
 
     private final Model model;
     private final Lexicon lexicon;
@@ -65,8 +83,8 @@ public final class SavedModel implements AutoCloseable {
             throws IOException {
         try (SideFolder side = SideFolder.in(folder)) {
             Path part = side.getPath();
-            if (safetensors || !LemmaWeights.fitDjl(model)) {
-                LemmaWeights.write(model, part, false);
+            if (safetensors || !fitDjl(model)) {
+                writeWeights(model, part, false);
             } else {
                 model.save(part, NAME);
             }
@@ -113,8 +131,8 @@ public final class SavedModel implements AutoCloseable {
         Model model = Model.newInstance(NAME);
         int dim = Integer.parseInt(sizes.getProperty("dim"));
         model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head.apply(lexicon.size())));
-        if (LemmaWeights.areNewest(folder)) {
-            LemmaWeights.read(model, folder, nGrams.limit());
+        if (areNewest(folder)) {
+            readWeights(model, folder, nGrams.limit());
         } else {
             model.load(folder, NAME);
         }
@@ -157,5 +175,57 @@ public final class SavedModel implements AutoCloseable {
     @Override
     public void close() {
         model.close();
+    }
+
+    /** Returns whether DJL's format can hold the parameters. */
+    private static boolean fitDjl(Model model) {
+        return model.getBlock().getParameters().values().stream()
+                .allMatch(each -> each.getShape().size() * Float.BYTES <= DjlFormat.LIMIT);
+    }
+
+    /**
+     * Writes the parameters.
+     *
+     * @param model the model
+     * @param folder the folder
+     * @param overwrite whether a file of the name is replaced
+     * @throws IOException if they cannot be written, or the file is there
+     */
+    static void writeWeights(Model model, Path folder, boolean overwrite) throws IOException {
+        WeightExport.builder()
+                .setMapping(NAMES)
+                .optName(NAME)
+                .optFileBytes(Long.MAX_VALUE)
+                .optOverwrite(overwrite)
+                .build()
+                .write(model.getBlock(), folder);
+    }
+
+    /** Returns whether a folder has parameters of this kind, and none of DJL's that are newer. */
+    private static boolean areNewest(Path folder) throws IOException {
+        if (!Files.exists(folder.resolve(WEIGHTS))) {
+            return false;
+        }
+        FileTime own = Files.getLastModifiedTime(folder.resolve(WEIGHTS));
+        try (Stream<Path> files = Files.list(folder)) {
+            for (Path file : files.filter(each -> each.toString().endsWith(".params")).toList()) {
+                if (Files.getLastModifiedTime(file).compareTo(own) > 0) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    /** Reads the parameters. */
+    private static void readWeights(Model model, Path folder, int places)
+            throws IOException, MalformedModelException {
+        try (PretrainedWeights weights =
+                PretrainedWeights.builder()
+                        .setPath(folder.resolve(WEIGHTS))
+                        .setMapping(NAMES)
+                        .build()) {
+            weights.load(model, new Shape(1, places));
+        }
     }
 }

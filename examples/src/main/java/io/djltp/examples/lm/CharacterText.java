@@ -8,7 +8,6 @@ import ai.djl.ndarray.types.Shape;
 import java.io.IOException;
 import java.io.InputStream;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
@@ -30,17 +29,15 @@ public final class CharacterText {
     private static final char END = '\n'; // of a sentence
 
     private final String vocabulary;
-    private final short[] ids = new short[Character.MAX_VALUE + 1]; // -1 for those it has not
     private final short[] training;
     private final short[] heldOut;
 
     private CharacterText(List<String> sentences) {
         vocabulary = vocabulary(sentences);
-        Arrays.fill(ids, (short) -1);
-        for (int i = 0; i < vocabulary.length(); i++) {
-            ids[vocabulary.charAt(i)] = (short) i;
-        }
-        List<String> known = sentences.stream().filter(this::isKnown).toList();
+        List<String> known =
+                sentences.stream()
+                        .filter(each -> each.chars().allMatch(c -> vocabulary.indexOf(c) >= 0))
+                        .toList();
         List<String> seen = new ArrayList<>();
         List<String> unseen = new ArrayList<>();
         for (int i = 0; i < known.size(); i++) {
@@ -62,34 +59,19 @@ public final class CharacterText {
 
     private static String vocabulary(List<String> sentences) {
         int[] times = new int[Character.MAX_VALUE + 1];
-        for (String sentence : sentences) {
-            for (int i = 0; i < sentence.length(); i++) {
-                times[sentence.charAt(i)]++;
-            }
-        }
+        sentences.forEach(sentence -> sentence.chars().forEach(c -> times[c]++));
         StringBuilder vocabulary = new StringBuilder().append(END);
-        for (int i = 0; i < times.length; i++) {
-            if (times[i] >= RARE) {
-                vocabulary.append((char) i);
-            }
-        }
+        IntStream.range(0, times.length)
+                .filter(c -> times[c] >= RARE)
+                .forEach(c -> vocabulary.append((char) c));
         return vocabulary.toString();
-    }
-
-    private boolean isKnown(String sentence) {
-        for (int i = 0; i < sentence.length(); i++) {
-            if (ids[sentence.charAt(i)] < 0) {
-                return false;
-            }
-        }
-        return true;
     }
 
     /** Returns the numbers of characters of the vocabulary. */
     short[] encode(String text) {
         short[] encoded = new short[text.length()];
         for (int i = 0; i < encoded.length; i++) {
-            encoded[i] = ids[text.charAt(i)];
+            encoded[i] = (short) vocabulary.indexOf(text.charAt(i));
         }
         return encoded;
     }
@@ -101,7 +83,7 @@ public final class CharacterText {
 
     /** Returns the number that ends a sentence. */
     int end() {
-        return ids[END];
+        return vocabulary.indexOf(END);
     }
 
     /**

@@ -15,20 +15,14 @@ import io.djltp.examples.JsonFile;
 import io.djltp.examples.lm.LmNetwork.LmSizes;
 import io.djltp.examples.lm.LmTraining.LmReport;
 import io.djltp.examples.lm.LmTraining.LmWriter;
-import io.djltp.examples.report.ReportOptions;
 import io.djltp.examples.report.RunReports;
-import io.djltp.examples.train.CheckpointOptions;
-import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.JobOptions;
-import io.djltp.examples.train.JobRanks;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
-import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;
@@ -80,18 +74,15 @@ public final class LmCommand implements Callable<Integer> {
     private void run(TrainingJob started) throws IOException, TranslateException {
         job = started;
         out = job.out();
-        long begin = System.nanoTime();
         CharacterText text = CharacterText.read();
         options.checkText(text);
         try (Model model = Model.newInstance("lm")) {
             model.setBlock(
-                    LmNetwork.create(
-                            options.sizes, text.vocabulary(), options.ranks.sequenceParallel));
+                    LmNetwork.create(options.sizes, text.vocabulary(), options.sequenceParallel));
             train(model, text);
             if (job.isFirst()) {
                 report.sample = new LmWriter(text, options).write(model, options.characters);
-                report.totalSeconds += (System.nanoTime() - begin) / 1e9;
-                SystemMemory.peakResident().ifPresent(bytes -> report.peakRssBytes = bytes);
+                report.finish();
                 printEnd();
                 JsonFile.write(options.json, report);
             }
@@ -110,14 +101,13 @@ public final class LmCommand implements Callable<Integer> {
         RunReports reports = options.reports.open("tp lm", facts());
         LmTraining training = new LmTraining(options, text, report, reports, out);
         CheckpointListener checkpoints =
-                options.checkpoints.listener(options.training(), training, training::isOver);
+                options.checkpoints.listener(options.training(), report, training::isOver);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints);
         }
         Engine.getInstance().setRandomSeed(options.seed);
         try (reports;
-                ParallelTrainer trainer =
-                        job.trainer(model, config, options.ranks.config(job.get(), options.clip))) {
+                ParallelTrainer trainer = job.trainer(model, config, options.config(job.get()))) {
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
             fillReport(model, text);
             printBegin(text);
@@ -132,7 +122,7 @@ public final class LmCommand implements Callable<Integer> {
         Map<String, String> facts = new LinkedHashMap<>();
         facts.put("network", options.sizes.toString());
         facts.put("windows a step", "" + options.batch);
-        facts.put("ranks", options.ranks.describeAll());
+        facts.put("ranks", options.describeRanks());
         return facts;
     }
 
@@ -154,7 +144,7 @@ public final class LmCommand implements Callable<Integer> {
     private void fillReport(Model model, CharacterText text) {
         report.ranks = options.ranks.count();
         report.mesh = options.ranks.meshName();
-        report.sequenceParallel = options.ranks.sequenceParallel;
+        report.sequenceParallel = options.sequenceParallel;
         report.layers = options.sizes.layers;
         report.width = options.sizes.width;
         report.heads = options.sizes.heads;
@@ -184,7 +174,7 @@ public final class LmCommand implements Callable<Integer> {
                 report.parameters,
                 report.ranks,
                 report.ranks == 1 ? "" : "s",
-                options.ranks.describeAll(),
+                options.describeRanks(),
                 options.batch);
     }
 
@@ -205,13 +195,16 @@ public final class LmCommand implements Callable<Integer> {
     }
 
     /** The options of {@link LmCommand}. */
-    static final class LmOptions implements JobOptions {
-
-        @Mixin final LmRanks ranks = new LmRanks();
+    static final class LmOptions extends JobOptions {
 
         @Mixin final LmSizes sizes = new LmSizes();
 
-        @Mixin final ReportOptions reports = new ReportOptions();
+        @Option(
+                names = "--sequence-parallel",
+                description =
+                        "Cut the tokens over the ranks of the axis tensor too, between attention"
+                                + " and MLPs, where layers are not cut.")
+        boolean sequenceParallel;
 
         @Option(
                 names = "--steps",
@@ -235,8 +228,8 @@ public final class LmCommand implements Callable<Integer> {
                 names = "--clip",
                 defaultValue = "1",
                 description =
-                        "The largest norm of all gradients together; larger ones are scaled down to it"
-                                + " (${DEFAULT-VALUE}).")
+                        "The largest norm of all gradients together; larger ones are scaled down to"
+                                + " it (${DEFAULT-VALUE}).")
         float clip;
 
         @Option(
@@ -264,15 +257,10 @@ public final class LmCommand implements Callable<Integer> {
         @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
         Path out;
 
-        @Mixin CheckpointOptions checkpoints = new CheckpointOptions();
-
-        @Option(names = "--json", description = "File to write figures and losses to.")
-        Path json;
-
         /** {@inheritDoc} */
         @Override
-        public void check() {
-            ranks.check();
+        protected void check() {
+            ranks.check(ParallelMode.TENSOR);
             sizes.check();
             positive("--steps", steps);
             positive("--batch", batch);
@@ -284,50 +272,35 @@ public final class LmCommand implements Callable<Integer> {
             checkpoints.check(out);
         }
 
-        /** {@inheritDoc} */
+        /** Everything that is written there is checked as it is opened. */
         @Override
-        public void checkFiles() {
-            if (Launcher.process(System.getenv()) == 0) {
-                checkpoints.checkFolder();
-            }
-            JsonFile.check(json);
-            reports.check();
-        }
+        protected void checkOut() {}
 
         private void checkRanks() {
-            if (ranks.tensor() > sizes.heads) {
+            int tensor = ranks.size(DeviceMesh.TENSOR);
+            if (tensor > sizes.heads) {
                 throw new BadInputException(
-                        ranks.describe()
-                                + " leaves ranks without a head: "
-                                + ranks.tensor()
-                                + " ranks share --heads "
-                                + sizes.heads
-                                + ", use "
-                                + sizes.heads
-                                + " ranks or fewer along the axis tensor, or more heads");
+                        "%s leaves ranks without a head: %d ranks share --heads %d, use %3$d ranks"
+                                + " or fewer along the axis tensor, or more heads",
+                        ranks.describe(), tensor, sizes.heads);
             }
-            if (batch < ranks.data()) {
+            ranks.checkBatch(batch, "tensor");
+            if (sequenceParallel && sizes.context < tensor) {
                 throw new BadInputException(
-                        "--batch "
-                                + batch
-                                + " is smaller than the "
-                                + ranks.data()
-                                + " groups of ranks that share it on "
-                                + ranks.describe()
-                                + ": use --batch "
-                                + ranks.data()
-                                + " or more");
+                        "--sequence-parallel cuts the --context of %d over %d ranks: use --context"
+                                + " %2$d or more, or fewer ranks",
+                        sizes.context, tensor);
             }
-            if (ranks.sequenceParallel && sizes.context < ranks.tensor()) {
-                throw new BadInputException(
-                        "--sequence-parallel cuts the --context of "
-                                + sizes.context
-                                + " over "
-                                + ranks.tensor()
-                                + " ranks: use --context "
-                                + ranks.tensor()
-                                + " or more, or fewer ranks");
-            }
+        }
+
+        /** Returns all options that say how the work is shared. */
+        String describeRanks() {
+            return ranks.describe() + (sequenceParallel ? " --sequence-parallel" : "");
+        }
+
+        /** Returns the configuration of the ranks, with the largest norm of all gradients. */
+        ParallelConfig config(Job job) {
+            return ranks.config(job).optGradientClipNorm(clip).build();
         }
 
         private static void notNegative(String option, double value) {
@@ -341,11 +314,8 @@ public final class LmCommand implements Callable<Integer> {
             int most = Math.min(text.training().length, text.heldOut().length) - 1;
             if (sizes.context > most) {
                 throw new BadInputException(
-                        "--context "
-                                + sizes.context
-                                + " is longer than the held-out text: use --context "
-                                + most
-                                + " or less");
+                        "--context %d is longer than the held-out text: use --context %d or less",
+                        sizes.context, most);
             }
         }
 
@@ -367,108 +337,12 @@ public final class LmCommand implements Callable<Integer> {
 
         /** {@inheritDoc} */
         @Override
-        public JobRanks ranks() {
-            return ranks;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public CheckpointOptions checkpoints() {
-            return checkpoints;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Map<String, String> alike() {
+        protected Map<String, String> alike() {
             Map<String, String> values = new LinkedHashMap<>(training());
             values.put("--mesh", ranks.meshName() == null ? "not set" : ranks.meshName());
-            values.put("--sequence-parallel", "" + ranks.sequenceParallel);
+            values.put("--sequence-parallel", "" + sequenceParallel);
             values.put("--precision", "" + sizes.precision);
             return values;
-        }
-
-        /** The options that say which ranks train the model, and how they share the work. */
-        static final class LmRanks implements JobRanks {
-
-            @Option(
-                    names = "--tp",
-                    description =
-                            "Number of ranks of all processes, over which layers are cut (2, or one for"
-                                    + " each process that a launcher has started, or those of the --mesh).")
-            private Integer tp;
-
-            @Option(
-                    names = "--mesh",
-                    description =
-                            "Sizes of the axes data and tensor, such as 2x2: the batch is cut over 2 groups"
-                                    + " of ranks, and layers over the 2 ranks of each.")
-            private String meshText;
-
-            @Option(
-                    names = "--sequence-parallel",
-                    description =
-                            "Cut the tokens over the ranks of the axis tensor too, between attention and"
-                                    + " MLPs, where layers are not cut.")
-            boolean sequenceParallel;
-
-            @Mixin private DeviceOptions where = new DeviceOptions();
-
-            private DeviceMesh mesh;
-
-            /** Checks everything that can be checked before anything is read or written. */
-            void check() {
-                where.check();
-                int ranks = DeviceOptions.ranks(tp);
-                positive("--tp", ranks);
-                mesh =
-                        meshText == null
-                                ? DeviceMesh.of(ParallelMode.TENSOR, ranks)
-                                : DeviceOptions.mesh(meshText, tp);
-                String subject = describe() + " has " + count() + " ranks, which";
-                DeviceOptions.checkShared(count(), subject);
-            }
-
-            /** {@inheritDoc} */
-            @Override
-            public int count() {
-                return mesh.getRanks();
-            }
-
-            /** Returns the number of ranks over which layers are cut. */
-            int tensor() {
-                return mesh.isCut(DeviceMesh.TENSOR) ? mesh.getSize(DeviceMesh.TENSOR) : 1;
-            }
-
-            /** Returns the number of groups of ranks over which the batch is cut. */
-            int data() {
-                return mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
-            }
-
-            /** Returns the option that says it. */
-            String describe() {
-                return meshText == null ? "--tp " + count() : "--mesh " + meshText;
-            }
-
-            /** Returns all options that say how the work is shared. */
-            String describeAll() {
-                return describe() + (sequenceParallel ? " --sequence-parallel" : "");
-            }
-
-            /** Returns the mesh as it was given, or {@code null}. */
-            String meshName() {
-                return meshText;
-            }
-
-            /** {@inheritDoc} */
-            @Override
-            public DeviceOptions where() {
-                return where;
-            }
-
-            /** Returns the configuration of the ranks, with the largest norm of all gradients. */
-            ParallelConfig config(Job job, float clip) {
-                return where.config(job, mesh).optGradientClipNorm(clip).build();
-            }
         }
     }
 }

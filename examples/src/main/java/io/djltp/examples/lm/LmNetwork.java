@@ -144,8 +144,8 @@ public final class LmNetwork {
         @Option(
                 names = "--kv-heads",
                 description =
-                        "Key/value heads of a layer, each for as many query heads (half of --heads, or"
-                                + " 1 if that is odd).")
+                        "Key/value heads of a layer, each for as many query heads (half of --heads,"
+                                + " or 1 if that is odd).")
         Integer keyValueHeads;
 
         @Option(
@@ -159,8 +159,8 @@ public final class LmNetwork {
                 defaultValue = "float32",
                 description =
                         "Arithmetic of the products of all layers: float32, or bfloat16 where the"
-                                + " processor or the GPU has it (${DEFAULT-VALUE}). Weights, sums and"
-                                + " the update are float32 in both.")
+                                + " processor or the GPU has it (${DEFAULT-VALUE}). Weights, sums"
+                                + " and the update are float32 in both.")
         Precision precision = Precision.FLOAT32;
 
         /** Creates the sizes; they are set by the command line. */
@@ -176,23 +176,16 @@ public final class LmNetwork {
             checkPrecision();
             if (width % (2 * heads) != 0) {
                 throw new BadInputException(
-                        "--width "
-                                + width
-                                + " does not give each of the "
-                                + heads
-                                + " heads the same, even number of features, which rotary positions"
-                                + " turn in pairs: use a multiple of "
-                                + 2 * heads
-                                + ", or other --heads");
+                        "--width %d does not give each of the %d heads the same, even number of"
+                                + " features, which rotary positions turn in pairs: use a multiple"
+                                + " of %d, or other --heads",
+                        width, heads, 2 * heads);
             }
             if (heads % keyValueHeads() != 0) {
                 throw new BadInputException(
-                        "--kv-heads "
-                                + keyValueHeads
-                                + " cannot be shared evenly by "
-                                + heads
-                                + " query heads: use a divisor of "
-                                + heads);
+                        "--kv-heads %d cannot be shared evenly by %d query heads: use a divisor of"
+                                + " %2$d",
+                        keyValueHeads, heads);
             }
         }
 
@@ -200,7 +193,8 @@ public final class LmNetwork {
             try {
                 new LinearProduct(precision);
             } catch (IllegalArgumentException e) {
-                throw new BadInputException("--precision " + precision + ": " + e.getMessage(), e);
+                throw new BadInputException(
+                        "--precision %s: %s".formatted(precision, e.getMessage()), e);
             }
         }
 
@@ -218,18 +212,9 @@ public final class LmNetwork {
         /** {@inheritDoc} */
         @Override
         public String toString() {
-            return layers
-                    + " layers of "
-                    + width
-                    + " features, "
-                    + heads
-                    + " heads, "
-                    + keyValueHeads()
-                    + " key/value heads, "
-                    + hidden()
-                    + " hidden features, "
-                    + context
-                    + " characters at a time";
+            return ("%d layers of %d features, %d heads, %d key/value heads, %d hidden features, %d"
+                            + " characters at a time")
+                    .formatted(layers, width, heads, keyValueHeads(), hidden(), context);
         }
     }
 }

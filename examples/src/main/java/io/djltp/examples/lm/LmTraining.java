@@ -10,25 +10,20 @@ import ai.djl.training.GradientCollector;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
-import com.google.gson.JsonElement;
-import com.google.gson.JsonObject;
 import com.google.gson.annotations.SerializedName;
 
 import io.djltp.checkpoint.CheckpointListener;
-import io.djltp.checkpoint.Resumable;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.examples.lm.CharacterText.Windows;
 import io.djltp.examples.lm.LmCommand.LmOptions;
 import io.djltp.examples.report.RunReports;
-import io.djltp.examples.train.LossHistory;
+import io.djltp.examples.train.RunReport;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
@@ -36,7 +31,7 @@ import java.util.SplittableRandom;
 import java.util.TreeMap;
 
 /** Trains a model step by step, and measures it on the sentences that were held out. */
-final class LmTraining implements Resumable {
+final class LmTraining {
 
     private static final int LINES = 20;
     private static final int EVALUATED = 256; // windows at most
@@ -47,9 +42,6 @@ final class LmTraining implements Resumable {
     private final LmReport report;
     private final RunReports reports;
     private final PrintStream out;
-    private final long start = System.nanoTime();
-    private double before; // seconds of training before a checkpoint
-    private long begin;
 
     LmTraining(
             LmOptions options,
@@ -73,9 +65,10 @@ final class LmTraining implements Resumable {
     void train(ParallelTrainer trainer, CheckpointListener checkpoints) {
         Windows windows = new Windows(text.training(), options.sizes.context);
         SplittableRandom random = new SplittableRandom(options.seed);
-        begin = System.nanoTime();
+        report.begin();
         int done = report.loss.size();
         reports.resume(report.loss);
+        measure();
         for (int step = 1; step <= options.steps; step++) {
             int[] starts = random.ints(options.batch, 0, windows.places()).toArray();
             if (step <= done) {
@@ -106,39 +99,13 @@ final class LmTraining implements Resumable {
     }
 
     private void measure() {
-        report.seconds = seconds();
         double rows = (double) report.loss.size() * options.batch;
-        report.charactersPerSecond = rows * options.sizes.context / report.seconds;
-    }
-
-    private double seconds() {
-        return before + (System.nanoTime() - begin) / 1e9;
+        report.charactersPerSecond = rows * options.sizes.context / report.takeTime();
     }
 
     /** Returns whether the last step is done. */
     boolean isOver() {
         return report.loss.size() == options.steps;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public JsonElement saveState() {
-        JsonObject state = new JsonObject();
-        state.add("loss", LossHistory.encode(report.loss));
-        state.addProperty("seconds", seconds());
-        state.addProperty("total_seconds", report.totalSeconds + (System.nanoTime() - start) / 1e9);
-        return state;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void restoreState(JsonElement state) {
-        JsonObject saved = state.getAsJsonObject();
-        LossHistory.decode(saved.get("loss"), report.loss);
-        before = saved.get("seconds").getAsDouble();
-        begin = System.nanoTime();
-        measure();
-        report.totalSeconds = saved.get("total_seconds").getAsDouble();
     }
 
     private float step(ParallelTrainer trainer, Windows.Batch batch, boolean counted) {
@@ -195,7 +162,7 @@ final class LmTraining implements Resumable {
     }
 
     /** The figures of a run, as {@code --json} writes them. */
-    static final class LmReport {
+    static final class LmReport extends RunReport {
 
         int ranks;
         String mesh; // null without --mesh
@@ -217,9 +184,6 @@ final class LmTraining implements Resumable {
         int seed;
         int steps;
 
-        /** The loss of every step. */
-        List<Float> loss = new ArrayList<>();
-
         @SerializedName("held_out_loss")
         double heldOutLoss;
 
@@ -230,15 +194,6 @@ final class LmTraining implements Resumable {
 
         @SerializedName("characters_per_second")
         double charactersPerSecond;
-
-        @SerializedName("peak_rss_bytes")
-        Long peakRssBytes;
-
-        /** The time of the training steps. */
-        double seconds;
-
-        @SerializedName("total_seconds")
-        double totalSeconds;
 
         /** Returns counts by the names of the operations. */
         static Map<String, Long> byName(CollectiveCounts counts) {

@@ -6,7 +6,7 @@ import io.djltp.cost.ParameterCost;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.stream.Collectors;
+import java.util.function.Function;
 
 /**
  * Finds equal blocks that follow one another, such as the layers of a transformer, by the paths of
@@ -28,28 +28,34 @@ final class LayerGroups {
         return groups.groups;
     }
 
-    /** A block: the layers whose paths are the same up to a depth. */
-    private record Part(List<LayerCost> layers, String signature) {}
-
+    /** Adds layers, of which blocks are those whose paths are the same up to a depth. */
     private void add(List<LayerCost> layers, int depth) {
-        List<Part> parts = parts(layers, depth);
-        for (int i = 0; i < parts.size(); ) {
-            Part part = parts.get(i);
-            int end = i + 1;
-            while (end < parts.size() && parts.get(end).signature.equals(part.signature)) {
-                end++;
-            }
-            if (part.layers.size() == 1) {
-                for (; i < end; i++) {
-                    addSingle(parts.get(i).layers.get(0));
-                }
-            } else if (end == i + 1) {
-                add(part.layers, depth + 1);
+        List<List<LayerCost>> blocks = runs(layers, layer -> beginning(layer, depth));
+        for (List<List<LayerCost>> equal : runs(blocks, block -> signature(block, depth))) {
+            List<LayerCost> first = equal.get(0);
+            if (first.size() == 1) {
+                equal.forEach(block -> addSingle(block.get(0)));
+            } else if (equal.size() == 1) {
+                add(first, depth + 1);
             } else {
-                addEqual(parts.subList(i, end), depth);
+                addEqual(equal, depth);
             }
-            i = end;
         }
+    }
+
+    /** Cuts a list into the longest pieces whose elements have one key. */
+    private static <T> List<List<T>> runs(List<T> all, Function<T, String> key) {
+        List<List<T>> runs = new ArrayList<>();
+        String last = null;
+        for (T each : all) {
+            String own = key.apply(each);
+            if (!own.equals(last)) {
+                runs.add(new ArrayList<>());
+            }
+            runs.get(runs.size() - 1).add(each);
+            last = own;
+        }
+        return runs;
     }
 
     private void addSingle(LayerCost layer) {
@@ -57,48 +63,32 @@ final class LayerGroups {
         groups.add(new LayerGroup(name, 1, List.of(layer), List.of(name), List.of(layer)));
     }
 
-    private void addEqual(List<Part> parts, int depth) {
-        List<LayerCost> first = parts.get(0).layers;
-        String[] path = path(first.get(0));
-        String name = plain(String.join("/", Arrays.copyOf(path, depth + 1)));
+    private void addEqual(List<List<LayerCost>> blocks, int depth) {
+        List<LayerCost> first = blocks.get(0);
         groups.add(
                 new LayerGroup(
-                        kind(name),
-                        parts.size(),
+                        kind(beginning(first.get(0), depth)),
+                        blocks.size(),
                         first,
                         first.stream().map(layer -> plain(end(layer, depth))).toList(),
-                        parts.stream().flatMap(part -> part.layers.stream()).toList()));
+                        blocks.stream().flatMap(List::stream).toList()));
     }
 
-    private List<Part> parts(List<LayerCost> layers, int depth) {
-        List<Part> parts = new ArrayList<>();
-        for (int i = 0; i < layers.size(); ) {
-            int end = i + 1;
-            while (end < layers.size() && isSame(layers.get(i), layers.get(end), depth)) {
-                end++;
-            }
-            List<LayerCost> own = layers.subList(i, end);
-            String[] path = path(own.get(0));
-            String signature =
-                    kind(path[Math.min(depth, path.length - 1)])
-                            + own.stream()
-                                    .map(layer -> signature(layer, depth))
-                                    .collect(Collectors.joining("; "));
-            parts.add(new Part(own, signature));
-            i = end;
-        }
-        return parts;
+    /** Returns the path of the block that a layer is in, or that of the layer if it is in none. */
+    private static String beginning(LayerCost layer, int depth) {
+        String[] path = path(layer);
+        return path.length > depth + 1
+                ? String.join("/", Arrays.copyOf(path, depth + 1))
+                : layer.name();
     }
 
-    private static boolean isSame(LayerCost one, LayerCost other, int depth) {
-        String[] first = path(one);
-        String[] second = path(other);
-        return first.length > depth + 1
-                && second.length > depth + 1
-                && Arrays.equals(Arrays.copyOf(first, depth + 1), Arrays.copyOf(second, depth + 1));
+    /** Returns everything that is shown of a block. */
+    private String signature(List<LayerCost> block, int depth) {
+        String[] path = path(block.get(0));
+        return kind(path[Math.min(depth, path.length - 1)])
+                + block.stream().map(layer -> signature(layer, depth)).toList();
     }
 
-    /** Returns everything that is shown of a layer. */
     private String signature(LayerCost layer, int depth) {
         return end(layer, depth)
                 + layer.type()

@@ -9,8 +9,8 @@ import io.djltp.cost.RankCost;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
-import io.djltp.examples.plan.PlanReport.PlanFigures;
 import io.djltp.examples.plan.PlannedModel.Planned;
+import io.djltp.examples.train.DeviceOptions;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.torch.LibTorch;
 
@@ -86,7 +86,7 @@ public final class PlanCommand implements Callable<Integer> {
                         options.optimizer(model),
                         cost(model.create(options, options.batch(model)), model, mesh));
         new PlanTable(report, out).print();
-        JsonFile.write(json, new PlanFigures(report));
+        JsonFile.write(json, report.figures());
         if (html != null) {
             Files.writeString(html, new PlanPage(report).render());
             out.println("The picture is in " + html);
@@ -95,30 +95,25 @@ public final class PlanCommand implements Callable<Integer> {
     }
 
     private PlannedModel model() {
-        return PlannedModel.ALL.stream()
-                .filter(each -> each.getName().equals(modelName))
+        List<PlannedModel> all = List.of(PlannedModel.values());
+        return all.stream()
+                .filter(each -> each.toString().equals(modelName))
                 .findFirst()
                 .orElseThrow(
                         () ->
                                 new BadInputException(
-                                        "There is no model '"
-                                                + modelName
-                                                + "': choose one of "
-                                                + PlannedModel.ALL.stream()
-                                                        .map(PlannedModel::getName)
-                                                        .collect(Collectors.joining(", "))));
+                                        "There is no model '%s': choose one of %s",
+                                        modelName,
+                                        all.stream()
+                                                .map(PlannedModel::toString)
+                                                .collect(Collectors.joining(", "))));
     }
 
     private DeviceMesh mesh() {
-        DeviceMesh mesh;
-        try {
-            mesh = DeviceMesh.parse(meshText);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--mesh: " + e.getMessage(), e);
-        }
+        DeviceMesh mesh = DeviceOptions.mesh(meshText, null);
         if (mesh.getRanks() > MOST_RANKS) {
             throw new BadInputException(
-                    "--mesh " + meshText + ": a plan shows at most " + MOST_RANKS + " ranks");
+                    "--mesh %s: a plan shows at most %d ranks", meshText, MOST_RANKS);
         }
         return mesh;
     }
@@ -136,7 +131,7 @@ public final class PlanCommand implements Callable<Integer> {
         try {
             return builder.build();
         } catch (IllegalArgumentException e) {
-            throw new BadInputException("--mesh " + meshText + ": " + e.getMessage(), e);
+            throw new BadInputException("--mesh %s: %s".formatted(meshText, e.getMessage()), e);
         }
     }
 
@@ -158,7 +153,7 @@ public final class PlanCommand implements Callable<Integer> {
         void print() {
             line(
                     "%s on the mesh %s, %,d rows a %s, %s",
-                    report.model().getName(),
+                    report.model(),
                     cost.getMesh(),
                     report.batch(),
                     report.step(),

@@ -10,6 +10,7 @@ import picocli.CommandLine.Model.OptionSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParseResult;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.stream.Collectors;
 
@@ -60,16 +61,15 @@ final class PlanOptions {
     void check(PlannedModel model, ParseResult line) {
         for (OptionSpec option : line.matchedOptions()) {
             String name = option.longestName();
-            if (!OF_ALL.contains(name) && !model.getOptions().contains(name)) {
+            if (!OF_ALL.contains(name) && !model.options.contains(name)) {
                 throw new BadInputException(
-                        name
-                                + " says nothing of "
-                                + model.getName()
-                                + ": it is an option of "
-                                + PlannedModel.ALL.stream()
-                                        .filter(each -> each.getOptions().contains(name))
-                                        .map(PlannedModel::getName)
-                                        .collect(Collectors.joining(", ")));
+                        "%s says nothing of %s: it is an option of %s",
+                        name,
+                        model,
+                        Arrays.stream(PlannedModel.values())
+                                .filter(each -> each.options.contains(name))
+                                .map(PlannedModel::toString)
+                                .collect(Collectors.joining(", ")));
             }
         }
         if (batch(model) < 1 || classes != null && classes < 1) {
@@ -78,19 +78,19 @@ final class PlanOptions {
         DeviceOptions.positive("--tokens", tokens);
         if (tokens > MOST_TOKENS) {
             throw new BadInputException(
-                    "--tokens must be 256 or less, not "
-                            + tokens
-                            + ": of a longer text tp embed leaves the rest out");
+                    "--tokens must be 256 or less, not %d: of a longer text tp embed leaves the"
+                            + " rest out",
+                    tokens);
         }
     }
 
     /** Returns the rows of a batch. */
     int batch(PlannedModel model) {
-        return batch == null ? model.getBatch() : batch;
+        return batch == null ? model.batch : batch;
     }
 
     /** Returns the optimizer, or {@code null} if the model is not trained. */
     OptimizerName optimizer(PlannedModel model) {
-        return optimizer == null ? model.getOptimizer() : optimizer;
+        return optimizer == null ? model.optimizer : optimizer;
     }
 }

@@ -21,7 +21,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /**
@@ -70,15 +70,20 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
             return new Line(other, direction, collective, traffic);
         }
 
+        private PlanFigures.Moved figures() {
+            return new PlanFigures.Moved(
+                    issuer,
+                    direction.toString(),
+                    collective.toString(),
+                    traffic.calls(),
+                    traffic.payload(),
+                    traffic.wire());
+        }
+
         @Override
         public String toString() {
-            return direction
-                    + ": "
-                    + traffic.calls()
-                    + " "
-                    + collective
-                    + " of "
-                    + Sizes.bytes(traffic.payload());
+            String bytes = Sizes.bytes(traffic.payload());
+            return "%s: %d %s of %s".formatted(direction, traffic.calls(), collective, bytes);
         }
     }
 
@@ -86,21 +91,15 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
     List<Line> lines() {
         TrafficTable table = cost.getTraffic(0);
         List<Line> lines = new ArrayList<>();
-        for (Direction direction : Direction.values()) {
-            for (TrafficTable.Place place : table.getPlaces()) {
-                if (place.direction() == direction) {
-                    table.get(place.issuer(), direction)
-                            .forEach(
-                                    (collective, traffic) ->
-                                            lines.add(
-                                                    new Line(
-                                                            place.issuer(),
-                                                            direction,
-                                                            collective,
-                                                            traffic)));
-                }
-            }
+        for (TrafficTable.Place place : table.getPlaces()) {
+            table.get(place.issuer(), place.direction())
+                    .forEach(
+                            (what, all) ->
+                                    lines.add(
+                                            new Line(
+                                                    place.issuer(), place.direction(), what, all)));
         }
+        lines.sort(Comparator.comparing(Line::direction));
         return lines;
     }
 
@@ -144,22 +143,25 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
             return "on every rank";
         }
         Cut cut = parameter.cut();
-        String shards = cut.isConsecutive() ? lengths(cut) : cut.toString();
-        return "axis " + parameter.getAxis() + ": " + shards;
-    }
-
-    /** Returns the lengths of shards that lie one after another, such as 2 × 34 + 33. */
-    private static String lengths(Cut cut) {
-        Map<Long, Integer> counts = new LinkedHashMap<>();
+        if (!cut.isConsecutive()) {
+            return "axis " + parameter.getAxis() + ": " + cut;
+        }
+        Map<Long, Integer> counts = new LinkedHashMap<>(); // of lengths, such as 2 × 34 + 33
         for (long length : cut.getShardLengths()) {
             counts.merge(length, 1, Integer::sum);
         }
-        return counts.entrySet().stream()
-                .map(
-                        each ->
-                                (each.getValue() == 1 ? "" : each.getValue() + " × ")
-                                        + String.format(Locale.ROOT, "%,d", each.getKey()))
-                .collect(Collectors.joining(" + "));
+        List<String> lengths = new ArrayList<>();
+        counts.forEach(
+                (length, count) ->
+                        lengths.add(
+                                (count == 1 ? "" : count + " × ")
+                                        + String.format(Locale.ROOT, "%,d", length)));
+        return "axis " + parameter.getAxis() + ": " + String.join(" + ", lengths);
+    }
+
+    /** Returns the name of a parameter, and how it is cut. */
+    static String describe(ParameterCost parameter) {
+        return parameter.parameter().getName() + ": " + cut(parameter);
     }
 
     /** Returns whether several ranks have the same range of something that is cut. */
@@ -173,88 +175,75 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
         return cost.getParameters().stream().mapToLong(each -> each.shape().size()).sum();
     }
 
-    /** The figures of a plan, as {@code --json} writes them. */
-    static final class PlanFigures {
-
-        final String model;
-        final int data;
-        final int tensor;
-        final int batch;
-        final String optimizer; // null without training
-        final long parameters;
-        final List<RankFigures> ranks = new ArrayList<>();
-        final List<ParameterFigures> layout = new ArrayList<>();
-        final List<TrafficFigures> traffic = new ArrayList<>(); // of rank 0
-
-        PlanFigures(PlanReport report) {
-            model = report.model().getName();
-            data = report.dataSize();
-            tensor = report.tensorSize();
-            batch = report.batch();
-            optimizer = report.optimizerName();
-            parameters = report.elements();
-            for (int rank = 0; rank < report.cost().getMesh().getRanks(); rank++) {
-                RankFigures own = new RankFigures();
-                RankCost bytes = report.cost().getRank(rank);
-                Traffic all = report.cost().getTraffic(rank).getTotal();
-                own.rank = rank;
-                own.weights = bytes.weights();
-                own.gradients = bytes.gradients();
-                own.state = bytes.state();
-                own.total = bytes.getTotal();
-                own.collectives = all.calls();
-                own.wireBytes = all.wire();
-                ranks.add(own);
-            }
-            for (ParameterCost parameter : report.cost().getParameters()) {
-                ParameterFigures own = new ParameterFigures();
-                own.name = parameter.name();
-                own.shape = parameter.shape().getShape();
-                own.axis = parameter.getAxis();
-                for (int rank = 0; rank < report.tensorSize(); rank++) {
-                    own.shards.add(parameter.getShape(rank).getShape());
-                }
-                layout.add(own);
-            }
-            report.lines().forEach(line -> traffic.add(new TrafficFigures(line)));
+    /** Returns the figures of the plan. */
+    PlanFigures figures() {
+        List<PlanFigures.Rank> ranks = new ArrayList<>();
+        for (int rank = 0; rank < cost.getMesh().getRanks(); rank++) {
+            RankCost bytes = cost.getRank(rank);
+            Traffic all = cost.getTraffic(rank).getTotal();
+            ranks.add(
+                    new PlanFigures.Rank(
+                            rank,
+                            bytes.weights(),
+                            bytes.gradients(),
+                            bytes.state(),
+                            bytes.getTotal(),
+                            all.calls(),
+                            all.wire()));
         }
+        return new PlanFigures(
+                model.toString(),
+                dataSize(),
+                tensorSize(),
+                batch,
+                optimizerName(),
+                elements(),
+                ranks,
+                cost.getParameters().stream().map(this::figures).toList(),
+                lines().stream().map(Line::figures).toList());
+    }
+
+    private PlanFigures.Parameter figures(ParameterCost each) {
+        List<long[]> shards =
+                IntStream.range(0, tensorSize())
+                        .mapToObj(rank -> each.getShape(rank).getShape())
+                        .toList();
+        return new PlanFigures.Parameter(
+                each.name(), each.shape().getShape(), each.getAxis(), shards);
+    }
+
+    /** The figures of a plan, as {@code --json} writes them; the traffic is that of rank 0. */
+    record PlanFigures(
+            String model,
+            int data,
+            int tensor,
+            int batch,
+            String optimizer, // null without training
+            long parameters,
+            List<Rank> ranks,
+            List<Parameter> layout,
+            List<Moved> traffic) {
 
         /** The bytes of a rank. */
-        static final class RankFigures {
-            int rank;
-            long weights;
-            long gradients;
-            long state;
-            long total;
-            long collectives;
-            long wireBytes;
-        }
+        private record Rank(
+                int rank,
+                long weights,
+                long gradients,
+                long state,
+                long total,
+                long collectives,
+                long wireBytes) {}
 
         /** The shards of a parameter, by the place on the axis tensor; axis -1: none is cut. */
-        static final class ParameterFigures {
-            String name;
-            long[] shape;
-            int axis;
-            List<long[]> shards = new ArrayList<>();
-        }
+        private record Parameter(String name, long[] shape, int axis, List<long[]> shards) {}
 
         /** A line of the traffic. */
-        static final class TrafficFigures {
-            final String issuer;
-            final String direction;
-            final String collective;
-            final long calls;
-            final long payloadBytes;
-            final long wireBytes;
-
-            TrafficFigures(PlanReport.Line line) {
-                issuer = line.issuer();
-                direction = line.direction().toString();
-                collective = line.collective().toString();
-                calls = line.traffic().calls();
-                payloadBytes = line.traffic().payload();
-                wireBytes = line.traffic().wire();
-            }
-        }
+        private record Moved(
+                String issuer,
+                String direction,
+                String collective,
+                long calls,
+                long payloadBytes,
+                long wireBytes) {}
     }
 }

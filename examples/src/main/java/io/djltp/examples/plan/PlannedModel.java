@@ -17,83 +17,20 @@ import io.djltp.zoo.lemma.LemmaNetwork;
 import io.djltp.zoo.minilm.MiniLm;
 
 import java.io.IOException;
-import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 
-/** A model that {@code tp plan} knows: a new one is a class, and a line in {@link #ALL}. */
-interface PlannedModel {
-
-    /** All of them. */
-    List<PlannedModel> ALL =
-            List.of(new LemmatiserModel(), new MiniLmModel(), new LmModel(), new ResnetModel());
-
-    /** Returns the name on the command line. */
-    String getName();
-
-    /** Returns what it is, in one line. */
-    String getDescription();
-
-    /** Returns the options that say something of it, beside those of every plan. */
-    Set<String> getOptions();
-
-    /** Returns the usual number of rows of a batch. */
-    int getBatch();
-
-    /** Returns what it is usually trained by, or {@code null} if it is not trained. */
-    OptimizerName getOptimizer();
-
-    /**
-     * Returns the network.
-     *
-     * @param options its sizes
-     * @param batch the rows of a batch
-     * @throws IOException if something cannot be read that sizes follow from
-     */
-    Planned create(PlanOptions options, int batch) throws IOException;
-
-    /**
-     * A network that is planned.
-     *
-     * @param block the network, without values
-     * @param inputs the shapes of the inputs of a batch
-     * @param loss the loss, or {@code null} of one that is not trained
-     */
-    record Planned(Block block, Shape[] inputs, Loss loss) {}
-
+/** A model that {@code tp plan} knows. */
+enum PlannedModel {
     /** The lemmatiser of {@code tp train}, with the German dictionary and the defaults. */
-    static final class LemmatiserModel implements PlannedModel {
-
-        private static final int GERMAN_LEMMAS = 120_658;
-        private static final int DIM = 64;
-        private static final int BATCH = 512;
-
+    LEMMATISER(
+            "the network of tp train: a bag of n-grams, and a head with a class for each lemma",
+            512,
+            OptimizerName.ADAGRAD,
+            "--classes",
+            "--optimizer") {
         @Override
-        public String getName() {
-            return "lemmatiser";
-        }
-
-        @Override
-        public String getDescription() {
-            return "the network of tp train: a bag of n-grams, and a head with a class for each lemma";
-        }
-
-        @Override
-        public Set<String> getOptions() {
-            return Set.of("--classes", "--optimizer");
-        }
-
-        @Override
-        public int getBatch() {
-            return BATCH;
-        }
-
-        @Override
-        public OptimizerName getOptimizer() {
-            return OptimizerName.ADAGRAD;
-        }
-
-        @Override
-        public Planned create(PlanOptions options, int batch) {
+        Planned create(PlanOptions options, int batch) {
             int lemmas = options.classes == null ? GERMAN_LEMMAS : options.classes;
             Block head =
                     HeadKind.SAMPLED
@@ -105,48 +42,36 @@ interface PlannedModel {
                     new Shape[] {new Shape(batch, TrainCommand.N_GRAMS)},
                     new VocabParallelCrossEntropyLoss());
         }
-    }
+    },
+
+    /** The pretrained network of {@code tp embed}: a forward pass, nothing is trained. */
+    MINILM(
+            "all-MiniLM-L6-v2 of tp embed: the forward pass on a batch of texts, no training",
+            16,
+            null,
+            "--tokens") {
+        @Override
+        Planned create(PlanOptions options, int batch) {
+            Shape ids = new Shape(batch, options.tokens); // of word pieces; and the mask
+            return new Planned(MiniLm.create(), new Shape[] {ids, ids}, null);
+        }
+    },
 
     /** The language model of {@code tp lm}, with its options and defaults. */
-    static final class LmModel implements PlannedModel {
-
-        private static final int BATCH = 16;
-
+    LM(
+            "the language model of tp lm: grouped queries, gated MLPs, RMS norms, and the"
+                    + " embedding again as the head",
+            16,
+            OptimizerName.ADAM,
+            "--layers",
+            "--width",
+            "--heads",
+            "--kv-heads",
+            "--context",
+            "--sequence-parallel",
+            "--optimizer") {
         @Override
-        public String getName() {
-            return "lm";
-        }
-
-        @Override
-        public String getDescription() {
-            return "the language model of tp lm: grouped queries, gated MLPs, RMS norms, and the"
-                    + " embedding again as the head";
-        }
-
-        @Override
-        public Set<String> getOptions() {
-            return Set.of(
-                    "--layers",
-                    "--width",
-                    "--heads",
-                    "--kv-heads",
-                    "--context",
-                    "--sequence-parallel",
-                    "--optimizer");
-        }
-
-        @Override
-        public int getBatch() {
-            return BATCH;
-        }
-
-        @Override
-        public OptimizerName getOptimizer() {
-            return OptimizerName.ADAM;
-        }
-
-        @Override
-        public Planned create(PlanOptions options, int batch) throws IOException {
+        Planned create(PlanOptions options, int batch) throws IOException {
             options.sizes.check();
             int characters = CharacterText.read().vocabulary();
             return new Planned(
@@ -154,102 +79,85 @@ interface PlannedModel {
                     new Shape[] {LmNetwork.inputShape(batch, options.sizes)},
                     new VocabParallelCrossEntropyLoss());
         }
-    }
-
-    /** The pretrained network of {@code tp embed}: a forward pass, nothing is trained. */
-    static final class MiniLmModel implements PlannedModel {
-
-        private static final int BATCH = 16;
-
-        @Override
-        public String getName() {
-            return "minilm";
-        }
-
-        @Override
-        public String getDescription() {
-            return "all-MiniLM-L6-v2 of tp embed: the forward pass on a batch of texts, no training";
-        }
-
-        @Override
-        public Set<String> getOptions() {
-            return Set.of("--tokens");
-        }
-
-        @Override
-        public int getBatch() {
-            return BATCH;
-        }
-
-        @Override
-        public OptimizerName getOptimizer() {
-            return null;
-        }
-
-        /** Ids of word pieces, and the mask. */
-        @Override
-        public Planned create(PlanOptions options, int batch) {
-            Shape ids = new Shape(batch, options.tokens);
-            return new Planned(MiniLm.create(), new Shape[] {ids, ids}, null);
-        }
-    }
+    },
 
     /** ResNet-18 of DJL's model zoo for ImageNet, its last layer replaced by a head that is cut. */
-    static final class ResnetModel implements PlannedModel {
-
-        private static final Shape IMAGE = new Shape(3, 224, 224);
-        private static final int IMAGENET_CLASSES = 1000;
-        private static final int BATCH = 512;
-
+    RESNET(
+            "ResNet-18 of DJL's model zoo, with a head that is cut in place of its last layer",
+            512,
+            OptimizerName.ADAGRAD,
+            "--classes",
+            "--optimizer") {
         @Override
-        public String getName() {
-            return "resnet";
+        Planned create(PlanOptions options, int batch) {
+            return resnet(
+                    IMAGE, options.classes == null ? IMAGENET_CLASSES : options.classes, batch);
         }
+    };
 
-        @Override
-        public String getDescription() {
-            return "ResNet-18 of DJL's model zoo, with a head that is cut in place of its last layer";
-        }
+    private static final int GERMAN_LEMMAS = 120_658;
+    private static final int DIM = 64; // of the lemmatiser
+    private static final Shape IMAGE = new Shape(3, 224, 224);
+    private static final int IMAGENET_CLASSES = 1000;
 
-        @Override
-        public Set<String> getOptions() {
-            return Set.of("--classes", "--optimizer");
-        }
+    /** What it is, in one line. */
+    final String description;
 
-        @Override
-        public int getBatch() {
-            return BATCH;
-        }
+    /** The usual number of rows of a batch. */
+    final int batch;
 
-        @Override
-        public OptimizerName getOptimizer() {
-            return OptimizerName.ADAGRAD;
-        }
+    /** What it is usually trained by, or {@code null} if it is not trained. */
+    final OptimizerName optimizer;
 
-        @Override
-        public Planned create(PlanOptions options, int batch) {
-            int classes = options.classes == null ? IMAGENET_CLASSES : options.classes;
-            return new Planned(
-                    create(IMAGE, classes),
-                    new Shape[] {new Shape(batch).addAll(IMAGE)},
-                    new VocabParallelCrossEntropyLoss());
-        }
+    /** The options that say something of it, beside those of every plan. */
+    final Set<String> options;
 
-        /** Puts a head in the place of the last layer, which a flattening of two axes follows. */
-        static Block create(Shape image, int classes) {
-            SequentialBlock network =
-                    ResNetV1.builder()
-                            .setImageShape(image)
-                            .setNumLayers(18)
-                            .setOutSize(classes)
-                            .build();
-            network.removeLastBlock();
-            network.removeLastBlock();
-            return network.add(
-                    ClassificationHead.builder()
-                            .setUnits(classes)
-                            .optBatchShardedInput(true)
-                            .build());
-        }
+    PlannedModel(String description, int batch, OptimizerName optimizer, String... options) {
+        this.description = description;
+        this.batch = batch;
+        this.optimizer = optimizer;
+        this.options = Set.of(options);
+    }
+
+    /**
+     * Returns the network.
+     *
+     * @param options its sizes
+     * @param batch the rows of a batch
+     * @throws IOException if something cannot be read that sizes follow from
+     */
+    abstract Planned create(PlanOptions options, int batch) throws IOException;
+
+    /**
+     * A network that is planned.
+     *
+     * @param block the network, without values
+     * @param inputs the shapes of the inputs of a batch
+     * @param loss the loss, or {@code null} of one that is not trained
+     */
+    record Planned(Block block, Shape[] inputs, Loss loss) {}
+
+    /** Puts a head instead of the last layer, which a flattening of two axes follows. */
+    static Planned resnet(Shape image, int classes, int batch) {
+        SequentialBlock network =
+                ResNetV1.builder()
+                        .setImageShape(image)
+                        .setNumLayers(18)
+                        .setOutSize(classes)
+                        .build();
+        network.removeLastBlock();
+        network.removeLastBlock();
+        network.add(
+                ClassificationHead.builder().setUnits(classes).optBatchShardedInput(true).build());
+        return new Planned(
+                network,
+                new Shape[] {new Shape(batch).addAll(image)},
+                new VocabParallelCrossEntropyLoss());
+    }
+
+    /** Returns the name on the command line. */
+    @Override
+    public String toString() {
+        return name().toLowerCase(Locale.ROOT);
     }
 }

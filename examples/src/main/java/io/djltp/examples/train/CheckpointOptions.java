@@ -87,19 +87,14 @@ public final class CheckpointOptions {
         // what a run before has left is neither mixed with another nor written over
         if (!isResume() && !before.isEmpty()) {
             throw new BadInputException(
-                    folder
-                            + " has checkpoints of a run, the newest of step "
-                            + before.get(before.size() - 1)
-                            + ": --resume goes on from it; or choose another --out");
+                    "%s has checkpoints of a run, the newest of step %d: --resume goes on from it;"
+                            + " or choose another --out",
+                    folder, before.get(before.size() - 1));
         }
         if (from != null && !before.contains(from)) {
             throw new BadInputException(
-                    "--resume-from "
-                            + from
-                            + ": "
-                            + folder
-                            + " has "
-                            + (before.isEmpty() ? "no checkpoint" : "those of steps " + before));
+                    "--resume-from %d: %s has %s",
+                    from, folder, before.isEmpty() ? "no checkpoint" : "those of steps " + before);
         }
     }
 

@@ -20,6 +20,7 @@ import java.time.Duration;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
 import java.util.stream.IntStream;
 
 /** The options that say where ranks compute, and how they reach each other. */
@@ -30,7 +31,12 @@ public final class DeviceOptions {
     /** Where the ranks compute. */
     enum DeviceName {
         CPU,
-        GPU
+        GPU;
+
+        @Override
+        public String toString() {
+            return name().toLowerCase(Locale.ROOT);
+        }
     }
 
     @Option(
@@ -111,14 +117,9 @@ public final class DeviceOptions {
         }
         if (tp != null && tp != mesh.getRanks()) {
             throw new BadInputException(
-                    "--mesh "
-                            + text
-                            + " has "
-                            + mesh.getRanks()
-                            + " ranks, and --tp is "
-                            + tp
-                            + ": leave --tp out, or choose sizes whose product is "
-                            + tp);
+                    "--mesh %s has %d ranks, and --tp is %d: leave --tp out, or choose sizes whose"
+                            + " product is %d",
+                    text, mesh.getRanks(), tp, tp);
         }
         return mesh;
     }
@@ -133,11 +134,9 @@ public final class DeviceOptions {
         int processes = processes();
         if (ranks % processes != 0) {
             throw new BadInputException(
-                    subject
-                            + " cannot be shared evenly by the "
-                            + processes
-                            + " processes that were started: use a multiple of "
-                            + processes);
+                    "%s cannot be shared evenly by the %d processes that were started: use a"
+                            + " multiple of %d",
+                    subject, processes, processes);
         }
     }
 
@@ -148,8 +147,19 @@ public final class DeviceOptions {
      * @return the job, or {@code null} if this process is alone
      */
     public Job join(int ranks) {
+        return join(ranks, timeout());
+    }
+
+    /**
+     * Joins the job that a launcher has started.
+     *
+     * @param ranks the number of ranks of all processes
+     * @param timeout how long to wait for the other processes
+     * @return the job, or {@code null} if this process is alone
+     */
+    public static Job join(int ranks, Duration timeout) {
         try {
-            return Launcher.join(System.getenv(), ranks, timeout());
+            return Launcher.join(System.getenv(), ranks, timeout);
         } catch (IllegalArgumentException e) {
             throw new BadInputException(e.getMessage(), e);
         }
@@ -215,13 +225,9 @@ public final class DeviceOptions {
         if (needed <= found) {
             return null;
         }
-        return "--device gpu takes one GPU for each rank, "
-                + needed
-                + " here, and PyTorch finds "
-                + found
-                + ": use "
-                + (found > 0 ? "--tp " + found + ", or " : "")
-                + "--device cpu; docs/gpu.md says what GPUs need";
+        return ("--device gpu takes one GPU for each rank, %d here, and PyTorch finds %d: use"
+                        + " %s--device cpu; docs/gpu.md says what GPUs need")
+                .formatted(needed, found, found > 0 ? "--tp " + found + ", or " : "");
     }
 
     private Duration timeout() {
@@ -256,11 +262,8 @@ public final class DeviceOptions {
                 return Backend.valueOf(value);
             } catch (IllegalArgumentException e) {
                 throw new TypeConversionException(
-                        "expected one of "
-                                + names()
-                                + " (case-insensitive) but was '"
-                                + value
-                                + "'");
+                        "expected one of %s (case-insensitive) but was '%s'"
+                                .formatted(names(), value));
             }
         }
 

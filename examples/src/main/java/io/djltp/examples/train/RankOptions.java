@@ -9,10 +9,8 @@ import io.djltp.rank.ParallelConfig;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
-import java.util.Locale;
-
 /** The options that say which ranks train, where, and how they share the work. */
-final class RankOptions implements JobRanks {
+public final class RankOptions {
 
     @Option(
             names = "--tp",
@@ -22,37 +20,33 @@ final class RankOptions implements JobRanks {
     private Integer tp;
 
     @Option(
-            names = "--mode",
-            description =
-                    "tensor: head cut, all ranks on the same batch; data: batch cut; mixed: body"
-                            + " data parallel, head cut (mixed, if there is no --mesh).")
-    private ParallelMode mode;
-
-    @Option(
             names = "--mesh",
             description =
-                    "Takes the place of --mode: sizes of the axes data and tensor, such as 2x3:"
-                            + " the batch is cut over 2 groups of ranks, and the head over the 3"
-                            + " ranks of each.")
+                    "Sizes of the axes data and tensor, such as 2x3: the batch is cut over 2 groups"
+                            + " of ranks, and layers and heads over the 3 ranks of each.")
     private String meshText;
 
-    @Mixin DeviceOptions where = new DeviceOptions();
+    /** Where they compute. */
+    @Mixin final DeviceOptions where = new DeviceOptions();
 
-    @Option(
-            names = "--drift-check",
-            description =
-                    "Compare the replicas of parameters every so many steps; 0 for never (after"
-                            + " steps 1, 2, 4, 8, ... and at the end).")
-    Integer driftCheckSteps;
+    private DeviceMesh mesh;
 
-    DeviceMesh mesh;
+    /** Creates the options, which are set by the command line. */
+    public RankOptions() {}
 
-    /** Checks everything that can be checked before anything is read or written. */
-    void check() {
-        mesh = meshText == null ? meshOfMode() : checkedMesh();
+    /**
+     * Checks everything that can be checked before anything is read or written.
+     *
+     * @param mode how the ranks share the work if there is no {@code --mesh}
+     */
+    public void check(ParallelMode mode) {
         where.check();
-        if (driftCheckSteps != null && driftCheckSteps < 0) {
-            throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
+        if (meshText == null) {
+            int ranks = DeviceOptions.ranks(tp);
+            DeviceOptions.positive("--tp", ranks);
+            mesh = DeviceMesh.of(mode, ranks);
+        } else {
+            mesh = DeviceOptions.mesh(meshText, tp);
         }
         DeviceOptions.checkShared(
                 count(),
@@ -61,94 +55,77 @@ final class RankOptions implements JobRanks {
                         : "The --mesh " + meshText + " of " + count() + " ranks");
     }
 
-    private DeviceMesh meshOfMode() {
-        mode = mode == null ? ParallelMode.MIXED : mode;
-        int ranks = DeviceOptions.ranks(tp);
-        DeviceOptions.positive("--tp", ranks);
-        return DeviceMesh.of(mode, ranks);
-    }
-
-    private DeviceMesh checkedMesh() {
-        if (mode != null) {
-            throw new BadInputException(
-                    "--mesh "
-                            + meshText
-                            + " and --mode "
-                            + lowerCase(mode)
-                            + " both say how the ranks share the work: use one of the two");
-        }
-        return DeviceOptions.mesh(meshText, tp);
-    }
-
-    /** Refuses a batch that leaves ranks without a row. */
-    void checkBatch(int batch) {
-        int sharing = mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
-        if (batch < sharing) {
-            throw new BadInputException(
-                    "--batch "
-                            + batch
-                            + " is smaller than the "
-                            + sharing
-                            + (meshText == null ? " ranks" : " groups of ranks")
-                            + " that share it "
-                            + (meshText == null
-                                    ? "in " + lowerCase(mode) + " mode"
-                                    : "on --mesh " + meshText)
-                            + ": use --batch "
-                            + sharing
-                            + " or more, or fewer ranks ("
-                            + (meshText == null ? "--tp" : "--mesh")
-                            + ")");
-        }
-    }
-
-    /** {@inheritDoc} */
-    @Override
+    /**
+     * Returns the number of ranks of all processes.
+     *
+     * @return the number of ranks
+     */
     public int count() {
         return mesh.getRanks();
     }
 
-    /** Returns whether the head has replicas: it is not cut over all ranks. */
-    boolean hasReplicas() {
-        return mesh.isCut(DeviceMesh.DATA) && !mesh.isOverlaid();
+    /**
+     * Returns the number of ranks along an axis of the mesh.
+     *
+     * @param axis the axis
+     * @return the number of ranks, 1 if nothing is cut over them
+     */
+    public int size(String axis) {
+        return mesh.isCut(axis) ? mesh.getSize(axis) : 1;
     }
 
     /** Returns how many times the head is there, over all ranks. */
     int replicas() {
-        return hasReplicas() ? mesh.getSize(DeviceMesh.DATA) : 1;
+        return mesh.isOverlaid() ? 1 : size(DeviceMesh.DATA);
     }
 
-    /** Returns the mode, or the mesh. */
-    String describe() {
-        return meshText == null ? "mode " + lowerCase(mode) : "mesh " + meshText;
+    /**
+     * Returns the option that says how the work is shared.
+     *
+     * @return the option and its value
+     */
+    public String describe() {
+        return meshText == null ? "--tp " + count() : "--mesh " + meshText;
     }
 
-    /** Returns the mode as it was given, or {@code null} on a mesh. */
-    String modeName() {
-        return mode == null ? null : lowerCase(mode);
-    }
-
-    /** Returns the mesh as it was given, or {@code null} in a mode. */
-    String meshName() {
+    /**
+     * Returns the mesh as it was given.
+     *
+     * @return the text, or {@code null} without {@code --mesh}
+     */
+    public String meshName() {
         return meshText;
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public DeviceOptions where() {
-        return where;
-    }
-
-    /** Returns the configuration of the ranks. */
-    ParallelConfig config(Job job) {
-        ParallelConfig.Builder config = where.config(job, mesh);
-        if (driftCheckSteps != null) {
-            config.optDriftCheck(driftCheckSteps);
+    /**
+     * Refuses a batch that leaves ranks without a row.
+     *
+     * @param batch the rows of a batch
+     * @param modeName the mode if there is no {@code --mesh}
+     */
+    public void checkBatch(int batch, String modeName) {
+        int sharing = size(DeviceMesh.DATA);
+        if (batch < sharing) {
+            boolean ofMode = meshText == null;
+            throw new BadInputException(
+                    "--batch %d is smaller than the %d %s that share it %s: use --batch %d or more,"
+                            + " or fewer ranks (%s)",
+                    batch,
+                    sharing,
+                    ofMode ? "ranks" : "groups of ranks",
+                    ofMode ? "in " + modeName + " mode" : "on " + describe(),
+                    sharing,
+                    ofMode ? "--tp" : "--mesh");
         }
-        return config.build();
     }
 
-    static String lowerCase(Enum<?> value) {
-        return value.name().toLowerCase(Locale.ROOT);
+    /**
+     * Begins the configuration of the ranks.
+     *
+     * @param job the job, or {@code null}
+     * @return the configuration, to be built
+     */
+    public ParallelConfig.Builder config(Job job) {
+        return where.config(job, mesh);
     }
 }

@@ -12,6 +12,7 @@ import java.io.PrintStream;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.stream.Collectors;
 
 /**
  * How much memory a training run will need on this machine, from the sizes of what it holds at its
@@ -65,31 +66,25 @@ final class RunMemory {
 
     /** Refuses the run if this machine has not enough memory for it. */
     void check() {
-        SystemMemory.available()
-                .ifPresent(
-                        available -> {
-                            if (available < total()) {
-                                throw new BadInputException(
-                                        String.format(
-                                                Locale.ROOT,
-                                                "This run needs about %.1f GiB of memory (%s), and"
-                                                        + " %.1f GiB are available: use fewer"
-                                                        + " --languages, a smaller --dim or"
-                                                        + " --batch, or --optimizer sgd",
-                                                total() / GIB,
-                                                describe(),
-                                                available / GIB));
-                            }
-                        });
+        long available = SystemMemory.available().orElse(Long.MAX_VALUE);
+        if (available < total()) {
+            throw new BadInputException(
+                    "This run needs about %.1f GiB of memory (%s), and %.1f GiB are available: use"
+                            + " fewer --languages, a smaller --dim or --batch, or --optimizer sgd",
+                    total() / GIB, describe(), available / GIB);
+        }
     }
 
     private String describe() {
-        StringBuilder text = new StringBuilder();
-        parts.forEach(
-                (name, bytes) ->
-                        text.append(text.length() == 0 ? "" : ", ")
-                                .append(String.format(Locale.ROOT, "%s %.1f", name, bytes / GIB)));
-        return text.toString();
+        return parts.entrySet().stream()
+                .map(
+                        each ->
+                                String.format(
+                                        Locale.ROOT,
+                                        "%s %.1f",
+                                        each.getKey(),
+                                        each.getValue() / GIB))
+                .collect(Collectors.joining(", "));
     }
 
     /** Prints a table of what takes memory. */

@@ -7,7 +7,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
-import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.translate.TranslateException;
 
 import com.google.gson.annotations.SerializedName;
@@ -17,6 +16,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.lemma.FastTextFiles;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
@@ -25,7 +25,6 @@ import io.djltp.examples.lemma.SavedModel;
 import io.djltp.examples.report.RunReports;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
@@ -37,14 +36,10 @@ import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
-import java.util.ArrayList;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.Callable;
-import java.util.function.IntSupplier;
-import java.util.function.Supplier;
 import java.util.stream.Collectors;
 
 /** Trains the lemmatiser: inflected word form in, lemma out, each lemma a class. */
@@ -80,7 +75,7 @@ public final class TrainCommand implements Callable<Integer> {
     public Integer call() throws Exception {
         if (options.exportSplit != null) {
             options.check();
-            SplitExport.run(options.languages, options.exportSplit, System.out);
+            exportSplit();
             return 0;
         }
         return TrainingJob.run(options, spec, this::run);
@@ -89,18 +84,57 @@ public final class TrainCommand implements Callable<Integer> {
     private void run(TrainingJob started) throws IOException, TranslateException {
         job = started;
         out = job.out();
-        StopNotice notice =
-                new StopNotice(
-                        job.isFirst(), report.loss::size, options.checkpoints::describeNewest);
+        Thread notice = new Thread(this::printStop, "tp-stop");
+        if (job.isFirst()) {
+            Runtime.getRuntime().addShutdownHook(notice);
+        }
         try {
             run();
         } finally {
-            notice.end();
+            try {
+                Runtime.getRuntime().removeShutdownHook(notice);
+            } catch (IllegalStateException e) {
+                // the process is being stopped, and the word is being said
+            }
         }
     }
 
+    /** Says, when Ctrl-C or a signal ends the process before the model is saved, what is saved. */
+    private void printStop() {
+        String saved = options.checkpoints.describeNewest();
+        System.err.printf(
+                "%ntp: stopped after %d steps, before %s.%n",
+                report.loss.size(),
+                saved == null
+                        ? "anything was saved. --minutes or --steps ends a run with a saved model,"
+                                + " --checkpoint-minutes saves it on the way"
+                        : "the model was saved. " + saved);
+        System.err.flush();
+    }
+
+    /** Writes the words for another program: the same to learn from, the same held out. */
+    private void exportSplit() throws IOException {
+        HeldOutSplit split =
+                HeldOutSplit.of(LemmaCorpus.read(options.languages), HELD_OUT, SPLIT_SEED);
+        try {
+            new FastTextFiles(split).write(options.exportSplit);
+        } catch (IOException e) {
+            throw new BadInputException(
+                    "--export-split %s cannot be written (%s: %s): choose a folder with write"
+                            + " permission and room",
+                    options.exportSplit, e.getClass().getSimpleName(), e.getMessage());
+        }
+        System.out.printf(
+                Locale.ROOT,
+                "%,d pairs of word and lemma to train on and %,d held-out words, %,d lemmas, are in"
+                        + " %s%n",
+                split.trainingSize(),
+                split.size(),
+                split.corpus().classes(),
+                options.exportSplit);
+    }
+
     private void run() throws IOException, TranslateException {
-        long begin = System.nanoTime();
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
         CharNGrams nGrams = new CharNGrams(tableRows(corpus.classes()), N_GRAMS);
@@ -120,7 +154,7 @@ public final class TrainCommand implements Callable<Integer> {
                 out.printf(
                         "%nThe model is saved in %s. Try: %s%n",
                         options.out, options.lemmaCommand());
-                report.totalSeconds += (System.nanoTime() - begin) / 1e9;
+                report.finish();
                 JsonFile.write(options.json, report);
             }
         }
@@ -155,10 +189,8 @@ public final class TrainCommand implements Callable<Integer> {
     private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {
         if (options.ranks.count() > corpus.classes()) {
             throw new BadInputException(
-                    "--tp "
-                            + options.ranks.count()
-                            + " leaves ranks without a class: there are "
-                            + corpus.classes());
+                    "--tp %d leaves ranks without a class: there are %d",
+                    options.ranks.count(), corpus.classes());
         }
         RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();
@@ -170,52 +202,40 @@ public final class TrainCommand implements Callable<Integer> {
         announce(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
-        LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
-        TrainingProgress[] progress = new TrainingProgress[1];
-        LemmaDataset training =
-                LemmaDataset.builder()
-                        .setSplit(split)
-                        .setNGrams(nGrams)
-                        .setBatchSize(options.batch)
-                        .optSeed(options.seed)
-                        .optStop(() -> progress[0].isOver())
-                        .build();
-        long batches = (long) training.batchesPerPass() * options.epochs();
+        long batches = (long) (split.trainingSize() / options.batch) * options.epochs();
         RunReports reports = options.reports.open("tp train", facts(split.corpus().classes()));
-        progress[0] =
-                new TrainingProgress(options, batches, heldOut, report, job.isFirst(), reports);
+        TrainingProgress progress =
+                new TrainingProgress(
+                        options,
+                        batches,
+                        LemmaDataset.heldOut(split, nGrams, options.batch),
+                        report,
+                        job.isFirst(),
+                        reports);
+        LemmaDataset training =
+                LemmaDataset.training(split, nGrams, options.batch, options.seed, progress::isOver);
         CheckpointListener checkpoints =
-                options.checkpoints.listener(
-                        options.training(), progress[0], () -> progress[0].isOver());
-        DefaultTrainingConfig config = config(head, progress[0], checkpoints);
-        Engine.getInstance().setRandomSeed(options.seed);
-        try (reports;
-                TrainingProgress shown = progress[0];
-                ParallelTrainer trainer =
-                        job.trainer(model, config, options.ranks.config(job.get()))) {
-            trainer.initialize(new Shape(options.batch, nGrams.limit()));
-            shown.begin();
-            job.resume(checkpoints, options.checkpoints, trainer);
-            reports.resume(report.loss);
-            fit(trainer, checkpoints, training);
-            report.seconds = shown.seconds();
-            reports.finish();
-        }
-        fillReport(split.corpus());
-    }
-
-    private DefaultTrainingConfig config(
-            ClassificationHead head, TrainingProgress progress, CheckpointListener checkpoints) {
-        ParameterTracker rate = LearningRates.of(options, head, progress::getDone);
+                options.checkpoints.listener(options.training(), report, progress::isOver);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                options.optimizer.create(rate, LearningRates.epsilon(options)))
+                        .optOptimizer(options.optimizer(head, progress::getDone))
                         .addTrainingListeners(progress);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // after all others
         }
-        return config;
+        Engine.getInstance().setRandomSeed(options.seed);
+        try (reports;
+                progress;
+                ParallelTrainer trainer = job.trainer(model, config, options.config(job.get()))) {
+            trainer.initialize(new Shape(options.batch, nGrams.limit()));
+            job.resume(checkpoints, options.checkpoints, trainer);
+            progress.begin();
+            reports.resume(report.loss);
+            fit(trainer, checkpoints, training);
+            report.takeTime();
+            reports.finish();
+        }
+        fillReport(split.corpus());
     }
 
     private void announce(int classes) {
@@ -227,9 +247,9 @@ public final class TrainCommand implements Callable<Integer> {
                 options.ranks.count(),
                 options.ranks.count() == 1 ? "" : "s",
                 job.describe(),
-                options.ranks.describe(),
+                options.describeRanks(),
                 describeHead(classes),
-                options.optimizer.name().toLowerCase(Locale.ROOT));
+                options.optimizer);
         if (options.optimizer == OptimizerName.ADAGRAD) {
             // a warm-up of 200 steps keeps it down, and costs a point of top-5 after 1,200
             out.println(
@@ -243,8 +263,8 @@ public final class TrainCommand implements Callable<Integer> {
         facts.put("features", "" + options.dim);
         facts.put("words a step", "" + options.batch);
         facts.put("head", describeHead(classes));
-        facts.put("optimizer", options.optimizer.name().toLowerCase(Locale.ROOT));
-        facts.put("ranks", options.ranks.describe());
+        facts.put("optimizer", options.optimizer.toString());
+        facts.put("ranks", options.describeRanks());
         return facts;
     }
 
@@ -252,14 +272,26 @@ public final class TrainCommand implements Callable<Integer> {
             throws IOException, TranslateException {
         if (checkpoints == null) {
             EasyTrain.fit(trainer, options.epochs(), training, null);
-        } else {
-            int epochs = ResumedLimits.remainingEpochs(options, checkpoints);
-            EasyTrain.fit(trainer, epochs, checkpoints.resumed(training), null);
+            return;
         }
+        if (checkpoints.getStep() > options.steps()) { // its model is not that of so few steps
+            throw new BadInputException(
+                    "--steps: the checkpoint in %s has trained for %d steps, which is beyond the %d"
+                            + " that are asked for: ask for as many or more, or choose another"
+                            + " --out",
+                    checkpoints.getFolder(), checkpoints.getStep(), options.steps());
+        }
+        int epochs;
+        try {
+            epochs = checkpoints.remainingEpochs(options.epochs());
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--epochs: " + e.getMessage(), e);
+        }
+        EasyTrain.fit(trainer, epochs, checkpoints.resumed(training), null);
     }
 
     private String describeHead(int classes) {
-        String name = options.head.name().toLowerCase(Locale.ROOT);
+        String name = options.head.toString();
         return options.head != HeadKind.SAMPLED
                 ? name
                 : String.format(Locale.ROOT, "%s %.3g", name, options.sampleShare(classes));
@@ -274,19 +306,18 @@ public final class TrainCommand implements Callable<Integer> {
                     .build();
         } catch (IllegalArgumentException e) {
             throw new BadInputException(
-                    "--head " + describeHead(classes) + ": " + e.getMessage(), e);
+                    "--head %s: %s".formatted(describeHead(classes), e.getMessage()), e);
         }
     }
 
     private void fillReport(LemmaCorpus corpus) {
         report.classes = corpus.classes();
-        report.languages =
-                options.languages.stream().map(Language::code).collect(Collectors.joining(","));
+        report.languages = options.languageList();
         report.ranks = options.ranks.count();
-        report.mode = options.ranks.modeName();
+        report.mode = options.modeName();
         report.mesh = options.ranks.meshName();
-        report.head = options.head.name().toLowerCase(Locale.ROOT);
-        report.optimizer = options.optimizer.name().toLowerCase(Locale.ROOT);
+        report.head = options.head.toString();
+        report.optimizer = options.optimizer.toString();
         report.dim = options.dim;
         report.batch = options.batch;
         report.seed = options.seed;
@@ -294,23 +325,14 @@ public final class TrainCommand implements Callable<Integer> {
         report.samplesPerSecond = (double) report.steps * options.batch / report.seconds;
     }
 
-    private static LemmaDataset heldOut(HeldOutSplit split, CharNGrams nGrams, int batchSize) {
-        return LemmaDataset.builder()
-                .setSplit(split)
-                .setNGrams(nGrams)
-                .setBatchSize(batchSize)
-                .optUsage(Dataset.Usage.VALIDATION)
-                .build();
-    }
-
     private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams) {
         int words = Math.min(options.heldOut, split.size());
-        LemmaDataset heldOut = heldOut(split, nGrams, EVALUATION_BATCH);
+        LemmaDataset heldOut = LemmaDataset.heldOut(split, nGrams, EVALUATION_BATCH);
         HeldOutEvaluation evaluation = new HeldOutEvaluation(model, split, heldOut, words);
         evaluation.printTable(out);
         report.top1 = evaluation.accuracy(1);
         report.top5 = evaluation.accuracy(5);
-        SystemMemory.peakResident().ifPresent(bytes -> report.peakRssBytes = bytes);
+        report.takeMemory();
         out.printf(
                 Locale.ROOT,
                 "%n%,d steps in %.0f s, %.0f words/s, loss %.4f%n"
@@ -331,7 +353,7 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     /** The figures of a training run, as {@code --json} writes them. */
-    static final class TrainReport {
+    static final class TrainReport extends RunReport {
 
         int classes;
         String languages;
@@ -345,9 +367,6 @@ public final class TrainCommand implements Callable<Integer> {
         int seed;
         int steps;
 
-        /** The loss of every step. */
-        List<Float> loss = new ArrayList<>();
-
         /** The share of held-out words whose best lemma is right. */
         double top1;
 
@@ -356,54 +375,5 @@ public final class TrainCommand implements Callable<Integer> {
 
         @SerializedName("samples_per_second")
         double samplesPerSecond;
-
-        @SerializedName("peak_rss_bytes")
-        Long peakRssBytes;
-
-        /** The time of the training steps. */
-        double seconds;
-
-        @SerializedName("total_seconds")
-        double totalSeconds;
-    }
-
-    /** Says, when Ctrl-C or a signal ends the process before the model is saved, what is saved. */
-    static final class StopNotice {
-
-        private final Thread hook;
-
-        /**
-         * Waits for the end.
-         *
-         * @param shown whether this process says anything
-         * @param steps the number of steps that were done
-         * @param saved returns where the newest checkpoint is, or {@code null} if there is none
-         */
-        StopNotice(boolean shown, IntSupplier steps, Supplier<String> saved) {
-            hook = new Thread(() -> print(steps.getAsInt(), saved.get()), "tp-stop");
-            if (shown) {
-                Runtime.getRuntime().addShutdownHook(hook);
-            }
-        }
-
-        private static void print(int steps, String saved) {
-            System.err.printf(
-                    "%ntp: stopped after %d steps, before %s.%n",
-                    steps,
-                    saved == null
-                            ? "anything was saved. --minutes or --steps ends a run with a saved model,"
-                                    + " --checkpoint-minutes saves it on the way"
-                            : "the model was saved. " + saved);
-            System.err.flush();
-        }
-
-        /** From here on the end is an ordinary one. */
-        void end() {
-            try {
-                Runtime.getRuntime().removeShutdownHook(hook);
-            } catch (IllegalStateException e) {
-                return; // the process is being stopped, and the word is being said
-            }
-        }
     }
 }

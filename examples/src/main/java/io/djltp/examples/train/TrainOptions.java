@@ -1,20 +1,22 @@
 package io.djltp.examples.train;
 
 import static io.djltp.examples.train.DeviceOptions.positive;
-import static io.djltp.examples.train.RankOptions.lowerCase;
 
 import ai.djl.Device;
+import ai.djl.nn.Block;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.ParameterTracker;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
-import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.Language;
-import io.djltp.examples.report.ReportOptions;
-import io.djltp.launch.Launcher;
+import io.djltp.job.Job;
+import io.djltp.layout.ParallelMode;
+import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.torch.Precision;
 
-import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
@@ -22,15 +24,20 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.function.DoubleSupplier;
 import java.util.stream.Collectors;
 
 /** The options of {@code tp train}. */
-final class TrainOptions implements JobOptions {
+final class TrainOptions extends JobOptions {
 
     private static final String DEFAULT_OUT = "out/lemma"; // where tp lemma looks, too
     private static final double DEFAULT_MINUTES = 3;
     private static final int MOST_EPOCHS = 1000; // another limit comes first
+    private static final float TABLE_SHARE = 1f / 3; // of the rate
+    private static final double FALL_BEGINS = 0.3; // the rate stays until this share of the run
+    private static final double LAST_RATE = 0.2; // and then falls in a line to a fifth
 
     @Option(
             names = "--languages",
@@ -38,7 +45,19 @@ final class TrainOptions implements JobOptions {
             description = "Dictionaries to learn, any of de,en,pl,uk,ru (${DEFAULT-VALUE}).")
     private String languageCodes;
 
-    @Mixin RankOptions ranks;
+    @Option(
+            names = "--mode",
+            description =
+                    "tensor: head cut, all ranks on the same batch; data: batch cut; mixed: body"
+                            + " data parallel, head cut (mixed, if there is no --mesh).")
+    private ParallelMode mode;
+
+    @Option(
+            names = "--drift-check",
+            description =
+                    "Compare the replicas of parameters every so many steps; 0 for never (after"
+                            + " steps 1, 2, 4, 8, ... and at the end).")
+    private Integer driftCheckSteps;
 
     @Option(
             names = "--dim",
@@ -106,8 +125,6 @@ final class TrainOptions implements JobOptions {
             description = "Folder for the trained model (${DEFAULT-VALUE}).")
     Path out;
 
-    @Mixin CheckpointOptions checkpoints = new CheckpointOptions();
-
     @Option(
             names = "--safetensors",
             description =
@@ -130,24 +147,19 @@ final class TrainOptions implements JobOptions {
                             + " held out, as fastText reads them.")
     Path exportSplit;
 
-    @Option(names = "--json", description = "File for the figures of the run.")
-    Path json;
-
-    @Mixin ReportOptions reports;
-
     List<Language> languages;
     HeadKind head;
     Precision precision;
 
     /** {@inheritDoc} */
     @Override
-    public void check() {
+    protected void check() {
         try {
             languages = Language.parse(languageCodes);
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--languages: " + e.getMessage(), e);
         }
-        ranks.check();
+        checkMode();
         positive("--dim", dim);
         positive("--batch", batch);
         positive("--epochs", epochs == null ? 1 : epochs);
@@ -157,19 +169,42 @@ final class TrainOptions implements JobOptions {
         checkPrecision();
         checkHeldOut();
         positive("--lr", learningRate == null ? 1 : learningRate);
-        ranks.checkBatch(batch);
+        ranks.checkBatch(batch, modeName());
         checkpoints.check(out);
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public void checkFiles() {
-        if (Launcher.process(System.getenv()) == 0) { // the others write no model
-            checkpoints.checkFolder();
-            checkOut();
+    private void checkMode() {
+        if (driftCheckSteps != null && driftCheckSteps < 0) {
+            throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
         }
-        JsonFile.check(json);
-        reports.check();
+        String mesh = ranks.meshName();
+        if (mesh != null && mode != null) {
+            throw new BadInputException(
+                    "--mesh %s and --mode %s both say how the ranks share the work: use one of the"
+                            + " two",
+                    mesh, modeName());
+        }
+        mode = mesh == null && mode == null ? ParallelMode.MIXED : mode;
+        ranks.check(mode);
+    }
+
+    /** Returns the mode, or {@code null} on a mesh. */
+    String modeName() {
+        return mode == null ? null : mode.name().toLowerCase(Locale.ROOT);
+    }
+
+    /** Returns the mode, or the mesh. */
+    String describeRanks() {
+        return mode == null ? "mesh " + ranks.meshName() : "mode " + modeName();
+    }
+
+    /** Returns the configuration of the ranks. */
+    ParallelConfig config(Job job) {
+        ParallelConfig.Builder config = ranks.config(job);
+        if (driftCheckSteps != null) {
+            config.optDriftCheck(driftCheckSteps);
+        }
+        return config.build();
     }
 
     private void checkHead() {
@@ -183,7 +218,7 @@ final class TrainOptions implements JobOptions {
         }
         if (head != HeadKind.SAMPLED) {
             throw new BadInputException(
-                    "--sample-share is for --head sampled, not for --head " + lowerCase(head));
+                    "--sample-share is for --head sampled, not for --head " + head);
         }
     }
 
@@ -198,20 +233,16 @@ final class TrainOptions implements JobOptions {
         Precision other = here ? Precision.BFLOAT16 : Precision.FLOAT16;
         if (precision != Precision.FLOAT32 && (head == HeadKind.FULL || precision != other)) {
             throw new BadInputException(
-                    "--precision "
-                            + precision
-                            + " is for --head fused or sampled, bfloat16 with --device cpu and"
-                            + " float16 with --device gpu, not for --head "
-                            + lowerCase(head)
-                            + " with --device "
-                            + lowerCase(ranks.where.device));
+                    "--precision %s is for --head fused or sampled, bfloat16 with --device cpu and"
+                            + " float16 with --device gpu, not for --head %s with --device %s",
+                    precision, head, ranks.where.device);
         }
     }
 
     private void checkHeldOut() {
         if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
             throw new BadInputException(
-                    "--held-out must be 1 to " + TrainCommand.HELD_OUT + ", not " + heldOut);
+                    "--held-out must be 1 to %s, not %s", TrainCommand.HELD_OUT, heldOut);
         }
     }
 
@@ -230,17 +261,20 @@ final class TrainOptions implements JobOptions {
         return "./tp lemma --model " + quote + folder + quote + " WORD...";
     }
 
+    /** Returns the codes of the languages. */
+    String languageList() {
+        return languages.stream().map(Language::code).collect(Collectors.joining(","));
+    }
+
     /** Returns the options that make the training what it is, wherever it is done. */
     Map<String, String> training() {
         Map<String, String> values = new LinkedHashMap<>();
-        values.put(
-                "--languages",
-                languages.stream().map(Language::code).collect(Collectors.joining(",")));
+        values.put("--languages", languageList());
         values.put("--dim", "" + dim);
         values.put("--batch", "" + batch);
-        values.put("--head", lowerCase(head));
+        values.put("--head", head.toString());
         values.put("--sample-share", String.valueOf(sampleShare));
-        values.put("--optimizer", lowerCase(optimizer));
+        values.put("--optimizer", optimizer.toString());
         values.put("--lr", "" + learningRate());
         values.put("--seed", "" + seed);
         return values;
@@ -248,30 +282,18 @@ final class TrainOptions implements JobOptions {
 
     /** {@inheritDoc} */
     @Override
-    public JobRanks ranks() {
-        return ranks;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public CheckpointOptions checkpoints() {
-        return checkpoints;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Map<String, String> alike() {
+    protected Map<String, String> alike() {
         Map<String, String> values = new LinkedHashMap<>(training());
-        values.put("--mode", orNotSet(ranks.modeName()));
+        values.put("--mode", orNotSet(modeName()));
         values.put("--mesh", orNotSet(ranks.meshName()));
         values.put("--epochs", "" + epochs());
         values.put("--steps", orNotSet(steps));
         values.put("--minutes", orNotSet(minutes));
         values.put("--precision", "" + precision);
         values.put("--backend", ranks.where.backend.getName());
-        values.put("--device", lowerCase(ranks.where.device));
+        values.put("--device", ranks.where.device.toString());
         values.put("--timeout", "" + ranks.where.timeoutSeconds);
-        values.put("--drift-check", "" + ranks.driftCheckSteps);
+        values.put("--drift-check", "" + driftCheckSteps);
         return values;
     }
 
@@ -279,7 +301,9 @@ final class TrainOptions implements JobOptions {
         return value == null ? "not set" : value.toString();
     }
 
-    private void checkOut() {
+    /** {@inheritDoc} */
+    @Override
+    protected void checkOut() {
         try {
             Files.createDirectories(out);
             Files.delete(Files.createTempFile(out, ".tp", ".check"));
@@ -308,6 +332,42 @@ final class TrainOptions implements JobOptions {
             default:
                 return 0.01f;
         }
+    }
+
+    /**
+     * Returns the optimizer. The rates of row-wise Adagrad fall towards the end of the run, and
+     * what is below the head learns more slowly: every word moves many rows of the table.
+     *
+     * @param head the head
+     * @param done the share of the run that is done, the same in all processes
+     */
+    Optimizer optimizer(Block head, DoubleSupplier done) {
+        float rate = learningRate();
+        if (optimizer != OptimizerName.ADAGRAD) {
+            return optimizer.create(rate);
+        }
+        // ranks have keys of their own, which begin with the name of the parameter
+        ParameterTracker rates =
+                (key, step) -> {
+                    boolean ofHead =
+                            head.getDirectParameters().values().stream()
+                                    .anyMatch(parameter -> key.startsWith(parameter.getId()));
+                    return (ofHead ? rate : rate * TABLE_SHARE) * rateFactor(done.getAsDouble());
+                };
+        // A class has a gradient of about 2 divided by the words of a step where it is the lemma of
+        // one of them, and a twentieth of that and less where it is not. Without an epsilon of that
+        // order the first step of every class is the whole rate all the same, away from all words,
+        // and it takes hundreds of steps to come back.
+        return RowwiseAdagrad.builder()
+                .optLearningRateTracker(rates)
+                .optEpsilon(0.5f / batch)
+                .build();
+    }
+
+    /** Returns what the rate is multiplied with when a share of the run is done. */
+    static float rateFactor(double done) {
+        double fallen = Math.max(0, done - FALL_BEGINS) / (1 - FALL_BEGINS);
+        return (float) (1 - (1 - LAST_RATE) * Math.min(1, fallen));
     }
 
     /** Returns the limit of time in minutes; a run with a number of steps has none of its own. */

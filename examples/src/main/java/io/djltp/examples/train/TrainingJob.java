@@ -42,7 +42,18 @@ public final class TrainingJob {
     private TrainingJob(Job job) {
         this.job = job;
         first = job == null || job.getProcess() == 0;
-        out = first ? System.out : new PrintStream(OutputStream.nullOutputStream());
+        out = out(job);
+    }
+
+    /**
+     * Returns where a process of a job prints.
+     *
+     * @param job the job, or {@code null} if this process is alone
+     * @return standard output, or nothing in other processes than the first
+     */
+    public static PrintStream out(Job job) {
+        boolean first = job == null || job.getProcess() == 0;
+        return first ? System.out : new PrintStream(OutputStream.nullOutputStream());
     }
 
     /** What a command does in a job. */
@@ -70,14 +81,14 @@ public final class TrainingJob {
     public static int run(JobOptions options, CommandSpec command, Work work) throws Exception {
         options.check();
         Map<String, String> all = new LinkedHashMap<>(options.alike());
-        options.checkpoints().addTo(all);
-        try (Job joined = options.ranks().join()) {
+        options.checkpoints.addTo(all);
+        try (Job joined = options.ranks.where.join(options.ranks.count())) {
             TrainingJob job = new TrainingJob(joined);
             if (joined != null) {
-                OptionsAgreement.check(all, joined);
+                checkAlike(all, joined);
             }
             checkFiles(options, joined);
-            options.ranks().checkDevices(joined);
+            options.ranks.where.checkDevices(joined, options.ranks.count());
             try {
                 work.run(job);
             } catch (TrainingStoppedException e) {
@@ -93,22 +104,21 @@ public final class TrainingJob {
     }
 
     private static void checkFiles(JobOptions options, Job joined) {
-        BadInputException own = null;
+        String problem = null;
         try {
             options.checkFiles();
         } catch (BadInputException e) {
-            own = e;
+            problem = e.getMessage();
         }
         try {
             if (joined != null) {
-                joined.check(
-                        "The check of the files of the run", own == null ? null : own.getMessage());
+                joined.check("The check of the files of the run", problem);
             }
         } catch (JobFailedException e) {
-            throw own == null ? e : own;
+            throw problem == null ? e : new BadInputException(problem);
         }
-        if (own != null) {
-            throw own;
+        if (problem != null) {
+            throw new BadInputException(problem);
         }
     }
 
@@ -201,53 +211,41 @@ public final class TrainingJob {
         }
         try {
             boolean resumed = checkpoints.resume(trainer); // false in a folder that is new
-            if (!options.isResume()) {
-                return;
+            if (resumed) {
+                out.printf(
+                        "Going on after step %d, from %s%n",
+                        checkpoints.getStep(), checkpoints.getFolder());
+            } else if (options.isResume()) {
+                out.printf("There is no checkpoint in %s yet%n", checkpoints.getFolder());
             }
-            out.println(
-                    resumed
-                            ? "Going on after step "
-                                    + checkpoints.getStep()
-                                    + ", from "
-                                    + checkpoints.getFolder()
-                            : "There is no checkpoint in " + checkpoints.getFolder() + " yet");
         } catch (IllegalArgumentException | CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);
         }
     }
 
     /**
-     * Lets the processes of a job compare their options before they train together: with other
-     * seeds or batches they would train nonsense, and with other numbers of epochs wait for each
-     * other.
+     * Compares the options of the processes of a job before they train together: with other seeds
+     * or batches they would train nonsense, and with other numbers of epochs wait for each other.
+     *
+     * @param values those of this process by name, in one order in all
+     * @param job the job
+     * @throws BadInputException on all processes, if two of them differ
      */
-    static final class OptionsAgreement {
-
-        private OptionsAgreement() {}
-
-        /**
-         * Compares the options that all processes must have alike.
-         *
-         * @param values those of this process by name, in one order in all
-         * @param job the job
-         * @throws BadInputException on all processes, if two of them differ
-         */
-        static void check(Map<String, String> values, Job job) {
-            byte[] mine = new AgreedSettings(values).write().getBytes(StandardCharsets.UTF_8);
-            byte[][] all = job.exchange("options", mine);
-            AgreedSettings first = decode(all[0]);
-            for (int process = 1; process < all.length; process++) {
-                String difference =
-                        first.difference(decode(all[process]), "process 0", "process " + process);
-                if (difference != null) {
-                    throw new BadInputException(
-                            difference + ": start all processes with the same options");
-                }
+    static void checkAlike(Map<String, String> values, Job job) {
+        byte[] mine = new AgreedSettings(values).write().getBytes(StandardCharsets.UTF_8);
+        byte[][] all = job.exchange("options", mine);
+        for (int process = 1; process < all.length; process++) {
+            String difference =
+                    decode(all[0])
+                            .difference(decode(all[process]), "process 0", "process " + process);
+            if (difference != null) {
+                throw new BadInputException(
+                        difference + ": start all processes with the same options");
             }
         }
+    }
 
-        private static AgreedSettings decode(byte[] values) {
-            return AgreedSettings.read(new String(values, StandardCharsets.UTF_8));
-        }
+    private static AgreedSettings decode(byte[] values) {
+        return AgreedSettings.read(new String(values, StandardCharsets.UTF_8));
     }
 }

@@ -7,13 +7,8 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
-import com.google.gson.JsonElement;
-import com.google.gson.JsonObject;
-
-import io.djltp.checkpoint.Resumable;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.report.RunReports;
-import io.djltp.examples.train.TrainCommand.TrainReport;
 import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.training.ParallelTrainer;
@@ -22,12 +17,14 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * Shows how training goes: a bar with the loss and the speed, and every now and then the accuracy
  * on some held-out words. Also says when the limits of steps and of time are reached.
  */
-final class TrainingProgress extends TrainingListenerAdapter implements Resumable, AutoCloseable {
+final class TrainingProgress extends TrainingListenerAdapter implements AutoCloseable {
 
     /** The width of the terminal that shows errors, or 0 for none; the script says so. */
     private static final int COLUMNS = Integer.getInteger("io.djltp.columns", 0);
@@ -40,15 +37,11 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
     private final double maxSeconds;
     private final int batchSize;
     private final LemmaDataset heldOut;
-    private final TrainReport report;
-    private final List<Float> losses;
+    private final RunReport report;
     private final boolean shown;
     private final RunReports reports;
     private long nextLine;
-    private long start;
     private long nextEvaluation;
-    private long evaluating; // time that was not training
-    private double before; // seconds of training before a checkpoint
     private double shownLoss = Double.NaN;
     private String accuracy = "";
     private double done; // the share of the run, as rank 0 has it
@@ -59,7 +52,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
      * @param options the limits
      * @param batches the number of batches if no limit comes first
      * @param heldOut the held-out words
-     * @param report where the loss of every step goes
+     * @param report where the loss of every step and the time go
      * @param shown whether this process shows it; all decide alike when training ends
      * @param reports where the loss of every step goes too, and the accuracy
      */
@@ -67,7 +60,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
             TrainOptions options,
             long batches,
             LemmaDataset heldOut,
-            TrainReport report,
+            RunReport report,
             boolean shown,
             RunReports reports) {
         maxSteps = (int) Math.min(options.steps(), batches);
@@ -75,16 +68,17 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         batchSize = options.batch;
         this.heldOut = heldOut;
         this.report = report;
-        losses = report.loss;
         this.shown = shown;
         this.reports = reports;
     }
 
-    /** Starts the clock. */
+    /** Starts the clock, at the beginning or after a checkpoint. */
     void begin() {
-        start = System.nanoTime();
-        nextEvaluation = start + EVALUATION_INTERVAL;
-        nextLine = start; // at once
+        report.begin();
+        nextLine = System.nanoTime(); // at once
+        nextEvaluation = nextLine + EVALUATION_INTERVAL;
+        report.loss.forEach(this::showNext);
+        done = report.loss.isEmpty() ? 0 : share(); // the next step has rank 0's
     }
 
     /** Returns whether a limit was reached at the last step. */
@@ -97,15 +91,6 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         return done;
     }
 
-    private double secondsSinceStart() {
-        return (System.nanoTime() - start) / 1e9;
-    }
-
-    /** Returns the time of the training steps so far, those before a checkpoint included. */
-    double seconds() {
-        return before + (System.nanoTime() - start - evaluating) / 1e9;
-    }
-
     /** {@inheritDoc} */
     @Override
     public void onTrainingBatch(Trainer trainer, BatchData batchData) {
@@ -113,7 +98,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         NDList labels = batchData.getLabels().get(device);
         NDList predictions = batchData.getPredictions().get(device);
         float loss = trainer.getLoss().evaluate(labels, predictions).getFloat();
-        losses.add(loss);
+        report.loss.add(loss);
         // before the evaluation, which is no time of a step
         reports.addStep(trainer, loss, labels.head().getShape().get(0));
         showNext(loss);
@@ -137,34 +122,12 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
     }
 
     private double share() {
-        return Math.min(1, Math.max((double) losses.size() / maxSteps, seconds() / maxSeconds));
+        double steps = (double) report.loss.size() / maxSteps;
+        return Math.min(1, Math.max(steps, report.takeTime() / maxSeconds));
     }
 
     private void showNext(float loss) {
         shownLoss = Double.isNaN(shownLoss) ? loss : 0.9 * shownLoss + 0.1 * loss;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public JsonElement saveState() {
-        JsonObject state = new JsonObject();
-        state.add("loss", LossHistory.encode(losses));
-        state.addProperty("seconds", seconds());
-        state.addProperty("total_seconds", report.totalSeconds + secondsSinceStart());
-        return state;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void restoreState(JsonElement state) {
-        JsonObject saved = state.getAsJsonObject();
-        LossHistory.decode(saved.get("loss"), losses);
-        losses.forEach(this::showNext);
-        before = saved.get("seconds").getAsDouble();
-        report.totalSeconds = saved.get("total_seconds").getAsDouble();
-        start = System.nanoTime();
-        evaluating = 0;
-        done = share(); // the next step has rank 0's
     }
 
     private void show() {
@@ -174,9 +137,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         ProgressLine line =
                 new ProgressLine(
                         done,
-                        format("step %d", losses.size()),
+                        format("step %d", report.loss.size()),
                         format("loss %.3f", shownLoss),
-                        format("%.0f words/s", losses.size() * batchSize / seconds()),
+                        format("%.0f words/s", report.loss.size() * batchSize / report.takeTime()),
                         accuracy);
         if (COLUMNS > 0) {
             // over the line before; in the last column some terminals go to the next line
@@ -211,7 +174,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
                         trainer, Map.of("held out top-1", first, "held out top-" + k, all));
             }
         }
-        evaluating += System.nanoTime() - begin;
+        report.skip(System.nanoTime() - begin);
         nextEvaluation = System.nanoTime() + EVALUATION_INTERVAL;
     }
 
@@ -237,34 +200,17 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
     /**
      * One line on how training goes, as long as the terminal is wide: what matters most is kept,
      * and the bar takes the room that is left.
+     *
+     * @param done the part of the run that is over, from 0 to 1
+     * @param step which step
+     * @param loss the loss
+     * @param speed the words in a second
+     * @param accuracy the accuracy on held-out words, or an empty text
      */
-    static final class ProgressLine {
+    record ProgressLine(double done, String step, String loss, String speed, String accuracy) {
 
         private static final int LEAST_BAR = 8;
         private static final int LARGEST_BAR = 40;
-
-        private final double done;
-        private final String step;
-        private final String loss;
-        private final String speed;
-        private final String accuracy;
-
-        /**
-         * Creates a line.
-         *
-         * @param done the part of the run that is over, from 0 to 1
-         * @param step which step
-         * @param loss the loss
-         * @param speed the words in a second
-         * @param accuracy the accuracy on held-out words, or an empty text
-         */
-        ProgressLine(double done, String step, String loss, String speed, String accuracy) {
-            this.done = Math.max(0, Math.min(1, done));
-            this.step = step;
-            this.loss = loss;
-            this.speed = speed;
-            this.accuracy = accuracy;
-        }
 
         /** Returns the line for a terminal of so many columns. */
         String render(int columns) {
@@ -273,12 +219,12 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
             for (String piece : List.of(loss, speed, accuracy, step)) { // the dearest first
                 shown.add(piece);
                 if (piece.isEmpty() || percent.length() + 1 + text(shown).length() > columns) {
-                    shown.remove(shown.size() - 1);
+                    shown.remove(piece);
                 }
             }
             String text = text(shown);
             int bar = Math.min(LARGEST_BAR, columns - percent.length() - text.length() - 4);
-            String line = percent + (bar < LEAST_BAR ? " " : " " + bar(bar) + " ") + text;
+            String line = percent + (bar < LEAST_BAR ? " " : " " + bar(bar, done) + " ") + text;
             return line.substring(0, Math.min(line.length(), Math.max(0, columns)));
         }
 
@@ -289,16 +235,12 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         }
 
         private String text(List<String> pieces) {
-            List<String> ordered = new ArrayList<>();
-            for (String piece : List.of(step, loss, speed, accuracy)) {
-                if (pieces.contains(piece)) {
-                    ordered.add(piece);
-                }
-            }
-            return String.join(", ", ordered);
+            return Stream.of(step, loss, speed, accuracy)
+                    .filter(pieces::contains)
+                    .collect(Collectors.joining(", "));
         }
 
-        private String bar(int length) {
+        private static String bar(int length, double done) {
             int full = (int) (length * done);
             return "[" + "=".repeat(full) + " ".repeat(length - full) + "]";
         }

@@ -65,10 +65,9 @@ public final class VerifyCommand implements Callable<Integer> {
     public Integer call() throws IOException {
         if (ranks < 1 || ranks > ParallelForm.SMALLEST_CUT) {
             throw new BadInputException(
-                    "--tp must be from 1 to "
-                            + ParallelForm.SMALLEST_CUT
-                            + ", the length of the smallest axis that is cut here, not "
-                            + ranks);
+                    "--tp must be from 1 to %s, the length of the smallest axis that"
+                            + " is cut here, not %s",
+                    ParallelForm.SMALLEST_CUT, ranks);
         }
         JsonFile.check(json);
         LibTorch.load();

@@ -3,18 +3,13 @@ package io.djltp.examples.bench;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -39,31 +34,13 @@ public class BenchCommandTest {
                     "stock_rss_bytes",
                     "spread");
 
-    private Path json;
-
-    @BeforeMethod
-    public void makeFile() throws IOException {
-        json = Files.createTempFile("bench", ".json");
-    }
-
-    @AfterMethod
-    public void deleteFile() throws IOException {
-        Files.delete(json);
-    }
-
-    private JsonArray run(String... options) throws IOException {
-        List<String> args = new ArrayList<>(List.of("bench"));
-        args.addAll(List.of(options));
+    private static JsonArray run(String line) throws IOException {
         // one step of each, of cold code: what it takes is not what is tested
-        args.addAll(List.of("--repeats", "1", "--warmup", "0", "--warmup-seconds", "0"));
-        if (!options[0].equals("collective")) {
-            args.addAll(List.of("--floor-side", "64"));
-        }
-        args.addAll(List.of("--json", json.toString()));
-        TpRun run = TpRun.of(args.toArray(new String[0]));
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(run.output().contains("The median of 1 repeats"), run.output());
-        return JsonParser.parseString(Files.readString(json)).getAsJsonArray();
+        String once = " --repeats 1 --warmup 0 --warmup-seconds 0";
+        String floor = line.startsWith("collective") ? "" : " --floor-side 64";
+        TpRun run = TpRun.withJson("bench " + line + once + floor);
+        run.assertPrints(0, "The median of 1 repeats");
+        return run.figures().getAsJsonArray();
     }
 
     private static double number(JsonElement row, String field) {
@@ -72,8 +49,7 @@ public class BenchCommandTest {
 
     @Test(timeOut = 120_000)
     public void testHeadWithEverySide() throws IOException {
-        JsonArray rows =
-                run("head", "--shapes", "8x16x5000", "--ranks", "2", "--optimizer", "adam");
+        JsonArray rows = run("head --shapes 8x16x5000 --ranks 2 --optimizer adam");
         Assert.assertEquals(rows.size(), 1);
         JsonObject row = rows.get(0).getAsJsonObject();
         Assert.assertEquals(row.keySet(), ALL_FIELDS);
@@ -94,18 +70,8 @@ public class BenchCommandTest {
     public void testLayersOnSeveralRanksWithoutStock() throws IOException {
         JsonArray rows =
                 run(
-                        "layer",
-                        "--batch",
-                        "8",
-                        "--width",
-                        "16",
-                        "--hidden",
-                        "32",
-                        "--ranks",
-                        "1,2",
-                        "--no-stock",
-                        "--long-run",
-                        "10");
+                        "layer --batch 8 --width 16 --hidden 32 --ranks 1,2 --no-stock"
+                                + " --long-run 10");
         Assert.assertEquals(rows.size(), 2);
         Assert.assertEquals(number(rows.get(1), "ranks"), 2d);
         Assert.assertTrue(number(rows.get(1), "ours_s") > 0);
@@ -114,10 +80,7 @@ public class BenchCommandTest {
 
     @Test(timeOut = 120_000)
     public void testALayerOfATransformer() throws IOException {
-        String[] sizes = {"--batch", "2", "--tokens", "5", "--width", "12", "--heads", "3"};
-        List<String> options = new ArrayList<>(List.of("transformer", "--ranks", "1,2"));
-        options.addAll(List.of(sizes));
-        JsonArray rows = run(options.toArray(new String[0]));
+        JsonArray rows = run("transformer --ranks 1,2 --batch 2 --tokens 5 --width 12 --heads 3");
         Assert.assertEquals(rows.size(), 2);
         Assert.assertEquals(rows.get(1).getAsJsonObject().get("shape").getAsString(), "2x5x12x48");
         Assert.assertTrue(number(rows.get(1), "ours_s") > 0);
@@ -126,7 +89,7 @@ public class BenchCommandTest {
 
     @Test(timeOut = 120_000)
     public void testStepOfTheLemmatiser() throws IOException {
-        JsonArray rows = run("step", "--batch", "8", "--dim", "4", "--classes", "3000");
+        JsonArray rows = run("step --batch 8 --dim 4 --classes 3000");
         Assert.assertEquals(rows.get(0).getAsJsonObject().keySet(), ALL_FIELDS);
         Assert.assertTrue(number(rows.get(0), "ours_s") > 0);
         Assert.assertTrue(number(rows.get(0), "stock_s") > 0);
@@ -134,17 +97,16 @@ public class BenchCommandTest {
 
     @Test(timeOut = 120_000)
     public void testCollectives() throws IOException {
-        JsonArray rows = run("collective", "--ranks", "2,3", "--bytes", "64,4096");
+        JsonArray rows = run("collective --ranks 2,3 --bytes 64,4096");
         List<String> names = new ArrayList<>();
         for (JsonElement row : rows) {
             names.add(row.getAsJsonObject().get("name").getAsString());
             Assert.assertTrue(number(row, "ours_s") > 0);
             Assert.assertTrue(number(row, "floor_s") > 0);
         }
-        List<String> each = List.of("all-reduce", "all-gather", "reduce-scatter");
         List<String> expected = new ArrayList<>();
         for (int i = 0; i < 4; i++) { // numbers of ranks times sizes
-            expected.addAll(each);
+            expected.addAll(List.of("all-reduce", "all-gather", "reduce-scatter"));
         }
         Assert.assertEquals(names, expected);
     }
@@ -170,12 +132,10 @@ public class BenchCommandTest {
                             victim.ifPresent(ProcessHandle::destroyForcibly);
                         });
         killer.start();
-        TpRun run = TpRun.of("bench", "layer", "--batch", "8", "--width", "16", "--no-stock");
+        TpRun run = TpRun.line("bench layer --batch 8 --width 16 --no-stock");
         killer.interrupt();
         killer.join();
-        Assert.assertEquals(run.status(), 1, run.output());
-        Assert.assertTrue(run.output().contains("tp: The process that measures"), run.output());
-        Assert.assertTrue(run.output().contains("has ended: status 137"), run.output());
+        run.assertPrints(1, "tp: The process that measures", "has ended: status 137");
         Assert.assertEquals(ProcessHandle.current().children().collect(Collectors.toSet()), before);
     }
 

@@ -4,7 +4,6 @@ import ai.djl.Device;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
-import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
 import io.djltp.examples.bench.PeerOptions.PythonPeer;
@@ -15,27 +14,18 @@ import org.testng.SkipException;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
 /** Peers of another language take turns with ours, and have the same figures. */
 public class PeersTest {
 
-    private static final List<String> ONCE =
-            List.of("--repeats", "1", "--warmup", "0", "--warmup-seconds", "0");
-
     private static final boolean PYTORCH = PythonPeer.find(null, "head.py").isPresent();
 
-    private static TpRun bench(String... options) {
-        List<String> args = new ArrayList<>(List.of("bench"));
-        args.addAll(List.of(options));
-        args.addAll(ONCE);
-        if (!options[0].equals("collective")) {
-            args.addAll(List.of("--floor-side", "64"));
-        }
-        return TpRun.of(args.toArray(new String[0]));
+    /** Returns the arguments with a step of each side, whose time is not what is tested. */
+    private static String once(String line) {
+        String floor = line.startsWith("collective") ? "" : " --floor-side 64";
+        return "bench " + line + " --repeats 1 --warmup 0 --warmup-seconds 0" + floor;
     }
 
     private static void needPyTorch() {
@@ -50,23 +40,13 @@ public class PeersTest {
     public void testAHeadOfPyTorchBesideOursInTwoPrecisions() throws IOException {
         needPyTorch();
         boolean both = Precision.BFLOAT16.whyNot(Device.cpu()).isEmpty();
-        Path json = Files.createTempFile("peers", ".json");
         TpRun run =
-                bench(
-                        "head",
-                        "--shapes",
-                        "4x8x500",
-                        "--optimizer",
-                        "adam",
-                        "--precision",
-                        both ? "float32,bfloat16" : "float32",
-                        "--peers",
-                        "djl,pytorch",
-                        "--json",
-                        json.toString());
-        Assert.assertEquals(run.status(), 0, run.output());
-        JsonArray rows = JsonParser.parseString(Files.readString(json)).getAsJsonArray();
-        Files.delete(json);
+                TpRun.withJson(
+                        once(
+                                "head --shapes 4x8x500 --optimizer adam --peers djl,pytorch"
+                                        + " --precision float32"
+                                        + (both ? ",bfloat16" : "")));
+        JsonArray rows = run.figures().getAsJsonArray();
         List<String> precisions = new ArrayList<>();
         for (JsonElement row : rows) {
             for (JsonElement side : row.getAsJsonObject().getAsJsonArray("peers")) {
@@ -93,51 +73,30 @@ public class PeersTest {
     @Test(timeOut = 180_000)
     public void testLayersOfPyTorchWithoutStock() {
         needPyTorch();
-        String[] small = {"layer", "--batch", "4", "--width", "8", "--hidden", "16"};
-        List<String> options = new ArrayList<>(List.of(small));
-        options.addAll(List.of("--peers", "pytorch"));
-        TpRun run = bench(options.toArray(new String[0]));
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(run.output().contains("PyTorch "), run.output());
+        TpRun run = TpRun.line(once("layer --batch 4 --width 8 --hidden 16 --peers pytorch"));
+        run.assertPrints(0, "PyTorch ");
         Assert.assertFalse(run.output().contains("stock DJL "), run.output());
     }
 
     @Test(timeOut = 180_000)
     public void testGlooBetweenProcesses() {
         needPyTorch();
-        TpRun run = bench("collective", "--ranks", "2", "--bytes", "64", "--peers", "all");
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(run.output().contains("gloo of PyTorch"), run.output());
+        TpRun run = TpRun.line(once("collective --ranks 2 --bytes 64 --peers all"));
+        run.assertPrints(0, "gloo of PyTorch");
     }
 
     /** PyTorch has another Adagrad: what is measured of both has to be one step. */
     @Test(timeOut = 180_000)
     public void testNoPyTorchOfRowwiseAdagrad() throws IOException {
         needPyTorch();
-        TpRun named = bench("head", "--optimizer", "adagrad,adamw", "--peers", "pytorch");
-        Assert.assertEquals(named.status(), 2, named.output());
-        Assert.assertTrue(
-                named.output().contains("--peers pytorch: PyTorch has no row-wise Adagrad"),
-                named.output());
+        TpRun named = TpRun.line(once("head --optimizer adagrad,adamw --peers pytorch"));
+        named.assertPrints(2, "--peers pytorch: PyTorch has no row-wise Adagrad");
         Assert.assertFalse(named.output().contains("Measuring"), named.output());
-        Path json = Files.createTempFile("peers", ".json");
         TpRun all =
-                bench(
-                        "head",
-                        "--shapes",
-                        "4x8x500",
-                        "--optimizer",
-                        "adagrad,adamw",
-                        "--peers",
-                        "all",
-                        "--json",
-                        json.toString());
-        Assert.assertEquals(all.status(), 0, all.output());
-        Assert.assertTrue(all.output().contains("PyTorch is left out of adagrad"), all.output());
-        Assert.assertTrue(
-                all.output().contains("with the row-wise Adagrad of this library"), all.output());
-        JsonArray rows = JsonParser.parseString(Files.readString(json)).getAsJsonArray();
-        Files.delete(json);
+                TpRun.withJson(once("head --shapes 4x8x500 --optimizer adagrad,adamw --peers all"));
+        all.assertPrints(
+                0, "PyTorch is left out of adagrad", "with the row-wise Adagrad of this library");
+        JsonArray rows = all.figures().getAsJsonArray();
         Assert.assertEquals(sides(rows.get(0)), List.of("this library", "stock DJL"));
         Assert.assertEquals(sides(rows.get(1)), List.of("this library", "stock DJL", "PyTorch"));
     }
@@ -150,25 +109,9 @@ public class PeersTest {
         return names;
     }
 
-    @Test(timeOut = 60_000)
-    public void testPyTorchThatWasNamedMustBeThere() {
-        TpRun run = bench("head", "--peers", "pytorch", "--python", "/bin/false");
-        Assert.assertEquals(run.status(), 2, run.output());
-        Assert.assertTrue(
-                run.output().contains("--peers pytorch: /bin/false does not have PyTorch"),
-                run.output());
-        TpRun none = bench("step", "--peers", "pytorch");
-        Assert.assertEquals(none.status(), 2, none.output());
-        Assert.assertTrue(none.output().contains("step has no PyTorch side"), none.output());
-    }
-
     @Test(timeOut = 120_000)
     public void testOfAllPeersOnlyThoseThatAreThere() {
-        TpRun run =
-                bench("head", "--shapes", "4x8x500", "--peers", "all", "--python", "/bin/false");
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(
-                run.output().contains("PyTorch is left out: /bin/false does not have PyTorch"),
-                run.output());
+        TpRun run = TpRun.line(once("head --shapes 4x8x500 --peers all --python /bin/false"));
+        run.assertPrints(0, "PyTorch is left out: /bin/false does not have PyTorch");
     }
 }

@@ -4,6 +4,7 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.bench.Floor.FloorProbe;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
@@ -19,10 +20,13 @@ import java.util.stream.Collectors;
 public class WorkerProcessTest {
 
     private static final Duration TIMEOUT = Duration.ofSeconds(60);
+    private static final List<String> JAVA = WorkerProcess.command(BenchWorker.class);
+    private static final WorkerTask FLOOR = WorkerTask.probe(Side.FLOOR, 1, 1, List.of(8L));
     private static final Workload SMALL = new Workload(Workload.Network.HEAD, 4, 8, 16);
 
     private static WorkerTask ours(Workload workload) {
-        return WorkerTask.ours(workload, OptimizerName.SGD, HeadKind.FUSED, 1, 1);
+        return WorkerTask.ours(
+                workload, OptimizerName.SGD, HeadKind.FUSED, 1, 1, Precision.FLOAT32);
     }
 
     private static Set<Long> children() {
@@ -38,11 +42,12 @@ public class WorkerProcessTest {
         Set<Long> before = children();
         // 3 ranks cannot share 2 classes: nobody asks before the network is made
         Workload tooFew = new Workload(Workload.Network.HEAD, 4, 8, 2);
-        WorkerTask bad = WorkerTask.ours(tooFew, OptimizerName.SGD, HeadKind.FUSED, 3, 1);
+        WorkerTask bad =
+                WorkerTask.ours(tooFew, OptimizerName.SGD, HeadKind.FUSED, 3, 1, Precision.FLOAT32);
         WorkerFailedException e =
                 Assert.expectThrows(
                         WorkerFailedException.class,
-                        () -> new Turns(List.of(ours(SMALL), bad), TIMEOUT));
+                        () -> new Turns(List.of(ours(SMALL), bad), TIMEOUT, null));
         Assert.assertTrue(
                 e.getMessage().contains("this library on 3 ranks, 4x8x2 has failed: "),
                 e.getMessage());
@@ -52,7 +57,7 @@ public class WorkerProcessTest {
 
     @Test(timeOut = 120_000)
     public void testStepsAskedForAtOnceAreAllMeasured() throws IOException {
-        try (WorkerProcess worker = new WorkerProcess(ours(SMALL), TIMEOUT)) {
+        try (WorkerProcess worker = new WorkerProcess(ours(SMALL), TIMEOUT, JAVA)) {
             worker.awaitReady();
             long begin = System.nanoTime();
             List<double[]> steps = worker.steps(5);
@@ -71,7 +76,7 @@ public class WorkerProcessTest {
         options.repeats = 3;
         options.warmup = 1;
         options.warmupSeconds = 0;
-        try (Turns turns = new Turns(List.of(ours(SMALL), WorkerTask.floor(8)), TIMEOUT)) {
+        try (Turns turns = new Turns(List.of(ours(SMALL), FLOOR), TIMEOUT, null)) {
             turns.run(options);
             Assert.assertEquals(turns.values(0, 0).size(), 3);
             Assert.assertTrue(turns.values(0, 0).stream().allMatch(seconds -> seconds > 0));
@@ -84,7 +89,7 @@ public class WorkerProcessTest {
     @Test(timeOut = 120_000)
     public void testADeadProcessIsMissed() throws IOException {
         Set<Long> before = children();
-        try (WorkerProcess worker = new WorkerProcess(ours(SMALL), TIMEOUT)) {
+        try (WorkerProcess worker = new WorkerProcess(ours(SMALL), TIMEOUT, JAVA)) {
             worker.awaitReady();
             Assert.assertTrue(worker.step()[0] > 0);
             ProcessHandle.current()
@@ -104,7 +109,7 @@ public class WorkerProcessTest {
         WorkerFailedException e =
                 Assert.expectThrows(
                         WorkerFailedException.class,
-                        () -> new Turns(List.of(ours(SMALL)), Duration.ofMillis(1)));
+                        () -> new Turns(List.of(ours(SMALL)), Duration.ofMillis(1), null));
         Assert.assertTrue(e.getMessage().contains("has not answered for 0 s"), e.getMessage());
         Assert.assertEquals(children(), before, "the process has not ended");
     }

@@ -1,13 +1,13 @@
 package io.djltp.examples.chaos;
 
+import ai.djl.util.Utils;
+
 import io.djltp.layout.ParallelMode;
 
-import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.ExecutorService;
@@ -81,7 +81,7 @@ public final class KillAndResume {
             return sum(outcomes);
         } finally {
             workers.shutdownNow();
-            delete(folder);
+            Utils.deleteQuietly(folder);
         }
     }
 
@@ -135,13 +135,5 @@ public final class KillAndResume {
                         + " began before there was one; weights in the end: %s%n",
                 kills, torn, resumes, equal ? "equal in every bit" : "DIFFERENT");
         return equal;
-    }
-
-    private static void delete(Path folder) throws IOException {
-        try (var files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
     }
 }

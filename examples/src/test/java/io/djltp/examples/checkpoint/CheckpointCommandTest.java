@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -23,7 +24,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.List;
 import java.util.stream.Stream;
 
@@ -63,38 +63,24 @@ public class CheckpointCommandTest {
     }
 
     @AfterClass(alwaysRun = true)
-    public void remove() throws IOException {
-        try (Stream<Path> files = Files.walk(root)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
-    }
-
-    private static void assertPrints(TpRun run, int status, String... words) {
-        Assert.assertEquals(run.status(), status, run.output());
-        for (String word : words) {
-            Assert.assertTrue(run.output().contains(word), word + " in: " + run.output());
-        }
+    public void remove() {
+        Utils.deleteQuietly(root);
     }
 
     @Test
     public void testInspect() {
-        assertPrints(
-                TpRun.of("checkpoint", "inspect", folder.toString()),
-                0,
-                "step 20, mesh tensor 2",
-                "part-1-of-2.safetensors",
-                "axis 0: 2 + 3",
-                "bias",
-                "whole",
-                "0.25");
-        assertPrints(
-                TpRun.of("checkpoint", "inspect", folder.toString(), "--step", "10"), 0, "step 10");
-        assertPrints(
-                TpRun.of("checkpoint", "inspect", folder.resolve("step-00000010").toString()),
-                0,
-                "step 10");
+        TpRun.line("checkpoint inspect " + folder)
+                .assertPrints(
+                        0,
+                        "step 20, mesh tensor 2",
+                        "part-1-of-2.safetensors",
+                        "axis 0: 2 + 3",
+                        "bias",
+                        "whole",
+                        "0.25");
+        TpRun.line("checkpoint inspect " + folder + " --step 10").assertPrints(0, "step 10");
+        TpRun.line("checkpoint inspect " + folder.resolve("step-00000010"))
+                .assertPrints(0, "step 10");
     }
 
     @Test
@@ -112,11 +98,11 @@ public class CheckpointCommandTest {
             writer.finish(new JsonObject());
         }
         String gap = " ".repeat(name.length() - "bias".length());
-        assertPrints(
-                TpRun.of("checkpoint", "inspect", run.toString()),
-                0,
-                "\n" + name + "  int64  (2)  whole",
-                "\nbias" + gap + "  int64  (2)  whole");
+        TpRun.line("checkpoint inspect " + run)
+                .assertPrints(
+                        0,
+                        "\n" + name + "  int64  (2)  whole",
+                        "\nbias" + gap + "  int64  (2)  whole");
     }
 
     /** The --out of a training, which has its checkpoints in a folder of its own. */
@@ -124,31 +110,26 @@ public class CheckpointCommandTest {
     public void testFolderOfATraining() throws IOException {
         Path training = Files.createDirectory(root.resolve("training"));
         Files.createSymbolicLink(training.resolve("checkpoints"), folder);
-        assertPrints(TpRun.of("checkpoint", "inspect", training.toString()), 0, "step 20");
-        assertPrints(TpRun.of("checkpoint", "verify", training.toString()), 0, "is whole");
+        TpRun.line("checkpoint inspect " + training).assertPrints(0, "step 20");
+        TpRun.line("checkpoint verify " + training).assertPrints(0, "is whole");
     }
 
     /** Also of an older one, which is asked for when the newest is gone. */
     @Test
     public void testVerifyNamesTheDamagedBytes() throws IOException {
-        assertPrints(
-                TpRun.of("checkpoint", "verify", folder.toString()),
-                0,
-                "step-00000010 is whole",
-                "step-00000020 is whole");
+        TpRun.line("checkpoint verify " + folder)
+                .assertPrints(0, "step-00000010 is whole", "step-00000020 is whole");
         Path older = folder.resolve("step-00000010/part-0-of-2.safetensors");
         byte[] good = Files.readAllBytes(older);
         Files.write(older, new byte[good.length]);
         try {
-            assertPrints(
-                    TpRun.of("checkpoint", "verify", folder.toString()),
-                    2,
-                    "step-00000010 is damaged: part-0-of-2.safetensors",
-                    "step-00000020 is whole");
-            assertPrints(
-                    TpRun.of("checkpoint", "verify", folder.toString(), "--step", "20"),
-                    0,
-                    "step-00000020 is whole");
+            TpRun.line("checkpoint verify " + folder)
+                    .assertPrints(
+                            2,
+                            "step-00000010 is damaged: part-0-of-2.safetensors",
+                            "step-00000020 is whole");
+            TpRun.line("checkpoint verify " + folder + " --step 20")
+                    .assertPrints(0, "step-00000020 is whole");
         } finally {
             Files.write(older, good);
         }
@@ -159,10 +140,12 @@ public class CheckpointCommandTest {
         Files.write(file, wrong);
         try {
             // so small a file is one block, which holds the header too
-            assertPrints(
-                    TpRun.of("checkpoint", "verify", folder.toString()),
-                    2,
-                    "part-1-of-2.safetensors, bytes 0 to " + right.length + ": not as they were");
+            TpRun.line("checkpoint verify " + folder)
+                    .assertPrints(
+                            2,
+                            "part-1-of-2.safetensors, bytes 0 to "
+                                    + right.length
+                                    + ": not as they were");
         } finally {
             Files.write(file, right);
         }
@@ -171,17 +154,8 @@ public class CheckpointCommandTest {
     @Test
     public void testReshard() throws IOException {
         Path out = root.resolve("three");
-        assertPrints(
-                TpRun.of(
-                        "checkpoint",
-                        "reshard",
-                        folder.toString(),
-                        "--ranks",
-                        "3",
-                        "--out",
-                        out.toString()),
-                0,
-                "written in 2 parts, is in 3 parts");
+        TpRun.line("checkpoint reshard " + folder + " --ranks 3 --out " + out)
+                .assertPrints(0, "written in 2 parts, is in 3 parts");
         try (Checkpoint again = Checkpoint.open(out.resolve("step-00000020"));
                 NDManager manager = NDManager.newBaseManager()) {
             Assert.assertEquals(again.verify(), List.of());
@@ -193,17 +167,8 @@ public class CheckpointCommandTest {
 
     @Test
     public void testReshardForOneRank() {
-        assertPrints(
-                TpRun.of(
-                        "checkpoint",
-                        "reshard",
-                        folder.toString(),
-                        "--ranks",
-                        "1",
-                        "--out",
-                        root.resolve("one").toString()),
-                0,
-                "written in 2 parts, is in 1 part in");
+        TpRun.line("checkpoint reshard " + folder + " --ranks 1 --out " + root.resolve("one"))
+                .assertPrints(0, "written in 2 parts, is in 1 part in");
     }
 
     @DataProvider
@@ -229,13 +194,13 @@ public class CheckpointCommandTest {
                 TpRun.of(
                         Stream.concat(Stream.of("checkpoint"), arguments.stream())
                                 .toArray(String[]::new));
-        assertPrints(run, 2, error);
+        run.assertPrints(2, error);
         Assert.assertFalse(run.output().contains("\tat "), run.output());
     }
 
     /** A root has no name. */
     @Test
     public void testTheRootIsNoCheckpoint() {
-        assertPrints(TpRun.of("checkpoint", "inspect", "/"), 2, "no complete checkpoint");
+        TpRun.of("checkpoint", "inspect", "/").assertPrints(2, "no complete checkpoint");
     }
 }

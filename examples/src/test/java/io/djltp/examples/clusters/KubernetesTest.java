@@ -120,7 +120,7 @@ public class KubernetesTest {
                 Assert.assertEquals(result.status(), 0, result.toString());
             }
             TpRun run = TpRun.of((arguments + " --tp 2 --json " + one).split(" "));
-            Assert.assertEquals(run.status(), 0, run.output());
+            run.assertPrints(0);
             Assert.assertEquals(TpRun.json(all).get("loss"), TpRun.json(one).get("loss"));
         } finally {
             for (ForkedTp pod : pods) {

@@ -1,5 +1,7 @@
 package io.djltp.examples.clusters;
 
+import ai.djl.util.Utils;
+
 import io.djltp.examples.ForkedTp;
 
 import org.testng.Assert;
@@ -11,10 +13,8 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Stream;
 
 /** What {@code mpirun.sh} does with a signal: played by shell scripts instead of tp. */
 public class MpirunScriptTest {
@@ -29,11 +29,7 @@ public class MpirunScriptTest {
 
     @AfterMethod(alwaysRun = true)
     public void deleteFolder() throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+        Utils.deleteQuietly(folder);
     }
 
     /** By itself mpirun kills the processes after a second, and does not tell that it was asked. */

@@ -1,5 +1,7 @@
 package io.djltp.examples.clusters;
 
+import ai.djl.util.Utils;
+
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
@@ -19,7 +21,6 @@ import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -62,11 +63,7 @@ public class ScriptsTest {
             slurm.stop();
             slurm = null;
         }
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.deleteIfExists(file);
-            }
-        }
+        Utils.deleteQuietly(folder);
     }
 
     @DataProvider
@@ -285,7 +282,7 @@ public class ScriptsTest {
     private TpRun run(String arguments, String name) {
         String all = arguments + " --out " + out(name) + " --json " + out(name + ".json");
         TpRun run = TpRun.of(all.split(" "));
-        Assert.assertEquals(run.status(), 0, run.output());
+        run.assertPrints(0);
         return run;
     }
 

@@ -1,5 +1,7 @@
 package io.djltp.examples.clusters;
 
+import ai.djl.util.Utils;
+
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 
@@ -8,9 +10,7 @@ import org.testng.SkipException;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.Map;
-import java.util.stream.Stream;
 
 /** This machine as a Slurm cluster of two nodes, by {@code slurm-on-one-machine.sh}. */
 final class SlurmCluster {
@@ -77,10 +77,6 @@ final class SlurmCluster {
     /** Stops the daemons. */
     void stop() throws IOException, InterruptedException {
         run("stop");
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.deleteIfExists(file);
-            }
-        }
+        Utils.deleteQuietly(folder);
     }
 }

@@ -1,5 +1,7 @@
 package io.djltp.examples.clusters;
 
+import ai.djl.util.Utils;
+
 import io.djltp.examples.ForkedTp;
 
 import org.testng.Assert;
@@ -13,10 +15,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Stream;
 
 /**
  * When {@code slurm.sh} starts the processes again and when it does not: played by shell scripts in
@@ -42,11 +42,7 @@ public class SlurmScriptTest {
             slurm.stop();
         }
         if (folder != null) {
-            try (Stream<Path> files = Files.walk(folder)) {
-                for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                    Files.delete(file);
-                }
-            }
+            Utils.deleteQuietly(folder);
         }
     }
 

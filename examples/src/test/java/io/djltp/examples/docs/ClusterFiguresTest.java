@@ -63,7 +63,7 @@ public class ClusterFiguresTest {
         Path json = folder.resolve("run.json");
         String outputs = " --out " + folder.resolve("run") + " --json " + json;
         TpRun run = TpRun.of((command + outputs).split(" "));
-        Assert.assertEquals(run.status(), 0, run.output());
+        run.assertPrints(0);
         double[] expected =
                 Arrays.stream(losses.split(", ")).mapToDouble(Double::parseDouble).toArray();
         double[] actual =

@@ -1,10 +1,11 @@
 package io.djltp.examples.docs;
 
+import ai.djl.util.Utils;
+
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -33,7 +34,8 @@ final class LocalInstall {
 
     /** Empties the repository, and lets all but the library stand where another one has it. */
     void linkOthers(Path other) throws IOException {
-        Path group = Files.createDirectories(deleted(repository).resolve("io"));
+        Utils.deleteQuietly(repository);
+        Path group = Files.createDirectories(repository.resolve("io"));
         for (Path folder : List.of(other, other.resolve("io"))) {
             try (Stream<Path> entries = Files.list(folder)) {
                 for (Path entry : entries.toList()) {
@@ -48,7 +50,8 @@ final class LocalInstall {
 
     /** Puts the library there, and nothing else of the project. */
     void install() throws IOException {
-        Path group = deleted(repository.resolve("io/djltp"));
+        Path group = repository.resolve("io/djltp");
+        Utils.deleteQuietly(group);
         Matcher matcher = VERSION.matcher(Files.readString(root.resolve("pom.xml")));
         if (!matcher.find()) {
             throw new IllegalStateException("no version");
@@ -82,18 +85,5 @@ final class LocalInstall {
                 Files.copy(file, entries);
             }
         }
-    }
-
-    /** Deletes a folder with all that is in it, and returns it. */
-    static Path deleted(Path folder) throws IOException {
-        if (Files.exists(folder)) {
-            try (Stream<Path> files = Files.walk(folder)) {
-                List<Path> all = files.sorted(Comparator.reverseOrder()).toList();
-                for (Path file : all) {
-                    Files.delete(file);
-                }
-            }
-        }
-        return folder;
     }
 }

@@ -1,5 +1,7 @@
 package io.djltp.examples.docs;
 
+import ai.djl.util.Utils;
+
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
@@ -25,8 +27,8 @@ public class PageTest {
     }
 
     @AfterMethod(alwaysRun = true)
-    public void deleteFolder() throws IOException {
-        LocalInstall.deleted(folder);
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
     @Test

@@ -2,6 +2,8 @@ package io.djltp.examples.docs;
 
 import static java.nio.file.StandardCopyOption.REPLACE_EXISTING;
 
+import ai.djl.util.Utils;
+
 import io.djltp.examples.ForkedTp;
 
 import org.testng.Assert;
@@ -81,9 +83,9 @@ public class QuickStartTest {
     }
 
     @AfterClass(alwaysRun = true)
-    public void delete() throws IOException {
+    public void delete() {
         if (empty != null) {
-            LocalInstall.deleted(empty);
+            Utils.deleteQuietly(empty);
         }
     }
 

@@ -1,5 +1,7 @@
 package io.djltp.examples.docs;
 
+import ai.djl.util.Utils;
+
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -32,8 +34,8 @@ public class SnippetsTest {
     }
 
     @AfterClass(alwaysRun = true)
-    public void delete() throws IOException {
-        LocalInstall.deleted(folder);
+    public void delete() {
+        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 120_000)

@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.dataset.Batch;
-import ai.djl.training.dataset.Dataset;
 
 import io.djltp.zoo.lemma.CharNGrams;
 
@@ -37,7 +36,7 @@ public class LemmaDatasetTest {
 
     @Test(timeOut = 60_000)
     public void batchHoldsRowsAndClassesOfItsPairs() {
-        Batch batch = training().build().getData(manager).iterator().next();
+        Batch batch = training(3).getData(manager).iterator().next();
         Assert.assertEquals(batch.getSize(), 16);
         Assert.assertEquals(batch.getData().singletonOrThrow().getShape(), new Shape(16, 16));
         Assert.assertEquals(batch.getData().head().getDataType(), DataType.INT32);
@@ -55,7 +54,7 @@ public class LemmaDatasetTest {
 
     @Test(timeOut = 60_000)
     public void passMeetsEachPairOnceAndDropsTheRest() {
-        LemmaDataset dataset = training().build();
+        LemmaDataset dataset = training(3);
         List<Object> pairs = pairs(dataset);
         // 200 pairs without 30: 10 batches of 16, and 10 pairs are left over
         Assert.assertEquals(dataset.batchesPerPass(), 10);
@@ -65,22 +64,22 @@ public class LemmaDatasetTest {
 
     @Test(timeOut = 60_000)
     public void orderDependsOnSeedAndPassAlone() {
-        LemmaDataset dataset = training().build();
+        LemmaDataset dataset = training(3);
         List<Object> first = pairs(dataset);
         List<Object> second = pairs(dataset);
         Assert.assertNotEquals(second, first);
-        Assert.assertEquals(pairs(training().build()), first);
-        Assert.assertEquals(pairs(training().optFirstPass(1).build()), second);
-        Assert.assertNotEquals(pairs(training().optSeed(4).build()), first);
-        List<Object> both = new ArrayList<>(first);
-        both.addAll(second);
-        Assert.assertEquals(pairs(training().optPasses(2).build()), both);
+        Assert.assertEquals(pairs(training(3)), first);
+        Assert.assertEquals(pairs(dataset.getData(manager, null, 1, 0)), second);
+        Assert.assertEquals(
+                pairs(training(3).getData(manager, null, 1, 4)), second.subList(64, 160));
+        Assert.assertNotEquals(pairs(training(4)), first);
     }
 
     @Test(timeOut = 60_000)
     public void nothingComesAfterTheStop() {
         AtomicInteger asked = new AtomicInteger();
-        LemmaDataset dataset = training().optStop(() -> asked.incrementAndGet() > 3).build();
+        LemmaDataset dataset =
+                LemmaDataset.training(split, nGrams, 16, 3, () -> asked.incrementAndGet() > 3);
         var batches = dataset.getData(manager).iterator();
         int count = 0;
         while (batches.hasNext()) {
@@ -94,7 +93,7 @@ public class LemmaDatasetTest {
 
     @Test(timeOut = 60_000)
     public void heldOutFormsComeInOrderAndAll() {
-        LemmaDataset dataset = training().optUsage(Dataset.Usage.VALIDATION).build();
+        LemmaDataset dataset = LemmaDataset.heldOut(split, nGrams, 16);
         Assert.assertEquals(dataset.batchesPerPass(), 2);
         int item = 0;
         for (Batch batch : dataset.getData(manager)) {
@@ -110,13 +109,17 @@ public class LemmaDatasetTest {
         Assert.assertEquals(item, 30);
     }
 
-    private LemmaDataset.Builder training() {
-        return LemmaDataset.builder().setSplit(split).setNGrams(nGrams).setBatchSize(16).optSeed(3);
+    private LemmaDataset training(long seed) {
+        return LemmaDataset.training(split, nGrams, 16, seed, () -> false);
     }
 
     private List<Object> pairs(LemmaDataset dataset) {
+        return pairs(dataset.getData(manager));
+    }
+
+    private static List<Object> pairs(Iterable<Batch> batches) {
         List<Object> pairs = new ArrayList<>();
-        for (Batch batch : dataset.getData(manager)) {
+        for (Batch batch : batches) {
             pairs.addAll(batch.getIndices());
             batch.close();
         }

@@ -127,15 +127,14 @@ public class LemmaFolderTest {
         };
         for (String[] each : options) {
             TpRun run = TpRun.of("export", "--model", saved, each[0], each[1]);
-            Assert.assertEquals(run.status(), 2, run.output());
-            Assert.assertTrue(run.output().contains("--overwrite"), run.output());
+            run.assertPrints(2, "--overwrite");
         }
         Assert.assertEquals(Files.readString(weights), "another");
         Assert.assertEquals(Files.readString(onnx), "another");
         Assert.assertEquals(Files.readString(properties), "another");
         for (String[] each : options) {
             TpRun run = TpRun.of("export", "--model", saved, each[0], each[1], "--overwrite");
-            Assert.assertEquals(run.status(), 0, run.output());
+            run.assertPrints(0);
         }
         Assert.assertTrue(Files.size(weights) > 100);
         Assert.assertTrue(Files.size(onnx) > 100);
@@ -151,9 +150,8 @@ public class LemmaFolderTest {
     public void theFolderLoadsAsThatOfTheZoo(boolean safetensors, int degree) throws Exception {
         Path saved = folder.resolve("" + safetensors);
         Path serving = folder.resolve("serving-" + safetensors + "-" + degree);
-        TpRun run = TpRun.of("export", "--model", saved.toString(), "--serving", "" + serving);
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(run.output().contains(serving.toString()), run.output());
+        TpRun run = TpRun.line("export --model " + saved + " --serving " + serving);
+        run.assertPrints(0, serving.toString());
         float[] expected = probabilities(saved);
         try (ZooModel<String, Classifications> model =
                         load(serving, degree, String.class, Classifications.class);
@@ -212,7 +210,6 @@ public class LemmaFolderTest {
     @Test
     public void somethingMustBeWritten() {
         TpRun run = TpRun.of("export", "--model", folder.resolve("true").toString());
-        Assert.assertEquals(run.status(), 2, run.output());
-        Assert.assertTrue(run.output().contains("--serving FOLDER"), run.output());
+        run.assertPrints(2, "--serving FOLDER");
     }
 }

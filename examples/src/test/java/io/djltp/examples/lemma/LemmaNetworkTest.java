@@ -135,13 +135,7 @@ public class LemmaNetworkTest {
     private static void train(Model model, HeldOutSplit split, CharNGrams nGrams)
             throws IOException, TranslateException {
         Engine.getInstance().setRandomSeed(1);
-        LemmaDataset training =
-                LemmaDataset.builder()
-                        .setSplit(split)
-                        .setNGrams(nGrams)
-                        .setBatchSize(10)
-                        .optPasses(40)
-                        .build();
+        LemmaDataset training = LemmaDataset.training(split, nGrams, 10, 0, () -> false);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
                         .optOptimizer(
@@ -150,7 +144,7 @@ public class LemmaNetworkTest {
                                         .build());
         try (Trainer trainer = model.newTrainer(config)) {
             trainer.initialize(new Shape(10, nGrams.limit()));
-            EasyTrain.fit(trainer, 1, training, null);
+            EasyTrain.fit(trainer, 40, training, null);
         }
     }
 

@@ -11,10 +11,6 @@ import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.Utils;
-import ai.onnxruntime.OnnxTensor;
-import ai.onnxruntime.OrtEnvironment;
-import ai.onnxruntime.OrtException;
-import ai.onnxruntime.OrtSession;
 
 import io.djltp.examples.TpRun;
 import io.djltp.exchange.OnnxExport;
@@ -34,7 +30,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Map;
 
 /** ONNX Runtime computes of the file what DJL computes of the model. */
 public class LemmaOnnxTest {
@@ -71,9 +66,8 @@ public class LemmaOnnxTest {
             SavedModel.save(model, trained, corpus.lexicon(), nGrams, DIM, true);
         }
         Path file = folder.resolve("new/lemma.onnx");
-        TpRun run = TpRun.of("export", "--model", model.toString(), "--onnx", file.toString());
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(run.output().contains("opset 17"), run.output());
+        TpRun run = TpRun.line("export --model " + model + " --onnx " + file);
+        run.assertPrints(0, "opset 17");
         try (SavedModel saved = SavedModel.load(model);
                 NDManager manager = NDManager.newBaseManager()) {
             int[] rows = new int[WORDS.length * nGrams.limit()];
@@ -82,37 +76,13 @@ public class LemmaOnnxTest {
             }
             NDArray ids = manager.create(rows, new Shape(WORDS.length, nGrams.limit()));
             NDArray logits = forward(saved.getModel(), ids);
-            int[][] input = new int[WORDS.length][nGrams.limit()];
-            for (int i = 0; i < rows.length; i++) {
-                input[i / nGrams.limit()][i % nGrams.limit()] = rows[i];
-            }
-            compare(file, "ngrams", input, "logits", logits);
+            OnnxFiles.assertComputes(file, "ngrams", ids, "logits", logits);
         }
     }
 
     private static NDArray forward(Model model, NDArray input) {
         ParameterStore store = new ParameterStore(input.getManager(), false);
         return model.getBlock().forward(store, new NDList(input), false).singletonOrThrow();
-    }
-
-    private static void compare(
-            Path file, String input, Object values, String output, NDArray expected)
-            throws OrtException {
-        OrtEnvironment environment = OrtEnvironment.getEnvironment();
-        try (OrtSession session = environment.createSession(file.toString());
-                OnnxTensor tensor = OnnxTensor.createTensor(environment, values);
-                OrtSession.Result result = session.run(Map.of(input, tensor))) {
-            float[][] actual = (float[][]) result.get(output).orElseThrow().getValue();
-            Assert.assertEquals(actual.length, expected.getShape().get(0));
-            float[] all = expected.toFloatArray();
-            double largest = expected.abs().max().getFloat();
-            int columns = all.length / actual.length;
-            for (int i = 0; i < all.length; i++) {
-                float value = actual[i / columns][i % columns];
-                Assert.assertTrue(
-                        Math.abs(value - all[i]) <= 1e-5 * largest, value + " and " + all[i]);
-            }
-        }
     }
 
     /** In training, on ranks; the weights in a file of their own. */
@@ -141,8 +111,9 @@ public class LemmaOnnxTest {
             }
             Assert.assertTrue(Files.size(folder.resolve("head.onnx.data")) > 3 * 4096);
             try (NDManager manager = NDManager.newBaseManager()) {
-                NDArray expected = forward(model, manager.create(rows));
-                compare(file, "features", rows, "output", expected);
+                NDArray features = manager.create(rows);
+                NDArray expected = forward(model, features);
+                OnnxFiles.assertComputes(file, "features", features, "output", expected);
             }
         }
     }

@@ -1,7 +1,6 @@
 package io.djltp.examples.lm;
 
 import static org.testng.Assert.assertEquals;
-import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.assertNotEquals;
 import static org.testng.Assert.assertTrue;
 
@@ -9,13 +8,11 @@ import ai.djl.Device;
 
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
 import io.djltp.torch.Precision;
 
 import org.testng.SkipException;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -31,11 +28,10 @@ public class LmCommandTest {
     private static final int STEPS = 6;
 
     /** Two layers, seven heads, tokens and characters that no number of ranks divides. */
-    private static final List<String> SMALL =
-            List.of(
-                    "lm --layers 2 --width 28 --heads 7 --kv-heads 7 --context 13 --batch 4"
-                            + " --steps",
-                    STEPS + "");
+    private static final String SMALL =
+            "lm --layers 2 --width 28 --heads 7 --kv-heads 7 --context 13 --batch 4 --steps "
+                    + STEPS
+                    + " ";
 
     @Test(timeOut = 120_000)
     public void theSameLossesOnAnyRanks() throws IOException {
@@ -103,22 +99,17 @@ public class LmCommandTest {
     }
 
     private static JsonObject run(String options) throws IOException {
-        Path json = Files.createTempFile("lm", ".json");
         Path page = Files.createTempFile("lm", ".html");
         try {
-            List<String> words = new ArrayList<>(SMALL);
-            words.add(options + " --characters 20 --json " + json + " --report " + page);
-            TpRun run = TpRun.of(String.join(" ", words).split(" "));
-            assertEquals(run.status(), 0, run.output());
-            assertTrue(run.output().contains("It writes:"), run.output());
-            JsonObject report = JsonParser.parseString(Files.readString(json)).getAsJsonObject();
+            TpRun run = TpRun.withJson(SMALL + options + " --characters 20 --report " + page);
+            run.assertPrints(0, "It writes:");
+            JsonObject report = run.figures().getAsJsonObject();
             assertEquals(report.get("sample").getAsString().length(), 20);
             assertTrue(Files.readString(page).contains("\"name\":\"held-out loss\""));
             assertTrue(Files.readString(page).contains("\"running\":false,\"early\":false"));
             return report;
         } finally {
             Files.delete(page);
-            Files.delete(json);
         }
     }
 
@@ -128,34 +119,5 @@ public class LmCommandTest {
             losses.add(loss.getAsDouble());
         }
         return losses;
-    }
-
-    @DataProvider
-    public Object[][] badInput() {
-        return new Object[][] {
-            {"--layers must be greater than 0, not 0", "--layers 0"},
-            {"--steps must be greater than 0, not -1", "--steps -1"},
-            {"--seed", "--seed seven"},
-            {"use a multiple of 14", "--width 20 --heads 7"},
-            {"--kv-heads 3 cannot be shared evenly by 8 query heads", "--kv-heads 3"},
-            {"--tp 9 leaves ranks without a head", "--tp 9"},
-            {"--mesh 1x9 leaves ranks without a head", "--mesh 1x9"},
-            {"--mesh 2x2 has 4 ranks, and --tp is 3", "--mesh 2x2 --tp 3"},
-            {"--mesh", "--mesh two"},
-            {"--batch 2 is smaller than the 3 groups of ranks", "--mesh 3x1 --batch 2"},
-            {"use --context 4 or more", "--tp 4 --sequence-parallel --context 3"},
-            {"is longer than the held-out text", "--context 5000000"},
-            {"--temperature must be 0 or more", "--temperature -1"},
-            {"--json", "--json no/such/folder/file"},
-            {"--report", "--report no/such/folder/run.html"},
-        };
-    }
-
-    @Test(dataProvider = "badInput", timeOut = 60_000)
-    public void badInputIsOneLine(String message, String options) {
-        TpRun run = TpRun.of(("lm " + options).split(" "));
-        assertEquals(run.status(), 2, run.output());
-        assertTrue(run.output().contains(message), run.output());
-        assertFalse(run.output().contains("\tat "), run.output());
     }
 }

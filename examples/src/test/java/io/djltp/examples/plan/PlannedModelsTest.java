@@ -16,8 +16,6 @@ import io.djltp.cost.ModelCost;
 import io.djltp.cost.RankCost;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.plan.PlannedModel.Planned;
-import io.djltp.examples.plan.PlannedModel.ResnetModel;
-import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.CommunicationCounter;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
@@ -34,6 +32,7 @@ import picocli.CommandLine.Model.CommandSpec;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 
 /** What {@code tp plan} says of its models is what a training of them holds and communicates. */
 public class PlannedModelsTest {
@@ -64,10 +63,7 @@ public class PlannedModelsTest {
 
     private static Planned planned(String name, boolean cutTokens) throws IOException {
         if (name.equals("resnet")) {
-            return new Planned(
-                    ResnetModel.create(IMAGE, CLASSES),
-                    new Shape[] {new Shape(BATCH).addAll(IMAGE)},
-                    new VocabParallelCrossEntropyLoss());
+            return PlannedModel.resnet(IMAGE, CLASSES, BATCH);
         }
         PlanOptions options = new PlanOptions();
         CommandLine line = new CommandLine(CommandSpec.forAnnotatedObject(options));
@@ -83,10 +79,7 @@ public class PlannedModelsTest {
     }
 
     private static PlannedModel model(String name) {
-        return PlannedModel.ALL.stream()
-                .filter(each -> each.getName().equals(name))
-                .findFirst()
-                .orElseThrow();
+        return PlannedModel.valueOf(name.toUpperCase(Locale.ROOT));
     }
 
     @Test(dataProvider = "plans", timeOut = 120_000)

@@ -1,6 +1,7 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -13,7 +14,6 @@ import io.djltp.torch.Precision;
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -21,7 +21,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 
@@ -42,12 +41,8 @@ public class CheckpointCommandTest {
     }
 
     @AfterClass
-    public void deleteFolder() throws IOException {
-        try (var files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
     private TpRun run(String arguments) {
@@ -63,7 +58,7 @@ public class CheckpointCommandTest {
     @Test(timeOut = 300_000)
     public void languageModelOfTwoProcesses() throws Exception {
         TpRun whole = run(LM + " --json @whole.json");
-        Assert.assertEquals(whole.status(), 0, whole.output());
+        whole.assertPrints(0);
         String arguments = LM + " --out @lm --checkpoint-steps 20";
         int port = FreePort.find();
         try (ForkedTp first = start(arguments, 0, port);
@@ -84,19 +79,15 @@ public class CheckpointCommandTest {
             Assert.assertTrue(message.contains("--checkpoint-steps 20 --resume"), message);
         }
         TpRun refused = run(arguments);
-        Assert.assertEquals(refused.status(), 2, refused.output());
-        Assert.assertTrue(refused.output().contains("--resume goes on from it"), refused.output());
+        refused.assertPrints(2, "--resume goes on from it");
         TpRun other = run(arguments + " --resume --seed 7");
-        Assert.assertEquals(other.status(), 2, other.output());
-        Assert.assertTrue(other.output().contains("--seed was 42 and is 7"), other.output());
+        other.assertPrints(2, "--seed was 42 and is 7");
         TpRun resumed = run(arguments + " --resume --json @resumed.json");
-        Assert.assertEquals(resumed.status(), 0, resumed.output());
-        Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
+        resumed.assertPrints(0, "Going on after step ");
         assertSame("loss", "held_out_loss", "sample", "steps", "collectives");
         Files.delete(folder.resolve("lm/checkpoints/step-00000300/index.json"));
         TpRun damaged = run(arguments + " --resume");
-        Assert.assertEquals(damaged.status(), 2, damaged.output());
-        Assert.assertTrue(damaged.output().contains("--resume-from 280 of tp"), damaged.output());
+        damaged.assertPrints(2, "--resume-from 280 of tp");
         TpRun over = run(arguments + " --resume-from 280 --json @over.json");
         Assert.assertTrue(over.output().contains("Going on after step 280"), over.output());
         assertOver();
@@ -126,7 +117,7 @@ public class CheckpointCommandTest {
     @Test(timeOut = 300_000, dependsOnMethods = "languageModelOfTwoProcesses")
     public void lemmatiser() throws Exception {
         TpRun whole = run(TRAIN + " --out @whole --json @whole.json");
-        Assert.assertEquals(whole.status(), 0, whole.output());
+        whole.assertPrints(0);
         List<String> arguments =
                 new ArrayList<>(Arrays.asList(words(TRAIN + " --out @train --resume")));
         try (ForkedTp train = ForkedTp.start(Map.of(), arguments)) {
@@ -139,7 +130,7 @@ public class CheckpointCommandTest {
             Assert.assertEquals(result.status(), 143, result.toString());
         }
         TpRun resumed = run(TRAIN + " --out @train --resume --json @resumed.json");
-        Assert.assertEquals(resumed.status(), 0, resumed.output());
+        resumed.assertPrints(0);
         assertSame("loss", "steps", "top5");
         Assert.assertEquals(
                 Files.mismatch(
@@ -155,14 +146,13 @@ public class CheckpointCommandTest {
                     run(
                             TRAIN.replace("--steps 40", "--steps 41 --precision bfloat16")
                                     + " --out @train --resume");
-            Assert.assertEquals(other.status(), 0, other.output());
-            Assert.assertTrue(other.output().contains("Going on after step 40"), other.output());
+            other.assertPrints(0, "Going on after step 40");
         }
     }
 
     private void assertRefused(String arguments, String... texts) {
         TpRun refused = run(arguments);
-        Assert.assertEquals(refused.status(), 2, refused.output());
+        refused.assertPrints(2);
         for (String text : texts) {
             Assert.assertTrue(refused.output().contains(text), refused.output());
         }
@@ -173,31 +163,7 @@ public class CheckpointCommandTest {
     public void aFolderThatCannotBeWrittenTo() throws IOException {
         Files.createFile(folder.resolve("file"));
         TpRun refused = run(LM + " --out @file --checkpoint-steps 5");
-        Assert.assertEquals(refused.status(), 2, refused.output());
-        Assert.assertTrue(
-                refused.output().contains("tp: Checkpoints cannot be written to "),
-                refused.output());
-        Assert.assertFalse(refused.output().contains("\tat "), refused.output());
+        refused.assertPrints(2, "tp: Checkpoints cannot be written to ");
         Assert.assertFalse(refused.output().contains("step    1"), refused.output());
-    }
-
-    @DataProvider
-    public static Object[][] badInput() {
-        return new Object[][] {
-            {"lm --checkpoint-steps 5", "need --out"},
-            {"lm --resume", "need --out"},
-            {"lm --resume-from 5", "need --out"},
-            {"lm --out @x --checkpoint-steps 0", "--checkpoint-steps must be greater than 0"},
-            {"train --out @x --checkpoint-minutes 0", "--checkpoint-minutes must be greater"},
-            {"train --out @x --resume --keep 0", "--keep must be greater than 0"},
-        };
-    }
-
-    @Test(dataProvider = "badInput", timeOut = 60_000)
-    public void badInputIsOneLine(String arguments, String message) {
-        TpRun run = run(arguments);
-        Assert.assertEquals(run.status(), 2, run.output());
-        Assert.assertTrue(run.output().contains(message), run.output());
-        Assert.assertFalse(run.output().contains("\tat "), run.output());
     }
 }

@@ -1,5 +1,7 @@
 package io.djltp.examples.train;
 
+import ai.djl.util.Utils;
+
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.clusters.Torchrun;
 
@@ -14,11 +16,9 @@ import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Stream;
 
 /** {@code tp train} as torchrun starts it: the real one where there is one, and one played here. */
 public class LaunchersTest {
@@ -31,12 +31,8 @@ public class LaunchersTest {
     }
 
     @AfterClass
-    public void deleteFolder() throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
     /**

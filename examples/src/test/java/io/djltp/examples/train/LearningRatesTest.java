@@ -10,7 +10,7 @@ public class LearningRatesTest {
     public void theyFallTowardsTheEndOfTheRun() {
         double[][] expected = {{0, 1}, {0.3, 1}, {0.65, 0.6}, {1, 0.2}, {1.5, 0.2}};
         for (double[] each : expected) {
-            Assert.assertEquals(LearningRates.factor(each[0]), each[1], 1e-6, "at " + each[0]);
+            Assert.assertEquals(TrainOptions.rateFactor(each[0]), each[1], 1e-6, "at " + each[0]);
         }
     }
 }

@@ -57,7 +57,7 @@ public class NcclDoubleTrainTest {
                 "train --steps 5 --dim 8 --batch 32 --seed 7 --held-out 1 %s --backend %s"
                         + " --out %s --json %s";
         TpRun run = TpRun.of(command.formatted(way, backend, folder, json).split(" "));
-        Assert.assertEquals(run.status(), 0, run.output());
+        run.assertPrints(0);
         return TpRun.json(json).get("loss").getAsJsonArray();
     }
 }

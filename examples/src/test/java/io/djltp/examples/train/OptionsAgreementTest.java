@@ -3,7 +3,6 @@ package io.djltp.examples.train;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
-import io.djltp.examples.train.TrainingJob.OptionsAgreement;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 
@@ -107,7 +106,7 @@ public class OptionsAgreementTest {
         parsed.check();
         Map<String, String> variables = JobVariables.of(process, 2, port);
         try (Job job = Launcher.join(variables, 2, Duration.ofSeconds(30))) {
-            OptionsAgreement.check(parsed.alike(), job);
+            TrainingJob.checkAlike(parsed.alike(), job);
         }
     }
 }

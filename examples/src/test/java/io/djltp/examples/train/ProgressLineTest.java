@@ -20,8 +20,8 @@ public class ProgressLineTest {
     public void testWideTerminalShowsAll() {
         Assert.assertEquals(
                 LINE.render(120),
-                "train  50% [===================                   ] step 6576, loss 0.051, 18703 words/s,"
-                        + " held out 0.89 top-1 0.99 top-5");
+                "train  50% [===================                   ] step 6576, loss 0.051, 18703"
+                        + " words/s, held out 0.89 top-1 0.99 top-5");
     }
 
     @Test

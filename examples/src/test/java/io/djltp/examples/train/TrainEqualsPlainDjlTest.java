@@ -118,7 +118,7 @@ public class TrainEqualsPlainDjlTest {
                             "--json",
                             file.toString()));
             TpRun run = TpRun.of(arguments.toArray(String[]::new));
-            Assert.assertEquals(run.status(), 0, run.output());
+            run.assertPrints(0);
             return TpRun.json(file).get("loss").getAsJsonArray();
         } finally {
             Files.delete(file);
@@ -137,13 +137,7 @@ public class TrainEqualsPlainDjlTest {
         HeldOutSplit split =
                 HeldOutSplit.of(corpus, TrainCommand.HELD_OUT, TrainCommand.SPLIT_SEED);
         CharNGrams nGrams = new CharNGrams(TrainCommand.tableRows(corpus.classes()));
-        LemmaDataset dataset =
-                LemmaDataset.builder()
-                        .setSplit(split)
-                        .setNGrams(nGrams)
-                        .setBatchSize(BATCH)
-                        .optSeed(SEED)
-                        .build();
+        LemmaDataset dataset = LemmaDataset.training(split, nGrams, BATCH, SEED, () -> false);
         Linear head = Linear.builder().setUnits(corpus.classes()).build();
         LemmaNetwork.initializeHead(head);
         List<Float> losses = new ArrayList<>();

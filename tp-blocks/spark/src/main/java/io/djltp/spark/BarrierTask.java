@@ -177,12 +177,9 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         String[] addresses = found.addresses();
         if (addresses.length < ranks) {
             throw new IllegalStateException(
-                    "The task has "
-                            + ranks
-                            + " ranks and the GPUs "
-                            + Arrays.toString(addresses)
-                            + ": set spark.task.resource.gpu.amount to "
-                            + ranks);
+                    ("The task has %s ranks and the GPUs %s: set"
+                                    + " spark.task.resource.gpu.amount to %s")
+                            .formatted(ranks, Arrays.toString(addresses), ranks));
         }
         return Arrays.stream(addresses)
                 .limit(ranks)

@@ -95,14 +95,12 @@ record TaskPlaces(int task, int ranksPerTask, List<Place> all) {
         for (List<Integer> together : tasks.values()) {
             if (together.size() > 1) {
                 throw new IllegalStateException(
-                        "Tasks "
-                                + together
-                                + " run in one JVM, "
-                                + all.get(together.get(0))
-                                + ", where ranks belong into one task: set spark.task.cpus to"
-                                + " spark.executor.cores so that an executor has one task, and"
-                                + " optRanksPerTask, or setRanksPerTask of a classifier, to the"
-                                + " ranks that it shall have");
+                        ("Tasks %s run in one JVM, %s, where ranks belong into one task: set"
+                                        + " spark.task.cpus to spark.executor.cores so that an"
+                                        + " executor has one task, and optRanksPerTask, or"
+                                        + " setRanksPerTask of a classifier, to the ranks that"
+                                        + " it shall have")
+                                .formatted(together, all.get(together.get(0))));
             }
         }
     }

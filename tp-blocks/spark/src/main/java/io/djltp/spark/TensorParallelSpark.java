@@ -118,11 +118,9 @@ public final class TensorParallelSpark {
         int tasks = tasks(context);
         if (rows.getNumPartitions() != tasks) {
             throw new IllegalArgumentException(
-                    "The rows are in "
-                            + rows.getNumPartitions()
-                            + " partitions, and the job has "
-                            + tasks
-                            + " tasks: repartition them into as many");
+                    ("The rows are in %s partitions, and the job has %s tasks:"
+                                    + " repartition them into as many")
+                            .formatted(rows.getNumPartitions(), tasks));
         }
         Progress progress = new Progress();
         context.register(progress, "tensor-parallel progress");

@@ -28,6 +28,8 @@ public class TensorParallelSparkTest {
 
     private static final String WAITING = "spark.scheduler.maxRegisteredResourcesWaitingTime";
     private static final byte[] NONE = {};
+    private static final String FAILED =
+            "rank 1 \\(task 1 of 2, executor \\d+ on \\S+, pid \\d+\\) failed: ";
 
     private SparkSession spark;
     private Path events;
@@ -92,27 +94,14 @@ public class TensorParallelSparkTest {
     /** Spark has made good what an executor lost in the stage before, once the ranks are there. */
     @Test(timeOut = 120_000)
     public void anExceptionOfATaskReachesTheDriver() {
-        JavaRDD<Integer> rows =
-                new JavaSparkContext(spark.sparkContext())
-                        .parallelize(List.of(1, 2), 2)
-                        .map(FailingRanks::endOfTheFirst)
-                        .repartition(2);
+        JavaRDD<Integer> rows = numbers(1, 2).map(FailingRanks::endOfTheFirst).repartition(2);
         SparkJobException e =
-                Assert.expectThrows(
-                        SparkJobException.class,
+                assertFails(
+                        FAILED + "java.lang.IllegalStateException: boom 42",
                         () ->
-                                TensorParallelSpark.builder()
-                                        .setRanks(2)
-                                        .build()
-                                        .run(
+                                ranks(2).run(
                                                 rows,
                                                 (ranks, part) -> FailingRanks.throwOnTask1(ranks)));
-        Assert.assertTrue(
-                e.getMessage()
-                        .matches(
-                                "rank 1 \\(task 1 of 2, executor \\d+ on \\S+, pid \\d+\\) failed:"
-                                        + " java.lang.IllegalStateException: boom 42"),
-                e.getMessage());
         Assert.assertEquals(e.getCause().getClass(), IllegalStateException.class);
         Assert.assertFalse(e.isExecutorLost(), "by the time that the ranks began");
         Assert.assertEquals(runOnce(), "0");
@@ -124,22 +113,14 @@ public class TensorParallelSparkTest {
         String before = pids();
         for (Error thrown : List.of(new AssertionError("mine"), new StackOverflowError("mine"))) {
             SparkJobException e =
-                    Assert.expectThrows(
-                            SparkJobException.class,
-                            () ->
-                                    TensorParallelSpark.run(
-                                            spark,
-                                            2,
-                                            ranks -> {
-                                                if (ranks.getTask() == 1) {
-                                                    throw thrown;
-                                                }
-                                                return ranks.getJob().exchange("never", NONE);
-                                            }));
-            Assert.assertTrue(
-                    e.getMessage()
-                            .matches("rank 1 \\(task 1 of 2, executor .*\\) failed: " + thrown),
-                    e.getMessage());
+                    fails(
+                            FAILED + thrown,
+                            ranks -> {
+                                if (ranks.getTask() == 1) {
+                                    throw thrown;
+                                }
+                                return ranks.getJob().exchange("never", NONE);
+                            });
             Assert.assertEquals(e.getCause().getClass(), thrown.getClass());
         }
         Assert.assertEquals(pids(), before);
@@ -160,28 +141,23 @@ public class TensorParallelSparkTest {
     @Test(timeOut = 120_000)
     public void aKilledExecutorIsNamed() {
         runOnce(); // both have come
+        String killed = "(rank|task) 1.*executor \\d+ on \\S+.*";
+        TensorParallelSpark twice =
+                TensorParallelSpark.builder().setRanks(2).optMaxAttempts(2).build();
         SparkJobException e;
         spark.sparkContext().conf().set(WAITING, "0s");
         try {
-            TensorParallelSpark twice =
-                    TensorParallelSpark.builder().setRanks(2).optMaxAttempts(2).build();
             e =
-                    Assert.expectThrows(
-                            SparkJobException.class,
+                    assertFails(
+                            "Attempt 2 of 2 could not begin: .* there are 1 slots on 1 executors .*,"
+                                    + " after waiting 0 s .*"
+                                    + WAITING
+                                    + ".*; it was to follow this one: "
+                                    + killed,
                             () -> twice.run(spark.sparkContext(), FailingRanks::dieOnTask1));
         } finally {
             spark.sparkContext().conf().remove(WAITING);
         }
-        String killed = "(rank|task) 1.*executor \\d+ on \\S+.*";
-        Assert.assertTrue(
-                e.getMessage()
-                        .matches(
-                                "(?s)Attempt 2 of 2 could not begin: .* there are 1 slots on 1"
-                                        + " executors .*, after waiting 0 s .*"
-                                        + WAITING
-                                        + ".*; it was to follow this one: "
-                                        + killed),
-                e.getMessage());
         Assert.assertTrue(e.isExecutorLost());
         Assert.assertTrue(e.getSuppressed()[0].getMessage().matches("(?s)" + killed));
         Assert.assertEquals(runOnce(), "0", "the next run, with a new executor");
@@ -252,66 +228,36 @@ public class TensorParallelSparkTest {
 
     @Test(timeOut = 60_000)
     public void whoReturnsEarlyIsTold() {
-        SparkJobException e =
-                Assert.expectThrows(
-                        SparkJobException.class,
-                        () ->
-                                TensorParallelSpark.run(
-                                        spark,
-                                        2,
-                                        ranks ->
-                                                ranks.getTask() == 1
-                                                        ? null
-                                                        : ranks.getJob().exchange("never", NONE)));
-        Assert.assertTrue(
-                e.getMessage().matches("rank 1 .* has ended and takes no part in 'never'"),
-                e.getMessage());
+        fails(
+                "rank 1 .* has ended and takes no part in 'never'",
+                ranks -> ranks.getTask() == 1 ? null : ranks.getJob().exchange("never", NONE));
     }
 
     @Test(timeOut = 60_000)
     public void aResultThatCannotBeSentIsTold() {
-        SparkJobException e =
-                Assert.expectThrows(
-                        SparkJobException.class,
-                        () -> TensorParallelSpark.<Object>run(spark, 2, ranks -> new Object()));
-        Assert.assertTrue(
-                e.getMessage()
-                        .matches(
-                                "(?s)The result of task 0 on executor \\d+ on \\S+ is not"
-                                        + " serializable: java.lang.Object.*"),
-                e.getMessage());
+        fails(
+                "The result of task 0 on executor \\d+ on \\S+ is not serializable:"
+                        + " java.lang.Object.*",
+                ranks -> new Object());
     }
 
     /** Spark's news are not awaited of a job that it has never begun. */
     @Test(timeOut = 60_000)
     public void whatCannotBeginIsToldAtOnce() {
         Object captured = new Object();
-        SparkJobException unsent =
-                failsAtOnce(() -> TensorParallelSpark.run(spark, 2, ranks -> captured.toString()));
-        Assert.assertTrue(
-                unsent.getMessage()
-                        .startsWith(
-                                "The function cannot be sent to the executors: it uses an object"
-                                        + " of java.lang.Object from outside of it"),
-                unsent.getMessage());
-        JavaRDD<Integer> fewer =
-                new JavaSparkContext(spark.sparkContext())
-                        .parallelize(List.of(1, 2, 3), 3)
-                        .coalesce(2);
-        SparkJobException refused =
-                failsAtOnce(
-                        () ->
-                                TensorParallelSpark.builder()
-                                        .setRanks(2)
-                                        .build()
-                                        .run(fewer, (ranks, rows) -> 0));
-        Assert.assertTrue(refused.getMessage().contains("RDD chain"), refused.getMessage());
+        failsAtOnce(
+                "The function cannot be sent to the executors: it uses an object of"
+                        + " java.lang.Object from outside of it.*",
+                () -> TensorParallelSpark.run(spark, 2, ranks -> captured.toString()));
+        JavaRDD<Integer> fewer = numbers(1, 2, 3).coalesce(2);
+        failsAtOnce(".*RDD chain.*", () -> ranks(2).run(fewer, (ranks, rows) -> 0));
     }
 
     @Test(timeOut = 60_000)
     public void anExceptionThatCannotBeSentIsToldAtOnceInItsWords() {
         SparkJobException e =
                 failsAtOnce(
+                        FAILED + ".*Unsent: kept here",
                         () ->
                                 TensorParallelSpark.run(
                                         spark,
@@ -322,12 +268,6 @@ public class TensorParallelSparkTest {
                                             }
                                             return ranks.getJob().exchange("never", NONE);
                                         }));
-        Assert.assertTrue(
-                e.getMessage()
-                        .matches(
-                                "rank 1 \\(task 1 of 2, executor \\d+ on \\S+, pid \\d+\\) failed:"
-                                        + " .*Unsent: kept here"),
-                e.getMessage());
         Assert.assertFalse(e.isExecutorLost(), "it would throw again");
     }
 
@@ -344,10 +284,30 @@ public class TensorParallelSparkTest {
         }
     }
 
-    private SparkJobException failsAtOnce(Assert.ThrowingRunnable action) {
+    /** Runs a job of two ranks that fails, and checks what is said of it. */
+    private SparkJobException fails(String message, RankTraining<Object> training) {
+        return assertFails(message, () -> TensorParallelSpark.run(spark, 2, training));
+    }
+
+    private static SparkJobException assertFails(String message, Assert.ThrowingRunnable action) {
+        SparkJobException e = Assert.expectThrows(SparkJobException.class, action);
+        Assert.assertTrue(e.getMessage().matches("(?s)" + message), e.getMessage());
+        return e;
+    }
+
+    private JavaRDD<Integer> numbers(Integer... numbers) {
+        return new JavaSparkContext(spark.sparkContext())
+                .parallelize(List.of(numbers), numbers.length);
+    }
+
+    private static TensorParallelSpark ranks(int ranks) {
+        return TensorParallelSpark.builder().setRanks(ranks).build();
+    }
+
+    private SparkJobException failsAtOnce(String message, Assert.ThrowingRunnable action) {
         runOnce(); // the executors have come
         long begin = System.nanoTime();
-        SparkJobException e = Assert.expectThrows(SparkJobException.class, action);
+        SparkJobException e = assertFails(message, action);
         Assert.assertTrue((System.nanoTime() - begin) / 1e9 < 9, "after Spark's news were awaited");
         return e;
     }
@@ -404,14 +364,7 @@ public class TensorParallelSparkTest {
         IllegalArgumentException e =
                 Assert.expectThrows(
                         IllegalArgumentException.class,
-                        () ->
-                                TensorParallelSpark.builder()
-                                        .setRanks(2)
-                                        .build()
-                                        .run(
-                                                new JavaSparkContext(spark.sparkContext())
-                                                        .parallelize(List.of(1, 2, 3), 3),
-                                                (ranks, rows) -> 0));
+                        () -> ranks(2).run(numbers(1, 2, 3), (ranks, rows) -> 0));
         Assert.assertTrue(e.getMessage().contains("3 partitions"), e.getMessage());
     }
 }

@@ -45,12 +45,9 @@ record Columns(int features, int label, Kind kind) implements Serializable {
         int labelAt = label == null ? -1 : find(schema, label, "setLabelCol");
         if (labelAt >= 0 && !(schema.apply(labelAt).dataType() instanceof NumericType)) {
             throw new IllegalArgumentException(
-                    "The column '"
-                            + label
-                            + "' is of type "
-                            + schema.apply(labelAt).dataType().simpleString()
-                            + ": labels are the numbers of classes, from 0. A StringIndexer makes"
-                            + " them of names");
+                    ("The column '%s' is of type %s: labels are the numbers of"
+                                    + " classes, from 0. A StringIndexer makes them of names")
+                            .formatted(label, schema.apply(labelAt).dataType().simpleString()));
         }
         return new Columns(at, labelAt, kindOf(features, schema.apply(at).dataType()));
     }
@@ -97,21 +94,17 @@ record Columns(int features, int label, Kind kind) implements Serializable {
         }
         if (type instanceof org.apache.spark.mllib.linalg.VectorUDT) { // it calls itself a vector
             throw new IllegalArgumentException(
-                    "The column '"
-                            + name
-                            + "' has vectors of the old package org.apache.spark.mllib.linalg:"
-                            + " features are those of org.apache.spark.ml.linalg (VectorUDT),"
-                            + " which MLUtils.convertVectorColumnsToML(dataset, \""
-                            + name
-                            + "\") makes of them");
+                    ("The column '%s' has vectors of the old package org.apache.spark.mllib.linalg:"
+                                    + " features are those of org.apache.spark.ml.linalg"
+                                    + " (VectorUDT), which"
+                                    + " MLUtils.convertVectorColumnsToML(dataset, \"%s\")"
+                                    + " makes of them")
+                            .formatted(name, name));
         }
         throw new IllegalArgumentException(
-                "The column '"
-                        + name
-                        + "' is of type "
-                        + type.simpleString()
-                        + ": features are a vector, an array of float or double, or, for a body"
-                        + " that looks them up, an array of int");
+                ("The column '%s' is of type %s: features are a vector, an array of float or"
+                                + " double, or, for a body that looks them up, an array of int")
+                        .formatted(name, type.simpleString()));
     }
 
     /** Returns the length of a row's features, or -1 if they are missing. */

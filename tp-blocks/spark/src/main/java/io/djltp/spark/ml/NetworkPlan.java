@@ -144,12 +144,10 @@ record NetworkPlan(
             return made;
         } catch (ReflectiveOperationException | ClassCastException e) {
             throw new IllegalArgumentException(
-                    "The body "
-                            + body
-                            + " cannot be made ("
-                            + e
-                            + "): name a public class that implements BodyFactory, has a"
-                            + " constructor without parameters and is in a jar of the application",
+                    ("The body %s cannot be made (%s): name a public class that implements"
+                                    + " BodyFactory, has a constructor without parameters and is in"
+                                    + " a jar of the application")
+                            .formatted(body, e),
                     e);
         }
     }

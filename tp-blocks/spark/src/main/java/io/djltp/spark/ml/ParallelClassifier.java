@@ -41,7 +41,7 @@ import java.util.List;
  * and a rank meets its rows in an order that follows from the seed. The model is that of as many
  * ranks in one JVM.
  */
-public final class ParallelClassifier extends ClassifierSetters implements DefaultParamsWritable {
+public final class ParallelClassifier extends ClassifierParams implements DefaultParamsWritable {
 
     private static final long serialVersionUID = 1L;
 
@@ -59,7 +59,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
      */
     public ParallelClassifier(String uid) {
         this.uid = uid;
-        setTrainingDefaults();
+        setDefaults();
     }
 
     /**
@@ -79,11 +79,6 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
      */
     public static ParallelClassifier load(String path) {
         return read().load(path);
-    }
-
-    @Override
-    ParallelClassifier self() {
-        return this;
     }
 
     /** {@inheritDoc} */
@@ -124,7 +119,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
     @Override
     public ParallelClassificationModel fit(Dataset<?> dataset) {
         transformSchema(dataset.schema());
-        SettingsCheck.check(this);
+        check();
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
         String[] names = names(dataset.schema().apply(columns.label()));
         int wanted = numClasses(names);
@@ -146,7 +141,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                                     + " are %d: ask for fewer ranks (setRanks)")
                             .formatted(ranks, ranks, known.classes()));
         }
-        TrainedNetwork trained =
+        RankTrainer.Trained trained =
                 job.run(
                         RankRows.of(rows, columns, known, ranks, tasks),
                         (own, part) -> RankTrainer.train(own, part, plan));
@@ -209,7 +204,8 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         (float) getLabelSmoothing(),
                         getSeed(),
                         known.checksum(),
-                        new Checkpoints(getCheckpointFolder(), getCheckpointInterval()));
+                        getCheckpointFolder(),
+                        getCheckpointInterval());
         plan.newOptimizer();
         network.newNetwork();
         return plan;

@@ -9,14 +9,19 @@ import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 
 import io.djltp.checkpoint.ResumableDataset;
+import io.djltp.collective.GatheredNumbers;
+import io.djltp.rank.RankPool;
 import io.djltp.spark.SparkRanks;
+import io.djltp.training.ParallelTrainer;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
+import java.util.Random;
 import java.util.concurrent.ExecutorService;
 
 /**
@@ -29,17 +34,42 @@ import java.util.concurrent.ExecutorService;
  */
 final class RankBatches implements ResumableDataset {
 
+    private static final long EPOCHS = 0x9E3779B97F4A7C15L; // apart, however they follow each other
+    private static final long RANKS = 0xC2B2AE3D27D4EB4FL;
+
     private final TrainingPlan plan;
     private final SparkRanks ranks;
     private final RowFile file;
-    private final LabelGather labels;
+    private final RankPool pool;
+    private final NDManager manager;
     private int epoch;
 
-    RankBatches(TrainingPlan plan, SparkRanks ranks, RowFile file, LabelGather labels) {
+    RankBatches(TrainingPlan plan, SparkRanks ranks, RowFile file, ParallelTrainer trainer) {
         this.plan = plan;
         this.ranks = ranks;
         this.file = file;
-        this.labels = labels;
+        pool = trainer.getRanks();
+        manager = trainer.getManager();
+    }
+
+    /**
+     * Shuffles the rows of a rank. The order follows from the arguments, in any Java.
+     *
+     * @param rows how many rows the rank has
+     * @param seed the seed of the training
+     * @param epoch the epoch, from 0
+     * @param rank the rank
+     * @return the numbers of its rows
+     */
+    static int[] order(long rows, long seed, int epoch, int rank) {
+        int[] order = new int[Math.toIntExact(rows)];
+        Random random = new Random(seed + EPOCHS * (epoch + 1) + RANKS * (rank + 1));
+        for (int i = 0; i < order.length; i++) {
+            int j = random.nextInt(i + 1);
+            order[i] = order[j];
+            order[j] = i;
+        }
+        return order;
     }
 
     /** Returns the batches of the next epoch. */
@@ -61,6 +91,39 @@ final class RankBatches implements ResumableDataset {
         // the rows are there
     }
 
+    /**
+     * Returns the labels of a batch on all ranks, in their order, which the loss of a head over all
+     * of them needs: one all-gather of 8 bytes a row.
+     *
+     * @param own those of the ranks of this task
+     * @param rows the rows of the batch
+     */
+    private long[] gather(long[] own, long rows) {
+        if (!pool.isDistributed()) {
+            return own;
+        }
+        long[] shares = new long[pool.getWorldSize()];
+        Arrays.setAll(shares, rank -> RankRows.rowsOf(rank, shares.length, rows));
+        int[] starts = new int[pool.size() + 1];
+        for (int i = 0; i < pool.size(); i++) {
+            starts[i + 1] = starts[i] + (int) shares[pool.getContext(i).getRank()];
+        }
+        return pool.run(
+                        context -> {
+                            int local = context.getLocalIndex();
+                            long[] mine = Arrays.copyOfRange(own, starts[local], starts[local + 1]);
+                            try (NDManager scope = manager.newSubManager(context.getDevice())) {
+                                return GatheredNumbers.of(
+                                        context.getWorld(),
+                                        scope,
+                                        mine,
+                                        shares,
+                                        "the labels of the batch");
+                            }
+                        })
+                .get(0);
+    }
+
     /** An epoch. */
     private final class Epoch implements Iterator<Batch> {
 
@@ -76,7 +139,7 @@ final class RankBatches implements ResumableDataset {
             for (int i = 0; i < orders.length; i++) {
                 int rank = ranks.getFirstRank() + i;
                 long rows = RankRows.rowsOf(rank, ranks.getRanks(), plan.rows());
-                orders[i] = EpochOrder.of(rows, plan.seed(), epoch, rank);
+                orders[i] = order(rows, plan.seed(), epoch, rank);
             }
         }
 
@@ -122,7 +185,7 @@ final class RankBatches implements ResumableDataset {
             }
             NDManager scope = manager.newSubManager();
             NDArray data = data(scope, values.flip(), rows, from, own);
-            NDArray all = scope.create(labels.gather(ownLabels, rows));
+            NDArray all = scope.create(gather(ownLabels, rows));
             return new Batch(
                     scope,
                     new NDList(data),

@@ -54,7 +54,7 @@ final class RankRows {
         private final int ranks;
         private final int partition;
         private final long expected; // checksum
-        private final RowChecksum sum = new RowChecksum();
+        private final RowCheck.RowChecksum sum = new RowCheck.RowChecksum();
         private final int[] bits;
         private long number;
 

@@ -6,12 +6,17 @@ import ai.djl.engine.Engine;
 import ai.djl.metric.Metrics;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
 import ai.djl.training.listener.DivergenceCheckTrainingListener;
 import ai.djl.training.listener.EpochTrainingListener;
 import ai.djl.training.listener.EvaluatorTrainingListener;
-import ai.djl.translate.TranslateException;
+import ai.djl.training.listener.TrainingListenerAdapter;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
 
 import io.djltp.checkpoint.CheckpointListener;
+import io.djltp.checkpoint.Resumable;
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -24,9 +29,13 @@ import org.apache.spark.util.Utils;
 import scala.Tuple2;
 
 import java.io.IOException;
+import java.io.Serializable;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Iterator;
+import java.util.List;
+import java.util.Locale;
 import java.util.stream.Stream;
 
 /** What a task does to train: keeps its rows, and lets its ranks train with them. */
@@ -36,9 +45,16 @@ final class RankTrainer {
 
     private RankTrainer() {}
 
+    /**
+     * What the ranks have trained.
+     *
+     * @param parameters the network's parameters in DJL's format
+     * @param losses the mean loss of each epoch's steps
+     */
+    record Trained(byte[] parameters, double[] losses) implements Serializable {}
+
     /** Trains, and returns the network in the task with rank 0. */
-    static TrainedNetwork train(
-            SparkRanks ranks, Iterator<Tuple2<Long, byte[]>> rows, TrainingPlan plan)
+    static Trained train(SparkRanks ranks, Iterator<Tuple2<Long, byte[]>> rows, TrainingPlan plan)
             throws Exception {
         NativeMemory.check(plan, ranks);
         // not private to Spark in Java; where Spark's own rows are, and ended with the executor
@@ -70,16 +86,10 @@ final class RankTrainer {
             long expected = RankRows.rowsOf(rank, ranks.getRanks(), plan.rows());
             if (counts[i] != expected) {
                 throw new IllegalStateException(
-                        "The DataFrame had "
-                                + plan.rows()
-                                + " rows, of which rank "
-                                + rank
-                                + " should have "
-                                + expected
-                                + ", but it got "
-                                + counts[i]
-                                + ": rows that change from one reading to the next have to be"
-                                + " kept, with cache() or in a file");
+                        ("The DataFrame had %d rows, of which rank %d should have %d, but it got"
+                                        + " %d: rows that change from one reading to the next have"
+                                        + " to be kept, with cache() or in a file")
+                                .formatted(plan.rows(), rank, expected, counts[i]));
             }
         }
     }
@@ -89,7 +99,7 @@ final class RankTrainer {
         LossOptions options =
                 new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, plan.labelSmoothing(), 0);
         EpochLosses losses = new EpochLosses(ranks, plan.epochs());
-        CheckpointListener checkpoints = plan.checkpoints().newListener(plan, losses);
+        CheckpointListener checkpoints = plan.newCheckpoints(losses);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss("loss", options))
                         .optOptimizer(plan.newOptimizer())
@@ -112,54 +122,79 @@ final class RankTrainer {
                                 .build())) {
             trainer.setMetrics(new Metrics());
             trainer.initialize(plan.network().inputShape(plan.batchSize()));
-            LabelGather labels = new LabelGather(trainer.getRanks(), trainer.getManager());
-            fit(trainer, plan, checkpoints, new RankBatches(plan, ranks, file, labels));
+            RankBatches batches = new RankBatches(plan, ranks, file, trainer);
+            if (checkpoints == null) {
+                EasyTrain.fit(trainer, plan.epochs(), batches, null);
+            } else {
+                checkpoints.fit(trainer, plan.epochs(), batches, null);
+            }
         }
         return losses.all();
     }
 
     /** Reads the file that DJL writes, of a model that the end of its trainer has made whole. */
-    private static TrainedNetwork trained(Path parent, Model model, double[] losses)
-            throws IOException {
+    private static Trained trained(Path parent, Model model, double[] losses) throws IOException {
         Path folder = Files.createTempDirectory(parent, "tp-spark");
         try {
             model.save(folder, NAME);
-            return new TrainedNetwork(read(folder), losses);
-        } finally {
             try (Stream<Path> files = Files.list(folder)) {
-                for (Path each : files.toList()) {
-                    Files.delete(each);
-                }
+                return new Trained(read(files.findFirst().orElseThrow()), losses);
             }
-            Files.delete(folder);
+        } finally {
+            ai.djl.util.Utils.deleteQuietly(folder); // Spark has Utils too
         }
     }
 
-    private static void fit(
-            ParallelTrainer trainer,
-            TrainingPlan plan,
-            CheckpointListener checkpoints,
-            RankBatches batches)
-            throws IOException, TranslateException {
-        if (checkpoints == null) {
-            EasyTrain.fit(trainer, plan.epochs(), batches, null);
-            return;
+    private static byte[] read(Path file) throws IOException {
+        if (Files.size(file) > Integer.MAX_VALUE - Long.BYTES) {
+            throw new IllegalStateException(
+                    ("The trained network has %d bytes, more than the 2 GiB that Spark brings to"
+                                    + " the driver: train with TensorParallelSpark.run, and let the"
+                                    + " task with rank 0 write it")
+                            .formatted(Files.size(file)));
         }
-        checkpoints.fit(trainer, plan.epochs(), batches, null);
+        return Files.readAllBytes(file);
     }
 
-    private static byte[] read(Path folder) throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
-            Path file = files.findFirst().orElseThrow();
-            if (Files.size(file) > Integer.MAX_VALUE - Long.BYTES) {
-                throw new IllegalStateException(
-                        "The trained network has "
-                                + Files.size(file)
-                                + " bytes, more than the 2 GiB that Spark brings to the driver:"
-                                + " train with TensorParallelSpark.run, and let the task with"
-                                + " rank 0 write it");
-            }
-            return Files.readAllBytes(file);
+    /** Keeps the loss of each epoch, and tells the driver of it. */
+    static final class EpochLosses extends TrainingListenerAdapter implements Resumable {
+
+        private final List<Double> all = new ArrayList<>();
+        private final SparkRanks ranks;
+        private final int epochs;
+
+        EpochLosses(SparkRanks ranks, int epochs) {
+            this.ranks = ranks;
+            this.epochs = epochs;
+        }
+
+        double[] all() {
+            return all.stream().mapToDouble(Double::doubleValue).toArray();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void onEpoch(Trainer trainer) {
+            double loss = trainer.getTrainingResult().getTrainLoss();
+            all.add(loss);
+            ranks.report(
+                    String.format(
+                            Locale.ROOT, "epoch %d of %d: loss %.5f", all.size(), epochs, loss));
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public JsonElement saveState() {
+            JsonArray saved = new JsonArray();
+            all.forEach(saved::add);
+            return saved;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void restoreState(JsonElement state) {
+            all.clear();
+            state.getAsJsonArray().forEach(loss -> all.add(loss.getAsDouble()));
         }
     }
 }

@@ -76,7 +76,7 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
     @SuppressWarnings("try") // a mode is used by being open
     private List<Row> classify(List<Row> rows) {
         SharedNetwork shared = network.value();
-        LoadedNetwork loaded = shared.loaded();
+        SharedNetwork.LoadedNetwork loaded = shared.loaded();
         NetworkPlan plan = loaded.plan();
         Autograd.setThreads(Math.max(1, TaskContext.get().cpus()));
         try (NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
@@ -119,7 +119,7 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                                     ? "it has no features"
                                     : "it has " + own + " features, the network takes " + width;
             if (problem != null) {
-                throw new IllegalArgumentException("A row is bad: " + problem + ": " + row);
+                throw new IllegalArgumentException("A row is bad: %s: %s".formatted(problem, row));
             }
             for (int each : bits) {
                 values.putInt(each);

@@ -72,7 +72,7 @@ final class RowFile implements AutoCloseable {
         record.clear().limit(recordBytes);
         while (record.hasRemaining()) {
             if (channel.read(record, row * recordBytes + record.position()) < 0) {
-                throw new EOFException("Row " + row + " of " + rows + " is not there");
+                throw new EOFException("Row %s of %s is not there".formatted(row, rows));
             }
         }
         record.flip();

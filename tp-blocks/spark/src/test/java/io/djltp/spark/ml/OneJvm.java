@@ -100,7 +100,7 @@ final class OneJvm {
             }
             for (int rank = 0; rank < ranks; rank++) {
                 int own = (rows.size() - rank + ranks - 1) / ranks;
-                int[] order = EpochOrder.of(own, 42, epoch, rank);
+                int[] order = RankBatches.order(own, 42, epoch, rank);
                 for (int i = 0; i < own; i++) {
                     batches.get(i / (batchSize / ranks)).add(order[i] * ranks + rank);
                 }

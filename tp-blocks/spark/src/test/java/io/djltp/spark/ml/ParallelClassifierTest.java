@@ -202,7 +202,7 @@ public class ParallelClassifierTest {
         UnaryOperator<ParallelClassifier> asItIs = each -> each;
         Dataset<Row> unread = numbers("int(raise_error('a row was read'))"); // told before rows
         return new Object[][] {
-            {"no column 'feature'", column(each -> each.setFeaturesCol("feature")), numbers("0")},
+            {"no column 'feature'", with(each -> each.setFeaturesCol("feature")), numbers("0")},
             {"no column 'label'", asItIs, rows},
             {
                 "column 'label' is of type string",
@@ -213,7 +213,7 @@ public class ParallelClassifierTest {
             {
                 "Row \\d+ of partition \\d has the label 42.0, which is no class: there are 40,"
                         + " from 0 to 39 .*: \\[\\[.*42.*\\]",
-                column(each -> each.setNumClasses(40)),
+                with(each -> each.setNumClasses(40)),
                 numbers("if(number = 42, 42, 1)")
             },
             {"has the label 0.5, which is no class", asItIs, numbers("0.5")},
@@ -241,57 +241,57 @@ public class ParallelClassifierTest {
             {
                 "headMargin \\[16.0, 1.0, 0.2, 0.0\\] needs a head without a bias, .* call"
                         + " setHeadBias\\(false\\)",
-                column(each -> each.setHeadMargin(16, 1, 0.2, 0)),
+                with(each -> each.setHeadMargin(16, 1, 0.2, 0)),
                 numbers("number % 4")
             },
             {
                 "The batch of 15 rows is not shared out to 2 ranks alike: .* such as 14",
-                column(each -> each.setBatchSize(15)),
+                with(each -> each.setBatchSize(15)),
                 numbers("0")
             },
             {
                 "2 names of classes and 4 classes: leave out setNumClasses",
-                column(each -> each.setClassNames("a", "b").setNumClasses(4)),
+                with(each -> each.setClassNames("a", "b").setNumClasses(4)),
                 numbers("number % 4")
             },
             {
                 "checkpointFolder hdfs://host/run is no path",
-                column(each -> each.setCheckpointFolder("hdfs://host/run")),
+                with(each -> each.setCheckpointFolder("hdfs://host/run")),
                 unread
             },
-            {"'rms' is none of", column(each -> each.setOptimizer("rms")), unread},
+            {"'rms' is none of", with(each -> each.setOptimizer("rms")), unread},
             {
                 "one of float32, bfloat16, .*, not x \\(setHeadPrecision\\)",
-                column(each -> each.setHeadPrecision("x")),
+                with(each -> each.setHeadPrecision("x")),
                 unread
             },
             {
                 "hiddenLayers is \\[8, 0\\]: each layer needs 1 unit or more. setHiddenLayers",
-                column(each -> each.setHiddenLayers(8, 0)),
+                with(each -> each.setHiddenLayers(8, 0)),
                 unread
             },
             {
                 "labelSmoothing is 2.0: .* from 0 to below 1",
-                column(each -> each.setLabelSmoothing(2)),
+                with(each -> each.setLabelSmoothing(2)),
                 unread
             },
-            {"labelSmoothing is NaN", column(each -> each.setLabelSmoothing(Double.NaN)), unread},
-            {"numClasses is -5", column(each -> each.setNumClasses(-5)), unread},
+            {"labelSmoothing is NaN", with(each -> each.setLabelSmoothing(Double.NaN)), unread},
+            {"numClasses is -5", with(each -> each.setNumClasses(-5)), unread},
             {
                 "sample share must be above 0 and up to 1, not 0.0",
-                column(each -> each.setHeadSampleShare(0)),
+                with(each -> each.setHeadSampleShare(0)),
                 unread
             },
             {
                 "checkpointInterval is 3, and there is no folder .* \\(setCheckpointFolder\\)",
-                column(each -> each.setCheckpointInterval(3)),
+                with(each -> each.setCheckpointInterval(3)),
                 unread
             },
             {
                 "'old' has vectors of the old package org.apache.spark.mllib.linalg: .*"
                         + " org.apache.spark.ml.linalg \\(VectorUDT\\), which"
                         + " MLUtils.convertVectorColumnsToML\\(dataset, \"old\"\\)",
-                column(each -> each.setFeaturesCol("old")),
+                with(each -> each.setFeaturesCol("old")),
                 spark.createDataFrame(
                         List.of(),
                         new StructType()
@@ -300,18 +300,19 @@ public class ParallelClassifierTest {
             },
             {
                 "body no.such.Body cannot be made",
-                column(each -> each.setBody("no.such.Body")),
+                with(each -> each.setBody("no.such.Body")),
                 unread
             },
             {
-                "2 ranks, 1 in each task, need 2 JVMs, and with the master local\\[1\\] there is one:"
-                        + " leave the ranks of a task out, or set them to 2 \\(optRanksPerTask",
-                column(each -> each.setRanksPerTask(1)),
+                "2 ranks, 1 in each task, need 2 JVMs, and with the master local\\[1\\] there is"
+                        + " one: leave the ranks of a task out, or set them to 2"
+                        + " \\(optRanksPerTask",
+                with(each -> each.setRanksPerTask(1)),
                 unread
             },
             {
                 "newBody of .*\\$NoBody returned null",
-                column(each -> each.setBody(NoBody.class.getName())),
+                with(each -> each.setBody(NoBody.class.getName())),
                 unread
             },
             {
@@ -338,7 +339,7 @@ public class ParallelClassifierTest {
         }
     }
 
-    private static UnaryOperator<ParallelClassifier> column(
+    private static UnaryOperator<ParallelClassifier> with(
             UnaryOperator<ParallelClassifier> settings) {
         return settings;
     }

@@ -30,7 +30,7 @@ import java.util.function.UnaryOperator;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** Models in files: what is written, and what is refused when it is read. */
+/** Models in files: what is written, and what cannot be read. */
 public class SavedModelTest extends OnThreeClasses {
 
     public SavedModelTest() {
