@@ -1,6 +1,5 @@
 package io.djltp.testing;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -9,11 +8,8 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.rank.RankFailedException;
 
@@ -112,14 +108,8 @@ public record Network(
                         kind + "output " + i);
             }
         }
-        Assert.assertEquals(actual.weights.size(), expected.weights.size());
-        for (int i = 0; i < expected.weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    actual.weights.get(i),
-                    expected.weights.get(i),
-                    TOLERANCE,
-                    kind + "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(
+                actual.weights, expected.weights, TOLERANCE, kind + "parameter ");
     }
 
     /**
@@ -178,13 +168,7 @@ public record Network(
     }
 
     private DefaultTrainingConfig config(boolean cut) {
-        return new DefaultTrainingConfig(loss.apply(cut))
-                .optOptimizer(
-                        Optimizer.sgd()
-                                .setLearningRateTracker(Tracker.fixed(0.1f))
-                                .optMomentum(0.5f)
-                                .build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(loss.apply(cut), Configs.sgd(0.1f, 0.5f));
     }
 
     private Result run(TrainerKind kind, NDManager manager) {
@@ -232,12 +216,7 @@ public record Network(
 
     private static float step(Trainer trainer, NDList data, NDList labels) {
         float value;
-        try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList output = trainer.forward(data, labels);
-            NDArray loss = trainer.getLoss().evaluate(labels, output);
-            collector.backward(loss);
-            value = loss.getFloat();
-        }
+        value = TrainingRun.backward(trainer, data, labels);
         trainer.step();
         return value;
     }

@@ -18,7 +18,6 @@ import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -34,17 +33,12 @@ public class ChangedLabelsTest {
     private static final int FEATURES = 5;
     private static final int CLASSES = 7;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel(1, 2, 3);
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void ofALayer(TrainerKind kind) {
         assertSame(kind, () -> sequence(linear(4), first(true, CLASSES)));
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void ofAFusedHead(TrainerKind kind) {
         assertSame(kind, () -> sequence(linear(4), fused(CLASSES)));
     }

@@ -25,7 +25,6 @@ import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
-import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.job.Job;
@@ -37,6 +36,7 @@ import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.ThreadedJob;
@@ -118,9 +118,7 @@ public class FewRowsTest {
     public void anIncompleteLastBatchOfEasyTrain(TrainerKind kind) throws Exception {
         List<float[]> expected = fit(TrainerKind.PLAIN);
         List<float[]> actual = fit(kind);
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(actual, expected, 1e-5, "parameter ");
     }
 
     private static List<float[]> fit(TrainerKind kind) throws Exception {
@@ -130,12 +128,7 @@ public class FewRowsTest {
             Block block = sequence(linear(6), tanh(), head(CLASSES));
             model.setBlock(block);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(0.1f));
             ArrayDataset data =
                     new ArrayDataset.Builder()
                             .setData(TrainingRun.random(manager, 1, 13, FEATURES))
@@ -156,10 +149,7 @@ public class FewRowsTest {
         for (boolean fused : new boolean[] {false, true}) {
             List<float[]> expected = process(null, fused);
             for (List<float[]> actual : ThreadedJob.run(4, job -> process(job, fused))) {
-                for (int i = 0; i < expected.size(); i++) {
-                    ArrayAssert.assertClose(
-                            actual.get(i), expected.get(i), 1e-5, "fused " + fused + ", " + i);
-                }
+                ArrayAssert.assertAllClose(actual, expected, 1e-5, "fused " + fused + ", ");
             }
         }
     }
@@ -175,9 +165,7 @@ public class FewRowsTest {
                     (m, shape, type) -> TrainingRun.random(m, shape.size(), shape.getShape()),
                     parameter -> true);
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
             DeviceMesh mesh = DeviceMesh.of(DeviceMesh.DATA, 2, DeviceMesh.TENSOR, 2);
             try (Trainer trainer =
                     job == null
@@ -210,9 +198,7 @@ public class FewRowsTest {
         List<float[]> expected = trainTable(new TrainerKind(ParallelMode.TENSOR, 1));
         for (TrainerKind kind : kinds()) {
             List<float[]> actual = trainTable(kind);
-            for (int i = 0; i < expected.size(); i++) {
-                ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, kind + ": " + i);
-            }
+            ArrayAssert.assertAllClose(actual, expected, 1e-5, kind + ": ");
         }
     }
 
@@ -223,12 +209,11 @@ public class FewRowsTest {
             Block block = sequence(new EmbeddingBag(20, 4), linear(6), tanh(), fused(CLASSES));
             model.setBlock(block);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(
-                                    RowwiseAdagrad.builder()
-                                            .optLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(
+                            new VocabParallelCrossEntropyLoss(),
+                            RowwiseAdagrad.builder()
+                                    .optLearningRateTracker(Tracker.fixed(0.1f))
+                                    .build());
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(6, 3));
                 for (int step = 0; step < ROWS.length; step++) {

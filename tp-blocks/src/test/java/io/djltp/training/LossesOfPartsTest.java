@@ -1,14 +1,16 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.scattered;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.evaluator.IndexEvaluator;
@@ -27,7 +29,6 @@ import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -46,13 +47,8 @@ public class LossesOfPartsTest {
     // fp32: a few steps with sums in another order
     private static final double TOLERANCE = 5e-6;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
     /** DJL's evaluator of one of several outputs, which makes a list of that output alone. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void accuraciesOfTwoOutputs(TrainerKind kind) {
         TrainingRun expected = twoOutputs(TrainerKind.PLAIN);
         twoOutputs(kind).assertSame(expected, TOLERANCE);
@@ -102,95 +98,78 @@ public class LossesOfPartsTest {
         }
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void regressionWithUnevenParts(TrainerKind kind) {
         for (boolean bias : new boolean[] {true, false}) {
             Block dense =
-                    new SequentialBlock()
-                            .add(linear(8, bias))
-                            .add(Activation::tanh)
-                            .add(linear(5, bias))
-                            .add(Activation::tanh)
-                            .add(linear(3, bias));
+                    sequence(linear(8, bias), tanh(), linear(5, bias), tanh(), linear(3, bias));
             Block cut =
-                    new SequentialBlock()
-                            .add(linear(8, bias))
-                            .add(Activation::tanh)
-                            .add(head(5).optBias(bias).build())
-                            .add(Activation::tanh)
-                            .add(RowParallelLinear.builder().setUnits(3).optBias(bias).build());
+                    sequence(
+                            linear(8, bias),
+                            tanh(),
+                            head(5).optBias(bias).build(),
+                            tanh(),
+                            RowParallelLinear.builder().setUnits(3).optBias(bias).build());
             TrainingRun expected = regression(TrainerKind.PLAIN, dense, new HalfSquareLoss());
             regression(kind, cut, new HalfSquareLoss()).assertSame(expected, TOLERANCE);
         }
     }
 
     /** The batch is cut again after the head: what follows is data parallel. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void regressionWithADataParallelTail(TrainerKind kind) {
         Block dense =
-                new SequentialBlock()
-                        .add(linear(8, true))
-                        .add(Activation::tanh)
-                        .add(linear(5, true))
-                        .add(Activation::tanh)
-                        .add(linear(4, true))
-                        .add(Activation::tanh)
-                        .add(linear(3, true));
+                sequence(
+                        linear(8, true),
+                        tanh(),
+                        linear(5, true),
+                        tanh(),
+                        linear(4, true),
+                        tanh(),
+                        linear(3, true));
         Block cut =
-                new SequentialBlock()
-                        .add(linear(8, true))
-                        .add(Activation::tanh)
-                        .add(head(5).build())
-                        .add(Activation::tanh)
-                        .add(
-                                RowParallelLinear.builder()
-                                        .setUnits(4)
-                                        .optBatchShardedOutput(true)
-                                        .build())
-                        .add(Activation::tanh)
-                        .add(linear(3, true));
+                sequence(
+                        linear(8, true),
+                        tanh(),
+                        head(5).build(),
+                        tanh(),
+                        scattered(4),
+                        tanh(),
+                        linear(3, true));
         TrainingRun expected = regression(TrainerKind.PLAIN, dense, new HalfSquareLoss());
         regression(kind, cut, new HalfSquareLoss()).assertSame(expected, TOLERANCE);
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void rowParallelLayersOfWholeInputs(TrainerKind kind) {
-        Block dense =
-                new SequentialBlock()
-                        .add(linear(8, true))
-                        .add(Activation::tanh)
-                        .add(linear(5, true))
-                        .add(Activation::tanh)
-                        .add(linear(3, false));
+        Block dense = sequence(linear(8, true), tanh(), linear(5, true), tanh(), linear(3, false));
         Block cut =
-                new SequentialBlock()
-                        .add(linear(8, true))
-                        .add(Activation::tanh)
-                        .add(
-                                RowParallelLinear.builder()
-                                        .setUnits(5)
-                                        .optInputIsParallel(false)
-                                        .optBatchShardedInput(true)
-                                        .build())
-                        .add(Activation::tanh)
-                        .add(
-                                RowParallelLinear.builder()
-                                        .setUnits(3)
-                                        .optBias(false)
-                                        .optInputIsParallel(false)
-                                        .build());
+                sequence(
+                        linear(8, true),
+                        tanh(),
+                        RowParallelLinear.builder()
+                                .setUnits(5)
+                                .optInputIsParallel(false)
+                                .optBatchShardedInput(true)
+                                .build(),
+                        tanh(),
+                        RowParallelLinear.builder()
+                                .setUnits(3)
+                                .optBias(false)
+                                .optInputIsParallel(false)
+                                .build());
         TrainingRun expected = regression(TrainerKind.PLAIN, dense, new HalfSquareLoss());
         regression(kind, cut, new HalfSquareLoss()).assertSame(expected, TOLERANCE);
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void lossesOfDjlOnGatheredLogits(TrainerKind kind) {
         for (boolean bias : new boolean[] {true, false}) {
-            Block dense = new SequentialBlock().add(linear(8, true)).add(linear(CLASSES, bias));
+            Block dense = sequence(linear(8, true), linear(CLASSES, bias));
             Block cut =
-                    new SequentialBlock()
-                            .add(linear(8, true))
-                            .add(head(CLASSES).optBias(bias).optGatherOutput(true).build());
+                    sequence(
+                            linear(8, true),
+                            head(CLASSES).optBias(bias).optGatherOutput(true).build());
             TrainingRun expected =
                     classification(TrainerKind.PLAIN, dense, Loss.softmaxCrossEntropyLoss(), -100);
             classification(kind, cut, Loss.softmaxCrossEntropyLoss(), -100)
@@ -199,14 +178,11 @@ public class LossesOfPartsTest {
     }
 
     /** Rows that do not count are spread over the parts unevenly; a part may have no others. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void ignoredRowsInUnevenNumbers(TrainerKind kind) {
         for (int ignored : new int[] {3, 5}) {
-            Block dense =
-                    new SequentialBlock()
-                            .add(linear(8, true))
-                            .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
-            Block cut = new SequentialBlock().add(linear(8, true)).add(head(CLASSES).build());
+            Block dense = sequence(linear(8, true), column(CLASSES));
+            Block cut = sequence(linear(8, true), head(CLASSES).build());
             Loss loss = new VocabParallelCrossEntropyLoss();
             TrainingRun expected = classification(TrainerKind.PLAIN, dense, loss, ignored);
             classification(kind, cut, loss, ignored).assertSame(expected, TOLERANCE);
@@ -256,7 +232,7 @@ public class LossesOfPartsTest {
     }
 
     private static Block linear(long units, boolean bias) {
-        return Linear.builder().setUnits(units).optBias(bias).build();
+        return Blocks.linear(units, bias);
     }
 
     private static ColumnParallelLinear.Builder head(long units) {

@@ -19,14 +19,13 @@ import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.Assert.ThrowingRunnable;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -40,13 +39,8 @@ public class LossesRefusedTest {
     private static final Shape INPUT = new Shape(ROWS, 5);
     private static final int CLASSES = 7;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel(1, 2, 3);
-    }
-
     /** Nothing of it depends on a parameter. DJL's own trainer refuses it, too. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aLossWithoutAGraph(TrainerKind kind) {
         assertBackwardRefused(kind, (labels, logits) -> mean(labels));
         assertBackwardRefused(kind, (labels, logits) -> logits.head().stopGradient().sum());
@@ -69,7 +63,7 @@ public class LossesRefusedTest {
     }
 
     /** The batch may stay open, as that of a loop whose arrays are one manager's does. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aTermOfPredictions(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -87,7 +81,7 @@ public class LossesRefusedTest {
     }
 
     /** As a term it is a number. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aTermWithoutAGraphIsNot(TrainerKind kind) {
         runTerm(kind).assertSame(runTerm(TrainerKind.PLAIN), 1e-5);
     }
@@ -112,7 +106,7 @@ public class LossesRefusedTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aLossThatReturnsNothing(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -125,7 +119,7 @@ public class LossesRefusedTest {
     }
 
     /** Of two passes, and of one with two kinds of labels. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void severalLossesOfAFusedHead(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -154,7 +148,7 @@ public class LossesRefusedTest {
     }
 
     /** It is known when the loss is computed for the first time. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aSumOfTwoLossesOfAFusedHead(TrainerKind kind) {
         Loss both =
                 new SimpleCompositeLoss("both")
@@ -170,7 +164,7 @@ public class LossesRefusedTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anotherObject(TrainerKind kind) {
         Loss other = new VocabParallelCrossEntropyLoss();
         assertGoesOn(
@@ -190,7 +184,7 @@ public class LossesRefusedTest {
     }
 
     /** It is not a cut that is in the way: a head has no logits with one rank either. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anAccuracyOfDjlOnAFusedHead(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -233,12 +227,7 @@ public class LossesRefusedTest {
     private record Network(Block block, Switched loss) {}
 
     private static Network gathered(BiFunction<NDList, NDList, NDArray> wrong) {
-        Block last =
-                ColumnParallelLinear.builder()
-                        .setUnits(CLASSES)
-                        .optBatchShardedInput(true)
-                        .optGatherOutput(true)
-                        .build();
+        Block last = Blocks.gathered(CLASSES);
         Switched loss = new Switched(new SoftmaxCrossEntropyLoss(), wrong);
         return new Network(sequence(linear(4), last), loss);
     }

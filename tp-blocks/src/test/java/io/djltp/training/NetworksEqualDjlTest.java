@@ -24,7 +24,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.convolutional.Conv2d;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.nn.recurrent.GRU;
@@ -349,7 +348,7 @@ public class NetworksEqualDjlTest {
                 Network.of(
                         cut ->
                                 sequence(
-                                        Linear.builder().setUnits(8).optBias(false).build(),
+                                        linear(8, false),
                                         BatchNorm.builder().build(),
                                         tanh(),
                                         head(CLASSES)),

@@ -1,14 +1,16 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
@@ -16,12 +18,10 @@ import ai.djl.training.loss.Loss;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -36,12 +36,7 @@ public class OwnLoopTest {
     // fp32: a few steps with sums in another order
     private static final double TOLERANCE = 5e-6;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void forwardWithoutLabels(TrainerKind kind) {
         assertSame(
                 kind,
@@ -59,7 +54,7 @@ public class OwnLoopTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void twiceTheLossHasTwiceTheGradients(TrainerKind kind) {
         assertSame(
                 kind,
@@ -113,7 +108,7 @@ public class OwnLoopTest {
         return gradient[0];
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void gradientsOfSeveralBatchesAddUp(TrainerKind kind) {
         assertSame(
                 kind,
@@ -130,7 +125,7 @@ public class OwnLoopTest {
     }
 
     /** One backward pass of two forward passes, in one collector. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aSumOfTwoLosses(TrainerKind kind) {
         assertSame(
                 kind,
@@ -150,7 +145,7 @@ public class OwnLoopTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void gradientsCanBeForgotten(TrainerKind kind) {
         TrainingRun expected =
                 run(
@@ -173,7 +168,7 @@ public class OwnLoopTest {
         actual.assertSame(expected, TOLERANCE);
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void frozenParametersKeepTheirValues(TrainerKind kind) {
         assertSame(
                 kind,
@@ -208,7 +203,7 @@ public class OwnLoopTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void evaluatingBetweenForwardAndBackwardChangesNothing(TrainerKind kind) {
         assertSame(
                 kind,
@@ -254,21 +249,11 @@ public class OwnLoopTest {
     }
 
     private static Block plain() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(8).build())
-                .add(Activation::tanh)
-                .add(Linear.builder().setUnits(CLASSES).build());
+        return sequence(linear(8), tanh(), linear(CLASSES));
     }
 
     private static Block parallel() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(8).build())
-                .add(Activation::tanh)
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optBatchShardedInput(true)
-                                .build());
+        return sequence(linear(8), tanh(), head(CLASSES));
     }
 
     private static NDArray data(NDManager manager, long seed) {

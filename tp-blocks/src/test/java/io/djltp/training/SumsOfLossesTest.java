@@ -1,28 +1,29 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -35,13 +36,8 @@ public class SumsOfLossesTest {
     private static final int CLASSES = 7;
     private static final double TOLERANCE = 5e-6; // fp32: a few steps with sums in another order
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel(1, 2, 3);
-    }
-
     /** With other labels, and a factor of its own. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void twoLossesOfOnePass(TrainerKind kind) {
         Loss loss = new VocabParallelCrossEntropyLoss();
         Shape input = new Shape(ROWS, FEATURES);
@@ -72,17 +68,9 @@ public class SumsOfLossesTest {
     }
 
     /** Predictions are values: a term that is computed from them would have no gradient. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aTermOnPredictionsIsRefused(TrainerKind kind) {
-        Block block =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(6).build())
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(3)
-                                        .optBatchShardedInput(true)
-                                        .optGatherOutput(true)
-                                        .build());
+        Block block = sequence(linear(6), gathered(3));
         TrainingRun.of(
                 kind,
                 block,
@@ -95,12 +83,11 @@ public class SumsOfLossesTest {
                         NDList output = trainer.forward(data, labels);
                         NDArray loss = trainer.getLoss().evaluate(labels, output);
                         NDArray term = loss.add(output.head().square().mean());
-                        IllegalArgumentException e =
-                                Assert.expectThrows(
-                                        IllegalArgumentException.class,
-                                        () -> collector.backward(term));
-                        Assert.assertTrue(e.getMessage().contains("(5, 3)"), e.getMessage());
-                        Assert.assertTrue(e.getMessage().contains("SimpleCompositeLoss"));
+                        Refusals.expect(
+                                IllegalArgumentException.class,
+                                () -> collector.backward(term),
+                                "(5, 3)",
+                                "SimpleCompositeLoss");
                     }
                 });
     }
@@ -111,26 +98,21 @@ public class SumsOfLossesTest {
         for (ParallelMode mode : new ParallelMode[] {ParallelMode.TENSOR, ParallelMode.MIXED}) {
             for (boolean linear : new boolean[] {false, true}) {
                 Block block =
-                        new SequentialBlock()
-                                .add(
-                                        ColumnParallelLinear.builder()
-                                                .setUnits(8)
-                                                .optBatchShardedInput(true)
-                                                .build())
-                                .add(new LambdaBlock(x -> new NDList(attention(x, linear))))
-                                .add(RowParallelLinear.builder().setUnits(3).build());
-                IllegalArgumentException e =
-                        Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () ->
-                                        TrainingRun.of(
-                                                new TrainerKind(mode, 2),
-                                                block,
-                                                new HalfSquareLoss(),
-                                                new Shape(ROWS, 3, FEATURES),
-                                                SumsOfLossesTest::oneStep));
-                Assert.assertTrue(e.getMessage().contains("does not commute"), e.getMessage());
-                Assert.assertTrue(e.getMessage().contains("batchMatMul"), e.getMessage());
+                        sequence(
+                                head(8),
+                                new LambdaBlock(x -> new NDList(attention(x, linear))),
+                                row(3));
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () ->
+                                TrainingRun.of(
+                                        new TrainerKind(mode, 2),
+                                        block,
+                                        new HalfSquareLoss(),
+                                        new Shape(ROWS, 3, FEATURES),
+                                        SumsOfLossesTest::oneStep),
+                        "does not commute",
+                        "batchMatMul");
             }
         }
     }
@@ -149,13 +131,6 @@ public class SumsOfLossesTest {
     }
 
     private static Block network() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(6).build())
-                .add(Activation::tanh)
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optBatchShardedInput(true)
-                                .build());
+        return sequence(linear(6), tanh(), head(CLASSES));
     }
 }
