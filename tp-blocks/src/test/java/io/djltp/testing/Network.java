@@ -87,29 +87,39 @@ public record Network(
      * @param kinds the trainers
      */
     public void assertEqual(TrainerKind... kinds) {
+        assertEqual(TOLERANCE, kinds);
+    }
+
+    /**
+     * Asserts that trainers have the results of DJL's own.
+     *
+     * @param tolerance the difference that is allowed, relative to the largest of an array
+     * @param kinds the trainers
+     */
+    public void assertEqual(double tolerance, TrainerKind... kinds) {
         try (NDManager manager = NDManager.newBaseManager()) {
             Result expected = run(TrainerKind.PLAIN, manager);
             for (TrainerKind kind : kinds) {
-                assertSame(kind + ": ", run(kind, manager), expected);
+                assertSame(kind + ": ", run(kind, manager), expected, tolerance);
             }
         }
     }
 
-    private static void assertSame(String kind, Result actual, Result expected) {
+    private static void assertSame(String kind, Result actual, Result expected, double tolerance) {
         ArrayAssert.assertClose(
-                floats(actual.losses), floats(expected.losses), TOLERANCE, kind + "losses");
+                floats(actual.losses), floats(expected.losses), tolerance, kind + "losses");
         Assert.assertEquals(actual.shapes, expected.shapes, kind + "shapes of outputs");
         for (int i = 0; i < expected.outputs.size(); i++) {
             if (actual.outputs.get(i) != null) { // else its loss tells
                 ArrayAssert.assertClose(
                         actual.outputs.get(i),
                         expected.outputs.get(i),
-                        TOLERANCE,
+                        tolerance,
                         kind + "output " + i);
             }
         }
         ArrayAssert.assertAllClose(
-                actual.weights, expected.weights, TOLERANCE, kind + "parameter ");
+                actual.weights, expected.weights, tolerance, kind + "parameter ");
     }
 
     /**

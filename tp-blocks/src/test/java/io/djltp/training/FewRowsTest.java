@@ -5,8 +5,10 @@ import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.outputs;
+import static io.djltp.testing.Blocks.parallel;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
 
 import ai.djl.Device;
@@ -18,6 +20,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.Blocks;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
@@ -32,6 +35,8 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
@@ -107,6 +112,56 @@ public class FewRowsTest {
                                             TrainingRun.labels(manager, 9 + step, ROWS[step], 9))
                                 })
                 .assertEqual(kinds());
+    }
+
+    private static Block mlp() {
+        return ParallelMlp.builder().setUnits(6).setHiddenFeatures(7).optBatchSharded(true).build();
+    }
+
+    /**
+     * Where a layer scatters a sum over the ranks to their rows, what it gives can be joined with
+     * what branches off before it, on a rank without a row too.
+     */
+    @Test(timeOut = 60_000)
+    public void branchesAroundAnMlp() {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        linear(6),
+                                        tanh(),
+                                        parallel(linear(3), mlp()),
+                                        linear(6),
+                                        sum(Blocks.identityBlock(), mlp()),
+                                        head(CLASSES)),
+                        VocabParallelCrossEntropyLoss::new,
+                        (manager, step) ->
+                                Network.classification(ROWS[step], 5, CLASSES).make(manager, step))
+                .assertEqual(kinds()[1], kinds()[2]);
+    }
+
+    /** Several tokens a row. */
+    @Test(timeOut = 60_000)
+    public void branchesBehindAnEmbedding() {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        VocabParallelEmbedding.builder()
+                                                .setVocabularySize(11)
+                                                .setEmbeddingSize(6)
+                                                .build(),
+                                        sum(linear(6), mlp()),
+                                        head(CLASSES)),
+                        VocabParallelCrossEntropyLoss::new,
+                        (manager, step) ->
+                                new NDList[] {
+                                    twoTokens(manager, step, ROWS[step], 11),
+                                    twoTokens(manager, 9 + step, ROWS[step], CLASSES)
+                                })
+                .assertEqual(kinds()[1], kinds()[2]);
+    }
+
+    private static NDList twoTokens(NDManager manager, int seed, int rows, int vocabulary) {
+        return new NDList(TrainingRun.labels(manager, seed, 2 * rows, vocabulary).reshape(rows, 2));
     }
 
     @DataProvider
