@@ -13,8 +13,6 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -28,6 +26,7 @@ import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
@@ -102,12 +101,7 @@ public class NormsAndTiesTest {
             model.setBlock(block);
             block.initialize(model.getNDManager(), DataType.FLOAT32, new Shape(ROWS, TOKENS));
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(RATE))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(RATE));
             try (Trainer trainer = open(model, config, mesh)) {
                 trainer.initialize(new Shape(ROWS, TOKENS));
                 for (int step = 0; step < 3; step++) {
@@ -189,9 +183,6 @@ public class NormsAndTiesTest {
     }
 
     private static void assertSame(Result actual, Result expected, String what) {
-        for (int i = 0; i < expected.weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    actual.weights.get(i), expected.weights.get(i), 1e-5, what + ": " + i);
-        }
+        ArrayAssert.assertAllClose(actual.weights, expected.weights, 1e-5, what + ": ");
     }
 }

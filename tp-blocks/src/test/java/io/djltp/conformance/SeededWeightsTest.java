@@ -1,21 +1,23 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.PlainEmbedding;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -35,10 +37,7 @@ public class SeededWeightsTest {
     @DataProvider
     public Object[][] layers() {
         return new Object[][] {
-            row(
-                    new Shape(2, 16),
-                    () -> ColumnParallelLinear.builder().setUnits(16).build(),
-                    () -> Linear.builder().setUnits(16).build()),
+            row(new Shape(2, 16), () -> column(16), () -> linear(16)),
             row(
                     new Shape(2, 16),
                     () ->
@@ -46,7 +45,7 @@ public class SeededWeightsTest {
                                     .setUnits(16)
                                     .optInputIsParallel(false)
                                     .build(),
-                    () -> Linear.builder().setUnits(16).build()),
+                    () -> linear(16)),
             row(
                     new Shape(2, 3),
                     () ->
@@ -85,9 +84,7 @@ public class SeededWeightsTest {
         Engine.getInstance().setRandomSeed(42);
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l2Loss())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(Loss.l2Loss());
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(input);
             } // which hands the shards back

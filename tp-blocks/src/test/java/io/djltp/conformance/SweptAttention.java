@@ -1,10 +1,11 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
 
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
@@ -71,7 +72,7 @@ record SweptAttention(
 
     @Override
     public Block create(boolean cut) {
-        return new SequentialBlock().add(new LambdaBlock(this::inputs)).add(block());
+        return sequence(new LambdaBlock(this::inputs), block());
     }
 
     /** Returns what attention takes: x, the memory that is x too, and which tokens are seen. */

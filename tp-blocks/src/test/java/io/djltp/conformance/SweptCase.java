@@ -5,6 +5,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import java.util.SplittableRandom;
@@ -64,7 +65,7 @@ record SweptCase(
     Optimizer createGradientStep() {
         long elements = rows * Math.max(1L, tree.tokens());
         elements *= tree.end().classes() ? 1 : tree.end().outputs();
-        return Optimizer.sgd().setLearningRateTracker(Tracker.fixed(16f * elements)).build();
+        return Configs.sgd(16f * elements);
     }
 
     /** What two computations in the type of the case may differ by, relative to the largest. */

@@ -1,8 +1,9 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
@@ -34,14 +35,12 @@ record SweptEnd(
     /** Creates the layer, which may use the weight of an embedding. */
     Block create(boolean cut, VocabParallelEmbedding embedding) {
         if (!classes) {
-            return Linear.builder().setUnits(outputs).build();
+            return linear(outputs);
         }
         if (tied == null) {
-            return cut ? head(null) : Linear.builder().setUnits(outputs).optBias(bias).build();
+            return cut ? head(null) : linear(outputs, bias);
         }
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(tied.features()).build())
-                .add(head(embedding));
+        return sequence(linear(tied.features()), head(embedding));
     }
 
     private Block head(VocabParallelEmbedding embedding) {

@@ -1,12 +1,13 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
@@ -78,7 +79,7 @@ record SweptHeads(
                                 .optBias(bias)
                                 .optShardingStrategy(stacked.getShardingStrategy())
                                 .build()
-                        : Linear.builder().setUnits(units).optBias(bias).build(),
+                        : linear(units, bias),
                 input.getShape());
         Block output =
                 cut
@@ -87,8 +88,8 @@ record SweptHeads(
                                 .optBias(bias)
                                 .optShardingStrategy(ShardingStrategy.segmented(1, queries()))
                                 .build()
-                        : Linear.builder().setUnits(outputs).optBias(bias).build();
-        return new SequentialBlock().add(block).add(output);
+                        : linear(outputs, bias);
+        return sequence(block, output);
     }
 
     private NDArray mix(ParallelContext context, StackedOutput stacked, NDArray y) {

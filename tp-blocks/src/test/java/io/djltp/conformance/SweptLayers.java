@@ -1,11 +1,12 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
 import io.djltp.nn.ColumnParallelLinear;
@@ -50,10 +51,10 @@ record SweptLayers(
 
     @Override
     public Block create(boolean cut) {
-        return new SequentialBlock()
-                .add(cut ? column() : Linear.builder().setUnits(hidden).optBias(bias).build())
-                .add(LambdaBlock.singleton(ACTIVATIONS.get(activation)))
-                .add(cut ? row() : Linear.builder().setUnits(outputs).optBias(bias).build());
+        return sequence(
+                cut ? column() : linear(hidden, bias),
+                LambdaBlock.singleton(ACTIVATIONS.get(activation)),
+                cut ? row() : linear(outputs, bias));
     }
 
     private Block column() {

@@ -1,11 +1,12 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
 import io.djltp.nn.mlp.ParallelMlp;
@@ -64,8 +65,8 @@ record SweptMlp(
                             return new NDList(call.call("down", y));
                         });
         long rows = gated ? 2 * hidden : hidden;
-        Block up = Linear.builder().setUnits(rows).optBias(bias).build();
-        Block down = Linear.builder().setUnits(outputs()).optBias(bias).build();
+        Block up = linear(rows, bias);
+        Block down = linear(outputs(), bias);
         block.add("up", up, input.getShape());
         return block.add("down", down, row.slice(0, row.dimension() - 1).add(hidden).getShape());
     }

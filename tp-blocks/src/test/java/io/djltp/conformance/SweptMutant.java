@@ -1,14 +1,16 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.GraphBlock;
@@ -32,12 +34,9 @@ record SweptMutant(long outputs, Error error) implements SweptPart {
     @Override
     public Block create(boolean cut) {
         if (!cut) {
-            return new SequentialBlock()
-                    .add(Linear.builder().setUnits(HIDDEN).build())
-                    .add(Activation.tanhBlock())
-                    .add(Linear.builder().setUnits(outputs).build());
+            return sequence(linear(HIDDEN), Activation.tanhBlock(), linear(outputs));
         }
-        RowParallelLinear row = RowParallelLinear.builder().setUnits(outputs).build();
+        RowParallelLinear row = row(outputs);
         GraphBlock wrong =
                 new GraphBlock(
                         new Shape(outputs),
@@ -57,10 +56,7 @@ record SweptMutant(long outputs, Error error) implements SweptPart {
                         });
         wrong.add("row", row, HIDDEN);
         wrong.tie("bias", row.getDirectParameters().get("bias"));
-        return new SequentialBlock()
-                .add(ColumnParallelLinear.builder().setUnits(HIDDEN).build())
-                .add(Activation.tanhBlock())
-                .add(wrong);
+        return sequence(column(HIDDEN), Activation.tanhBlock(), wrong);
     }
 
     private static boolean isLast(ParallelContext context) {

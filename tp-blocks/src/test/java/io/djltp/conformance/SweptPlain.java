@@ -1,9 +1,11 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.LayerNorm;
 
 import io.djltp.nn.norm.RmsNorm;
@@ -31,8 +33,7 @@ record SweptPlain(long outputs, int axis, Norm norm) implements SweptPart {
 
     @Override
     public Block create(boolean cut) {
-        SequentialBlock block =
-                new SequentialBlock().add(Linear.builder().setUnits(outputs).build());
+        SequentialBlock block = sequence(linear(outputs));
         return switch (norm) {
             case TANH -> block.add(Activation.tanhBlock());
             case LAYER -> block.add(LayerNorm.builder().axis(axis).build());

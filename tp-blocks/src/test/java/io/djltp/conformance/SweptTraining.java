@@ -15,6 +15,7 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.util.Pair;
 
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -62,12 +63,9 @@ record SweptTraining(
             model.setBlock(block);
             model.setDataType(type);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(drawn.tree().createLoss())
-                            .optOptimizer(
-                                    gradients
-                                            ? drawn.createGradientStep()
-                                            : drawn.createOptimizer())
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(
+                            drawn.tree().createLoss(),
+                            gradients ? drawn.createGradientStep() : drawn.createOptimizer());
             try (Trainer trainer = kind.open(model, config)) {
                 if (!kind.isParallel()) {
                     leaveOutCheck(trainer);

@@ -1,9 +1,10 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.LayerNorm;
 
 import io.djltp.nn.mlp.ParallelMlp;
@@ -74,8 +75,8 @@ record SweptTransformer(
         if (crossAttention == null) {
             return decoder.build();
         }
-        return new SequentialBlock()
-                .add(new LambdaBlock(x -> new NDList(x.head(), x.head())))
-                .add(decoder.optCrossAttention(crossAttention.block()).build());
+        return sequence(
+                new LambdaBlock(x -> new NDList(x.head(), x.head())),
+                decoder.optCrossAttention(crossAttention.block()).build());
     }
 }

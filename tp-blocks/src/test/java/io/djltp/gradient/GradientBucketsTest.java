@@ -1,16 +1,17 @@
 package io.djltp.gradient;
 
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.Trainer;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -34,7 +35,7 @@ public class GradientBucketsTest {
     private static Block layers(int... units) {
         SequentialBlock block = new SequentialBlock();
         for (int each : units) {
-            block.add(Linear.builder().setUnits(each).build()).add(Activation::tanh);
+            block.add(linear(each)).add(Activation::tanh);
         }
         return block;
     }
@@ -117,12 +118,7 @@ public class GradientBucketsTest {
         List<TrainingRun> runs = new ArrayList<>();
         for (TrainerKind each : List.of(TrainerKind.PLAIN, kind)) {
             SequentialBlock block = (SequentialBlock) layers(12, 12);
-            block.add(
-                    ColumnParallelLinear.builder()
-                            .setUnits(5)
-                            .optBatchShardedInput(true)
-                            .optGatherOutput(true)
-                            .build());
+            block.add(gathered(5));
             runs.add(run(each, block, 12, loop));
         }
         runs.get(1).assertSame(runs.get(0), TOLERANCE);

@@ -1,11 +1,12 @@
 package io.djltp.gradient;
 
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
@@ -60,7 +61,7 @@ public class ReplicaSumsTest {
         for (int i = 0; i < LAYERS; i++) {
             block.add(
                             cut == null || cut.getRanks() == 1
-                                    ? Linear.builder().setUnits(cut.getLength()).build()
+                                    ? linear(cut.getLength())
                                     : ColumnParallelLinear.builder()
                                             .setUnits(cut.getLength())
                                             .optShardingStrategy(ShardingStrategy.rowwise(cut))

@@ -1,15 +1,18 @@
 package io.djltp.layout;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
@@ -17,12 +20,12 @@ import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -85,14 +88,13 @@ public class TakenSliceTest {
     }
 
     private static Block cut(ShardingStrategy strategy, Halves halves) {
-        return new SequentialBlock()
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(2 * HALF)
-                                .optShardingStrategy(strategy)
-                                .build())
-                .add(halves)
-                .add(RowParallelLinear.builder().setUnits(4).build());
+        return sequence(
+                ColumnParallelLinear.builder()
+                        .setUnits(2 * HALF)
+                        .optShardingStrategy(strategy)
+                        .build(),
+                halves,
+                row(4));
     }
 
     private static TrainingRun train(TrainerKind kind, Block block) {
@@ -117,10 +119,7 @@ public class TakenSliceTest {
         TrainingRun plain =
                 train(
                         TrainerKind.PLAIN,
-                        new SequentialBlock()
-                                .add(Linear.builder().setUnits(2 * HALF).build())
-                                .add(new Halves(true, null))
-                                .add(Linear.builder().setUnits(4).build()));
+                        sequence(linear(2 * HALF), new Halves(true, null), linear(4)));
         for (int ranks = 1; ranks <= 4; ranks++) {
             Block block =
                     cut(ShardingStrategy.gateUp(), new Halves(true, ShardingStrategy.gateUp()));
@@ -136,10 +135,7 @@ public class TakenSliceTest {
         TrainingRun plain =
                 train(
                         TrainerKind.PLAIN,
-                        new SequentialBlock()
-                                .add(Linear.builder().setUnits(2 * HALF).build())
-                                .add(new Halves(false, null))
-                                .add(Linear.builder().setUnits(4).build()));
+                        sequence(linear(2 * HALF), new Halves(false, null), linear(4)));
         for (int ranks = 1; ranks <= 4; ranks++) {
             Block block = cut(ShardingStrategy.gateUp(), new Halves(false, null));
             train(new TrainerKind(ParallelMode.TENSOR, ranks), block).assertSame(plain, 1e-5);
@@ -178,11 +174,11 @@ public class TakenSliceTest {
                 "[0,4) [7,11) | [4,7) [11,14) of 14",
                 "cut as [0,7) | [7,14) of 14");
         assertRefused(
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(2 * HALF).build())
-                        .add(new Halves(true, ShardingStrategy.gateUp()))
-                        .add(Activation::relu)
-                        .add(RowParallelLinear.builder().setUnits(4).build()),
+                sequence(
+                        linear(2 * HALF),
+                        new Halves(true, ShardingStrategy.gateUp()),
+                        relu(),
+                        row(4)),
                 "Halves needs a slice",
                 "which is whole");
     }
@@ -199,13 +195,10 @@ public class TakenSliceTest {
                 trainer.initialize(new Shape(ROWS, 3));
                 NDArray data = TrainingRun.random(manager, 1, ROWS, 3);
                 NDArray labels = TrainingRun.random(manager, 2, ROWS, 4);
-                RuntimeException e =
-                        Assert.expectThrows(
-                                RuntimeException.class,
-                                () -> trainer.forward(new NDList(data), new NDList(labels)));
-                for (String part : parts) {
-                    Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
-                }
+                Refusals.expect(
+                        RuntimeException.class,
+                        () -> trainer.forward(new NDList(data), new NDList(labels)),
+                        parts);
             }
         }
     }

@@ -1,5 +1,8 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.scattered;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -35,13 +38,7 @@ public class BatchShardedLayersTest {
     @Test(dataProvider = "sizes", timeOut = 60_000)
     public void aColumnLayerGathersTheBatch(int ranks) {
         try (NDManager manager = NDManager.newBaseManager()) {
-            ColumnParallelLinear layer =
-                    initialize(
-                            manager,
-                            ColumnParallelLinear.builder()
-                                    .setUnits(5)
-                                    .optBatchShardedInput(true)
-                                    .build());
+            ColumnParallelLinear layer = initialize(manager, head(5));
             Expected expected = new Expected(manager, layer);
             LayerPass pass =
                     LayerPass.run(
@@ -67,13 +64,7 @@ public class BatchShardedLayersTest {
     @Test(dataProvider = "sizes", timeOut = 60_000)
     public void aRowLayerCutsTheBatchAgain(int ranks) {
         try (NDManager manager = NDManager.newBaseManager()) {
-            RowParallelLinear layer =
-                    initialize(
-                            manager,
-                            RowParallelLinear.builder()
-                                    .setUnits(5)
-                                    .optBatchShardedOutput(true)
-                                    .build());
+            RowParallelLinear layer = initialize(manager, scattered(5));
             Expected expected = new Expected(manager, layer);
             LayerPass pass =
                     LayerPass.run(
@@ -131,13 +122,7 @@ public class BatchShardedLayersTest {
     @Test(timeOut = 60_000)
     public void inTheOtherModesThereIsNothingToGatherOrCut() {
         try (NDManager manager = NDManager.newBaseManager()) {
-            ColumnParallelLinear layer =
-                    initialize(
-                            manager,
-                            ColumnParallelLinear.builder()
-                                    .setUnits(5)
-                                    .optBatchShardedInput(true)
-                                    .build());
+            ColumnParallelLinear layer = initialize(manager, head(5));
             Expected expected = new Expected(manager, layer);
             LayerPass pass =
                     LayerPass.run(

@@ -1,6 +1,5 @@
 package io.djltp.nn;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -21,6 +20,7 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
@@ -83,9 +83,7 @@ public class ChosenCutsTest {
     private static void assertClose(
             List<float[]> actual, List<float[]> expected, double tolerance, String what) {
         Assert.assertEquals(actual.size(), expected.size(), what);
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertClose(actual.get(i), expected.get(i), tolerance, what + i);
-        }
+        ArrayAssert.assertAllClose(actual, expected, tolerance, what);
     }
 
     private static Run train(TrainerKind kind, Block block, boolean adam) {
@@ -102,10 +100,7 @@ public class ChosenCutsTest {
                                     .setLearningRateTracker(rate)
                                     .optMomentum(0.9f)
                                     .build();
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(optimizer)
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), optimizer);
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(ROWS, CutNetwork.FEATURES));
                 for (Parameter parameter : block.getParameters().values()) {

@@ -1,5 +1,8 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -11,7 +14,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
@@ -26,6 +28,7 @@ import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -66,7 +69,7 @@ public class EmbeddingBagTest {
                                         .setLearningRateTracker(rate)
                                         .optMomentum(0.9f)
                                         .build(),
-                        () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(.1f)).build());
+                        () -> Configs.adam(.1f));
         List<Object[]> cases = new ArrayList<>();
         for (int i = 0; i < optimizers.size(); i++) {
             for (ParallelMode mode : ParallelMode.values()) {
@@ -214,19 +217,9 @@ public class EmbeddingBagTest {
         try (Model model = Model.newInstance("bag")) {
             EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
             bag.setInitializer(new NormalInitializer(1f), Parameter.Type.WEIGHT);
-            model.setBlock(
-                    new SequentialBlock()
-                            .add(bag)
-                            .add(new LambdaBlock(between))
-                            .add(
-                                    ColumnParallelLinear.builder()
-                                            .setUnits(CLASSES)
-                                            .optBatchShardedInput(true)
-                                            .build()));
+            model.setBlock(sequence(bag, new LambdaBlock(between), head(CLASSES)));
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optDevices(new Device[] {Device.cpu()})
-                            .optOptimizer(optimizer);
+                    Configs.of(new VocabParallelCrossEntropyLoss(), optimizer);
             try (Trainer trainer = trainer(model, config, mode, ranks);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(BATCH, PLACES));

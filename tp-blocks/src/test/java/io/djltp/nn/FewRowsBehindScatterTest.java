@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.first;
+import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
@@ -9,7 +10,6 @@ import static io.djltp.testing.Blocks.tanh;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
 
 import io.djltp.layout.ParallelMode;
@@ -50,7 +50,7 @@ public class FewRowsBehindScatterTest {
                         .optBias(false)
                         .optBatchShardedOutput(true)
                         .build()
-                : Linear.builder().setUnits(6).optBias(false).build();
+                : linear(6, false);
     }
 
     private static Block embedding(boolean cut) {

@@ -21,6 +21,7 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.Precision;
@@ -56,11 +57,6 @@ public class LayerPrecisionTest {
         if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
             throw new SkipException("the processor has no bfloat16");
         }
-    }
-
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
     }
 
     @DataProvider
@@ -107,7 +103,7 @@ public class LayerPrecisionTest {
         Assert.expectThrows(AssertionError.class, () -> narrow.assertSame(wide, 1e-5));
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void columnAndRow(TrainerKind kind) {
         assertTrained(
                 kind,
@@ -256,11 +252,10 @@ public class LayerPrecisionTest {
 
     @Test
     public void aPrecisionThatLayersDoNotHaveIsRefusedWhereItIsChosen() {
-        IllegalArgumentException error =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> ColumnParallelLinear.builder().optPrecision(Precision.TF32));
-        Assert.assertTrue(error.getMessage().contains("" + Precision.TF32), error.getMessage());
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () -> ColumnParallelLinear.builder().optPrecision(Precision.TF32),
+                "" + Precision.TF32);
     }
 
     /** A processor does not have it, which is known when the first array comes. */
@@ -283,10 +278,8 @@ public class LayerPrecisionTest {
             block.initialize(manager, weights, new Shape(2, 3));
             NDList x = new NDList(manager.ones(new Shape(2, 3)));
             ParameterStore store = new ParameterStore(manager, false);
-            IllegalArgumentException error =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class, () -> block.forward(store, x, false));
-            Assert.assertTrue(error.getMessage().contains(message), error.getMessage());
+            Refusals.expect(
+                    IllegalArgumentException.class, () -> block.forward(store, x, false), message);
         }
     }
 }

@@ -1,27 +1,29 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.scattered;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.torch.Autograd;
@@ -84,10 +86,7 @@ public class MlpStepTest {
             model.setBlock(block(kind));
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.25f))
-                                            .build());
+                            .optOptimizer(Configs.sgd(0.25f));
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(8, 10));
                 NDManager manager = trainer.getManager().newSubManager();
@@ -114,15 +113,9 @@ public class MlpStepTest {
 
     private static Block block(TrainerKind kind) {
         if (kind.equals(TrainerKind.PLAIN)) {
-            return new SequentialBlock()
-                    .add(Linear.builder().setUnits(16).build())
-                    .add(Activation::relu)
-                    .add(Linear.builder().setUnits(12).build());
+            return sequence(linear(16), relu(), linear(12));
         }
-        return new SequentialBlock()
-                .add(ColumnParallelLinear.builder().setUnits(16).optBatchShardedInput(true).build())
-                .add(Activation::relu)
-                .add(RowParallelLinear.builder().setUnits(12).optBatchShardedOutput(true).build());
+        return sequence(head(16), relu(), scattered(12));
     }
 
     /** Returns a whole gradient: as it is, put together from slices, or summed over the rows. */

@@ -1,6 +1,12 @@
 package io.djltp.nn;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -8,10 +14,8 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
@@ -20,13 +24,14 @@ import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayInputStream;
@@ -49,12 +54,7 @@ public class ParallelDropoutTest {
     private static final int STEPS = 4;
     private static final double TOLERANCE = 5e-6; // fp32: a few steps with sums in another order
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void theNumberOfRanksDoesNotMatter(TrainerKind kind) {
         TrainingRun expected = train(new TrainerKind(ParallelMode.TENSOR, 1), network(0.4f));
         train(kind, network(0.4f)).assertSame(expected, TOLERANCE);
@@ -202,27 +202,26 @@ public class ParallelDropoutTest {
                     e.getMessage(), "The rate of dropout must be from 0 to 1, not " + rate);
         }
         Block block =
-                new SequentialBlock()
-                        .add(ClassificationHead.builder().setUnits(CLASSES).build())
-                        .add(ParallelDropout.builder().build());
-        Exception e =
-                Assert.expectThrows(
-                        RuntimeException.class,
-                        () -> train(new TrainerKind(ParallelMode.TENSOR, 2), block));
-        Assert.assertTrue(e.getMessage().contains("put it before that layer"), e.getMessage());
+                sequence(
+                        ClassificationHead.builder().setUnits(CLASSES).build(),
+                        ParallelDropout.builder().build());
+        Refusals.expect(
+                RuntimeException.class,
+                () -> train(new TrainerKind(ParallelMode.TENSOR, 2), block),
+                "put it before that layer");
     }
 
     private static Block network(float rate) {
-        return new SequentialBlock()
-                .add(ParallelDropout.builder().optRate(rate / 2).build())
-                .add(Linear.builder().setUnits(8).build())
-                .add(Activation::tanh)
+        return sequence(
+                        ParallelDropout.builder().optRate(rate / 2).build(),
+                        linear(8),
+                        tanh(),
+                        ParallelDropout.builder().optRate(rate).build(),
+                        head(11),
+                        ParallelDropout.builder().optRate(rate).build()) // on slices of features
+                .add(row(5))
                 .add(ParallelDropout.builder().optRate(rate).build())
-                .add(ColumnParallelLinear.builder().setUnits(11).optBatchShardedInput(true).build())
-                .add(ParallelDropout.builder().optRate(rate).build()) // on slices of features
-                .add(RowParallelLinear.builder().setUnits(5).build())
-                .add(ParallelDropout.builder().optRate(rate).build())
-                .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
+                .add(column(CLASSES));
     }
 
     private static TrainingRun train(TrainerKind kind, Block block) {
@@ -249,9 +248,7 @@ public class ParallelDropoutTest {
     }
 
     private static ParallelTrainer open(Model model, TrainerKind kind) {
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optDevices(new Device[] {Device.cpu()});
+        DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
         return new ParallelTrainer(model, config, kind.config());
     }
 

@@ -17,8 +17,6 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.util.PairList;
 
 import io.djltp.layout.ParallelMode;
@@ -26,6 +24,7 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -173,13 +172,7 @@ public class SequenceCrossAttentionTest {
             model.setBlock(block);
             Shape input = new Shape(4, TOKENS, SequenceParallelTest.WIDTH);
             block.initialize(model.getNDManager(), DataType.FLOAT32, input);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.sgd(0.1f));
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(input);
                 for (int step = 0; step < 3; step++) {
@@ -197,8 +190,6 @@ public class SequenceCrossAttentionTest {
     }
 
     private static void assertSame(List<float[]> actual, List<float[]> expected, double bound) {
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertClose(actual.get(i), expected.get(i), bound, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(actual, expected, bound, "parameter ");
     }
 }

@@ -18,6 +18,7 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 
@@ -105,7 +106,7 @@ public class SequenceRefusedTest {
     }
 
     private static Block plain(long units) {
-        return ColumnParallelLinear.builder().setUnits(units).build();
+        return Blocks.column(units);
     }
 
     @SafeVarargs

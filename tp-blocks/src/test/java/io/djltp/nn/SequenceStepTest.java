@@ -26,8 +26,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.job.Job;
@@ -35,6 +33,7 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.ThreadedJob;
@@ -146,9 +145,7 @@ public class SequenceStepTest {
         List<float[]> dense = perceptron(TrainerKind.PLAIN, false);
         for (int ranks : new int[] {1, 2, 3, 4}) {
             List<float[]> cut = perceptron(new TrainerKind(ParallelMode.TENSOR, ranks), true);
-            for (int i = 0; i < dense.size(); i++) {
-                ArrayAssert.assertClose(cut.get(i), dense.get(i), 1e-6, ranks + " ranks, " + i);
-            }
+            ArrayAssert.assertAllClose(cut, dense, 1e-6, ranks + " ranks, ");
         }
     }
 
@@ -184,9 +181,7 @@ public class SequenceStepTest {
     public void aParameterThatOneProcessUses() throws Exception {
         List<float[]> expected = branching(null);
         for (List<float[]> actual : ThreadedJob.run(4, SequenceStepTest::branching)) {
-            for (int i = 0; i < expected.size(); i++) {
-                ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "weights " + i);
-            }
+            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "weights ");
         }
     }
 
@@ -250,10 +245,7 @@ public class SequenceStepTest {
                             TrainerKind.mesh(2, 2),
                             TrainerKind.mesh(2, 3))) {
                 List<float[]> actual = dropout(kind, axis);
-                for (int i = 0; i < expected.size(); i++) {
-                    ArrayAssert.assertClose(
-                            actual.get(i), expected.get(i), TOLERANCE, kind + ", " + i);
-                }
+                ArrayAssert.assertAllClose(actual, expected, TOLERANCE, kind + ", ");
             }
         }
     }
@@ -317,9 +309,7 @@ public class SequenceStepTest {
     }
 
     private static DefaultTrainingConfig config(float rate, Loss loss) {
-        return new DefaultTrainingConfig(loss)
-                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(rate)).build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(loss, Configs.sgd(rate));
     }
 
     /** On a backend that is asynchronous, where products overlap with the scatter of gradients. */
@@ -328,9 +318,7 @@ public class SequenceStepTest {
         List<float[]> expected =
                 train(TrainerKind.PLAIN, body(false, true, 2), Loss.l2Loss(), trainer -> null);
         for (List<float[]> actual : ThreadedJob.run(SequenceStepTest::process)) {
-            for (int i = 0; i < expected.size(); i++) {
-                ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "tcp " + i);
-            }
+            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "tcp ");
         }
     }
 

@@ -19,18 +19,17 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -60,7 +59,7 @@ public class SyncBatchNormTest {
 
     /** A bias before a normalization has no gradient but rounding errors. */
     private static Block linear(long units) {
-        return Linear.builder().setUnits(units).optBias(false).build();
+        return Blocks.linear(units, false);
     }
 
     /** Returns the layers behind the data-parallel body. */
@@ -292,9 +291,7 @@ public class SyncBatchNormTest {
     }
 
     private static DefaultTrainingConfig config() {
-        return new DefaultTrainingConfig(new HalfSquareLoss())
-                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(new HalfSquareLoss(), Configs.sgd(0.1f));
     }
 
     /** One all-gather forward, one reduce-scatter backward, and none in an evaluation. */

@@ -26,7 +26,6 @@ import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayInputStream;
@@ -53,13 +52,8 @@ public class VocabParallelEmbeddingTest {
                 .setEmbeddingSize(FEATURES);
     }
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
     /** Before an ordinary layer, with each of the optimizers. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void trainsAsDjls(TrainerKind kind) {
         List<Supplier<Optimizer>> optimizers = IdTraining.optimizers();
         int[] vocabularies = {16, 13, 15};
@@ -186,7 +180,7 @@ public class VocabParallelEmbeddingTest {
     }
 
     /** The row of the padding stays, and the others learn as they would. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void thePaddingHasNoGradient(TrainerKind kind) {
         for (int padding : new int[] {0, 12}) { // of the first and of the last rank
             IdTraining with = lookups(kind, embedding(13).optPaddingIndex(padding).build());

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import org.testng.Assert;
 
 import java.util.Arrays;
+import java.util.List;
 
 /** Assertions on the elements of arrays. */
 public final class ArrayAssert {
@@ -59,6 +60,22 @@ public final class ArrayAssert {
             NDArray actual, NDArray expected, double tolerance, String what) {
         Assert.assertEquals(actual.getShape(), expected.getShape(), what + ": shape");
         assertClose(floats(actual), floats(expected), tolerance, what);
+    }
+
+    /**
+     * Asserts that as many arrays agree within a tolerance.
+     *
+     * @param actual the actual arrays
+     * @param expected the expected arrays
+     * @param tolerance the tolerance, see {@link #assertClose(float[], float[], double, String)}
+     * @param what what is compared, for the message
+     */
+    public static void assertAllClose(
+            List<float[]> actual, List<float[]> expected, double tolerance, String what) {
+        Assert.assertEquals(actual.size(), expected.size(), what + ": number of arrays");
+        for (int i = 0; i < expected.size(); i++) {
+            assertClose(actual.get(i), expected.get(i), tolerance, what + " " + i);
+        }
     }
 
     /**

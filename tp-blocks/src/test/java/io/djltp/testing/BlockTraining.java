@@ -68,11 +68,9 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
      */
     public void assertEqualTo(TrainerKind reference, TrainerKind... kinds) {
         Tracker rate = Tracker.fixed(0.1f);
-        Supplier<Optimizer> gradient =
-                () -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(LONG_STEP)).build();
+        Supplier<Optimizer> gradient = () -> Configs.sgd(LONG_STEP);
         Supplier<Optimizer> sgd = () -> Optimizer.sgd().setLearningRateTracker(rate).build();
-        Supplier<Optimizer> adam =
-                () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
+        Supplier<Optimizer> adam = () -> Configs.adam(0.01f);
         compare(gradient, 1, TOLERANCE, reference, kinds);
         // of a rule without state, what the gradients do not tell, the last two trainers tell
         TrainerKind[] last = Arrays.copyOfRange(kinds, Math.max(0, kinds.length - 2), kinds.length);
@@ -125,7 +123,7 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
      * @param backward those of the backward pass
      */
     public void assertCounts(TrainerKind kind, String forward, String backward) {
-        Optimizer sgd = Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build();
+        Optimizer sgd = Configs.sgd(0.1f);
         Result result = run(kind, sgd, 3);
         Assert.assertEquals(result.forward.toString(), forward, kind + ", forward");
         Assert.assertEquals(result.backward.toString(), backward, kind + ", backward");
@@ -156,10 +154,7 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
             Block net = block.get();
             net.setInitializer(new NormalInitializer(0.4f), parameter -> true);
             model.setBlock(net);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(optimizer)
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), optimizer);
             NDList[] first = batches.make(manager, 0);
             net.initialize(
                     model.getNDManager(), first[0].head().getDataType(), first[0].getShapes());

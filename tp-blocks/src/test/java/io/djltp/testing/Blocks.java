@@ -27,7 +27,7 @@ public final class Blocks {
      * @param blocks the blocks
      * @return the block
      */
-    public static Block sequence(Block... blocks) {
+    public static SequentialBlock sequence(Block... blocks) {
         return new SequentialBlock().addAll(blocks);
     }
 
@@ -73,7 +73,7 @@ public final class Blocks {
      * @param units the output features
      * @return the block
      */
-    public static Block linear(long units) {
+    public static Linear linear(long units) {
         return Linear.builder().setUnits(units).build();
     }
 
@@ -84,7 +84,7 @@ public final class Blocks {
      * @param units the output features
      * @return the block
      */
-    public static Block head(long units) {
+    public static ColumnParallelLinear head(long units) {
         return ColumnParallelLinear.builder().setUnits(units).optBatchShardedInput(true).build();
     }
 
@@ -214,5 +214,65 @@ public final class Blocks {
                             return all;
                         })
                 .addAll(blocks);
+    }
+
+    /**
+     * Returns a linear layer of DJL's.
+     *
+     * @param units the number of outputs
+     * @param bias whether it has a bias
+     * @return the layer
+     */
+    public static Linear linear(long units, boolean bias) {
+        return Linear.builder().setUnits(units).optBias(bias).build();
+    }
+
+    /**
+     * Returns a column-parallel layer of an input that is whole.
+     *
+     * @param units the number of outputs
+     * @return the layer
+     */
+    public static ColumnParallelLinear column(long units) {
+        return ColumnParallelLinear.builder().setUnits(units).build();
+    }
+
+    /**
+     * Returns a column-parallel layer behind a data-parallel body, whose output is whole.
+     *
+     * @param units the number of outputs
+     * @return the layer
+     */
+    public static ColumnParallelLinear gathered(long units) {
+        return ColumnParallelLinear.builder()
+                .setUnits(units)
+                .optBatchShardedInput(true)
+                .optGatherOutput(true)
+                .build();
+    }
+
+    /**
+     * Returns a row-parallel layer.
+     *
+     * @param units the number of outputs
+     * @return the layer
+     */
+    public static RowParallelLinear row(long units) {
+        return RowParallelLinear.builder().setUnits(units).build();
+    }
+
+    /**
+     * Returns a row-parallel layer whose output has the rows of the rank.
+     *
+     * @param units the number of outputs
+     * @return the layer
+     */
+    public static RowParallelLinear scattered(long units) {
+        return RowParallelLinear.builder().setUnits(units).optBatchShardedOutput(true).build();
+    }
+
+    /** Returns the larger of an element and 0. */
+    public static Block relu() {
+        return new LambdaBlock(Activation::relu);
     }
 }

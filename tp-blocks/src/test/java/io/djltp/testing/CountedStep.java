@@ -8,7 +8,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
@@ -98,10 +97,7 @@ public final class CountedStep {
 
     private static void step(
             ParallelTrainer trainer, NDList data, NDList labels, long[] gradients) {
-        try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList output = trainer.forward(data, labels);
-            collector.backward(trainer.getLoss().evaluate(labels, output));
-        }
+        TrainingRun.backward(trainer, data, labels);
         for (int rank = 0; gradients != null && rank < gradients.length; rank++) {
             for (Parameter parameter : parameters(trainer)) {
                 NDArray value = trainer.getParameterStore(rank).getValue(parameter, null, true);

@@ -1,12 +1,13 @@
 package io.djltp.testing;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
@@ -28,10 +29,7 @@ public enum CutNetwork {
         @Override
         public Block create(int ranks) {
             Cut cut = uneven(ranks);
-            return new SequentialBlock()
-                    .add(column(8, cut, false))
-                    .add(Activation::relu)
-                    .add(row(cut, true));
+            return sequence(column(8, cut, false), relu(), row(cut, true));
         }
     },
 
@@ -40,10 +38,7 @@ public enum CutNetwork {
         @Override
         public Block create(int ranks) {
             Cut cut = stacked(ranks);
-            return new SequentialBlock()
-                    .add(column(12, cut, false))
-                    .add(Activation::relu)
-                    .add(row(cut, true));
+            return sequence(column(12, cut, false), relu(), row(cut, true));
         }
     },
 
@@ -52,10 +47,7 @@ public enum CutNetwork {
         @Override
         public Block create(int ranks) {
             Cut cut = stacked(ranks);
-            return new SequentialBlock()
-                    .add(column(12, cut, true))
-                    .add(Activation::relu)
-                    .add(row(cut, false));
+            return sequence(column(12, cut, true), relu(), row(cut, false));
         }
     },
 
@@ -63,10 +55,7 @@ public enum CutNetwork {
     REPLICATED_AND_GATHERED {
         @Override
         public Block create(int ranks) {
-            return new SequentialBlock()
-                    .add(column(6, grouped(6, ranks), true))
-                    .add(Activation::relu)
-                    .add(Linear.builder().setUnits(OUTPUTS).build());
+            return sequence(column(6, grouped(6, ranks), true), relu(), linear(OUTPUTS));
         }
     },
 
@@ -86,7 +75,7 @@ public enum CutNetwork {
                             });
             block.add("queries", column(4 * DIM, queries, false), FEATURES);
             block.add("keys", column(2 * DIM, keyHeads(ranks), false), FEATURES);
-            return new SequentialBlock().add(block).add(row(queries, true));
+            return sequence(block, row(queries, true));
         }
     },
 
@@ -122,7 +111,7 @@ public enum CutNetwork {
                                 return whole(call, mixed(q, k), queries);
                             });
             block.add("heads", column(6 * DIM, both, false), FEATURES);
-            return new SequentialBlock().add(block).add(row(queries, true));
+            return sequence(block, row(queries, true));
         }
     };
 
@@ -144,7 +133,7 @@ public enum CutNetwork {
 
     private static Block column(long units, Cut cut, boolean gather) {
         return cut == null
-                ? Linear.builder().setUnits(units).build()
+                ? linear(units)
                 : ColumnParallelLinear.builder()
                         .setUnits(units)
                         .optShardingStrategy(ShardingStrategy.rowwise(cut))
@@ -154,7 +143,7 @@ public enum CutNetwork {
 
     private static Block row(Cut cut, boolean parallelInput) {
         if (cut == null) {
-            return Linear.builder().setUnits(OUTPUTS).build();
+            return linear(OUTPUTS);
         }
         return RowParallelLinear.builder()
                 .setUnits(OUTPUTS)

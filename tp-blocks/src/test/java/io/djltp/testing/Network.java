@@ -1,6 +1,5 @@
 package io.djltp.testing;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -9,11 +8,8 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.rank.RankFailedException;
 
@@ -91,35 +87,39 @@ public record Network(
      * @param kinds the trainers
      */
     public void assertEqual(TrainerKind... kinds) {
+        assertEqual(TOLERANCE, kinds);
+    }
+
+    /**
+     * Asserts that trainers have the results of DJL's own.
+     *
+     * @param tolerance the difference that is allowed, relative to the largest of an array
+     * @param kinds the trainers
+     */
+    public void assertEqual(double tolerance, TrainerKind... kinds) {
         try (NDManager manager = NDManager.newBaseManager()) {
             Result expected = run(TrainerKind.PLAIN, manager);
             for (TrainerKind kind : kinds) {
-                assertSame(kind + ": ", run(kind, manager), expected);
+                assertSame(kind + ": ", run(kind, manager), expected, tolerance);
             }
         }
     }
 
-    private static void assertSame(String kind, Result actual, Result expected) {
+    private static void assertSame(String kind, Result actual, Result expected, double tolerance) {
         ArrayAssert.assertClose(
-                floats(actual.losses), floats(expected.losses), TOLERANCE, kind + "losses");
+                floats(actual.losses), floats(expected.losses), tolerance, kind + "losses");
         Assert.assertEquals(actual.shapes, expected.shapes, kind + "shapes of outputs");
         for (int i = 0; i < expected.outputs.size(); i++) {
             if (actual.outputs.get(i) != null) { // else its loss tells
                 ArrayAssert.assertClose(
                         actual.outputs.get(i),
                         expected.outputs.get(i),
-                        TOLERANCE,
+                        tolerance,
                         kind + "output " + i);
             }
         }
-        Assert.assertEquals(actual.weights.size(), expected.weights.size());
-        for (int i = 0; i < expected.weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    actual.weights.get(i),
-                    expected.weights.get(i),
-                    TOLERANCE,
-                    kind + "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(
+                actual.weights, expected.weights, tolerance, kind + "parameter ");
     }
 
     /**
@@ -178,13 +178,7 @@ public record Network(
     }
 
     private DefaultTrainingConfig config(boolean cut) {
-        return new DefaultTrainingConfig(loss.apply(cut))
-                .optOptimizer(
-                        Optimizer.sgd()
-                                .setLearningRateTracker(Tracker.fixed(0.1f))
-                                .optMomentum(0.5f)
-                                .build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(loss.apply(cut), Configs.sgd(0.1f, 0.5f));
     }
 
     private Result run(TrainerKind kind, NDManager manager) {
@@ -232,12 +226,7 @@ public record Network(
 
     private static float step(Trainer trainer, NDList data, NDList labels) {
         float value;
-        try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList output = trainer.forward(data, labels);
-            NDArray loss = trainer.getLoss().evaluate(labels, output);
-            collector.backward(loss);
-            value = loss.getFloat();
-        }
+        value = TrainingRun.backward(trainer, data, labels);
         trainer.step();
         return value;
     }

@@ -1,5 +1,7 @@
 package io.djltp.testing;
 
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -7,7 +9,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
@@ -37,11 +38,11 @@ public final class Surrounded extends AbstractBlock {
     public Surrounded(Block block, long width, boolean memory, long output) {
         super(VERSION);
         this.width = width;
-        before = addChildBlock("before", Linear.builder().setUnits(width).build());
-        Block other = Linear.builder().setUnits(width).build();
+        before = addChildBlock("before", linear(width));
+        Block other = linear(width);
         beforeMemory = memory ? addChildBlock("memory", other) : null;
         this.block = addChildBlock("block", block);
-        after = addChildBlock("after", Linear.builder().setUnits(output).build());
+        after = addChildBlock("after", linear(output));
     }
 
     /** {@inheritDoc} */

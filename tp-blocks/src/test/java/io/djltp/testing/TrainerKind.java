@@ -10,6 +10,8 @@ import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
+import org.testng.annotations.DataProvider;
+
 import java.util.ArrayList;
 import java.util.List;
 
@@ -88,10 +90,21 @@ public record TrainerKind(
      *
      * @return one row of a data provider for each
      */
+    @DataProvider(name = "kinds")
     public static Object[][] parallel() {
         List<Object[]> kinds = new ArrayList<>(List.of(parallel(1, 2, 3, 4)));
         kinds.add(new Object[] {mesh(2, 2)});
         return kinds.toArray(new Object[0][]);
+    }
+
+    /**
+     * Returns the parallel trainers of all modes and 1 to 3 ranks.
+     *
+     * @return one row of a data provider for each
+     */
+    @DataProvider(name = "smallKinds")
+    public static Object[][] small() {
+        return parallel(1, 2, 3);
     }
 
     /**

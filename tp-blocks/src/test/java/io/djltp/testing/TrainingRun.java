@@ -12,10 +12,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
-
-import org.testng.Assert;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -67,11 +63,7 @@ public final class TrainingRun {
             model.setBlock(block);
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(loss)
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.1f))
-                                            .optMomentum(0.5f)
-                                            .build())
+                            .optOptimizer(Configs.sgd(0.1f, 0.5f))
                             .optDevices(new Device[] {Device.cpu()});
             try (Trainer trainer = kind.open(model, config);
                     NDManager manager = NDManager.newBaseManager()) {
@@ -92,10 +84,21 @@ public final class TrainingRun {
      * @return the loss
      */
     public static float backward(Trainer trainer, NDArray data, NDArray labels) {
-        NDList target = new NDList(labels);
+        return backward(trainer, new NDList(data), new NDList(labels));
+    }
+
+    /**
+     * Computes the gradients of a batch.
+     *
+     * @param trainer the trainer
+     * @param data the data
+     * @param labels the labels
+     * @return the loss
+     */
+    public static float backward(Trainer trainer, NDList data, NDList labels) {
         try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList output = trainer.forward(new NDList(data), target);
-            NDArray loss = trainer.getLoss().evaluate(target, output);
+            NDList output = trainer.forward(data, labels);
+            NDArray loss = trainer.getLoss().evaluate(labels, output);
             collector.backward(loss);
             return loss.getFloat();
         }
@@ -157,11 +160,7 @@ public final class TrainingRun {
      */
     public void assertSame(TrainingRun expected, double tolerance) {
         ArrayAssert.assertClose(floats(numbers), floats(expected.numbers), tolerance, "numbers");
-        Assert.assertEquals(weights.size(), expected.weights.size());
-        for (int i = 0; i < weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    weights.get(i), expected.weights.get(i), tolerance, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(weights, expected.weights, tolerance, "parameter");
     }
 
     private static float[] floats(List<Float> values) {

@@ -1,6 +1,8 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -8,7 +10,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
@@ -19,6 +20,9 @@ import ai.djl.training.optimizer.Optimizer;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
@@ -40,10 +44,7 @@ public class BadInputTest {
 
     @Test(timeOut = 60_000)
     public void mixedModeWithALayerBeforeTheOneThatGathers() {
-        Block block =
-                new SequentialBlock()
-                        .add(ColumnParallelLinear.builder().setUnits(4).build())
-                        .add(head());
+        Block block = sequence(column(4), head());
         Throwable cause =
                 failure(
                         new TrainerKind(ParallelMode.MIXED, 2),
@@ -73,9 +74,11 @@ public class BadInputTest {
                                 new TrainerKind(mode, 2),
                                 new VocabParallelCrossEntropyLoss())) {
             trainer.initialize(new Shape(ROWS, FEATURES));
-            IllegalArgumentException e =
-                    Assert.expectThrows(IllegalArgumentException.class, () -> step(trainer, 0));
-            assertMessage(e, "batch has no rows", "(0, 5)");
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> step(trainer, 0),
+                    "batch has no rows",
+                    "(0, 5)");
             step(trainer, ROWS); // nothing is lost
         }
     }
@@ -94,10 +97,14 @@ public class BadInputTest {
                     new NDList(
                             manager.ones(new Shape(ROWS, FEATURES)),
                             manager.ones(new Shape(ROWS + 1, FEATURES)));
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class, () -> trainer.evaluate(data));
-            assertMessage(e, "(6, 5)", "(7, 5)", mode.toString(), "for each row", "TENSOR mode");
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> trainer.evaluate(data),
+                    "(6, 5)",
+                    "(7, 5)",
+                    mode.toString(),
+                    "for each row",
+                    "TENSOR mode");
             step(trainer, ROWS);
         }
     }
@@ -202,11 +209,13 @@ public class BadInputTest {
             NDList output = trainer.evaluate(new NDList(manager.ones(new Shape(ROWS, FEATURES))));
             Assert.assertEquals(output.head().getShape(), new Shape(ROWS, CLASSES));
             NDList labels = new NDList(manager.create(new long[] {0, 1, 2, 3, 4, 5}));
-            UnsupportedOperationException e =
-                    Assert.expectThrows(
-                            UnsupportedOperationException.class,
-                            () -> new Accuracy().evaluate(labels, output));
-            assertMessage(e, "(6, 7)", "cut over the ranks", "VocabParallelAccuracy", "argMax()");
+            Refusals.expect(
+                    UnsupportedOperationException.class,
+                    () -> new Accuracy().evaluate(labels, output),
+                    "(6, 7)",
+                    "cut over the ranks",
+                    "VocabParallelAccuracy",
+                    "argMax()");
             Assert.assertThrows(
                     UnsupportedOperationException.class, () -> output.head().toFloatArray());
             step(trainer, ROWS); // nothing is lost
@@ -218,12 +227,10 @@ public class BadInputTest {
         try (Model model = model(head());
                 Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
             trainer.initialize(new Shape(ROWS, FEATURES));
-            assertMessage(
-                    Assert.expectThrows(IllegalStateException.class, trainer::step), "backward");
+            Refusals.expect(IllegalStateException.class, trainer::step, "backward");
             step(trainer, ROWS);
             // and not a second one on the same gradients
-            assertMessage(
-                    Assert.expectThrows(IllegalStateException.class, trainer::step), "backward");
+            Refusals.expect(IllegalStateException.class, trainer::step, "backward");
             step(trainer, ROWS);
         }
     }
@@ -235,16 +242,15 @@ public class BadInputTest {
             NDManager manager = trainer.getManager();
             trainer.initialize(new Shape(ROWS, FEATURES));
             try (GradientCollector collector = trainer.newGradientCollector()) {
-                assertMessage(
-                        Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () -> collector.backward(manager.create(1f))),
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> collector.backward(manager.create(1f)),
                         "trainer.getLoss().evaluate");
                 NDArray other = manager.create(1f);
                 other.setRequiresGradient(true);
-                assertMessage(
-                        Assert.expectThrows(
-                                IllegalArgumentException.class, () -> collector.backward(other)),
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> collector.backward(other),
                         "trainer.getLoss().evaluate");
                 NDList labels = new NDList(manager.create(new long[] {0, 1, 2, 3, 4, 5}));
                 NDList output =
@@ -252,9 +258,9 @@ public class BadInputTest {
                                 new NDList(manager.ones(new Shape(ROWS, FEATURES))), labels);
                 NDArray loss = trainer.getLoss().evaluate(labels, output);
                 collector.backward(loss);
-                assertMessage(
-                        Assert.expectThrows(
-                                IllegalArgumentException.class, () -> collector.backward(loss)),
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> collector.backward(loss),
                         "not differentiated before");
             }
             trainer.step();
@@ -264,14 +270,12 @@ public class BadInputTest {
     @Test(timeOut = 60_000)
     public void anOptimizerThatDjlDoesNotHaveOnPyTorch() {
         DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(Optimizer.rmsprop().build())
-                        .optDevices(new Device[] {Device.cpu()});
+                Configs.of(new VocabParallelCrossEntropyLoss(), Optimizer.rmsprop().build());
         try (Model model = model(head())) {
             TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
-            assertMessage(
-                    Assert.expectThrows(
-                            UnsupportedOperationException.class, () -> kind.open(model, config)),
+            Refusals.expect(
+                    UnsupportedOperationException.class,
+                    () -> kind.open(model, config),
                     "Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but the optimizer is a"
                             + " ai.djl.training.optimizer.RmsProp");
         }
@@ -288,12 +292,9 @@ public class BadInputTest {
             trainer.initialize(new Shape(ROWS, FEATURES));
             trainer.close();
             NDManager manager = model.getNDManager();
-            assertMessage(
-                    Assert.expectThrows(
-                            IllegalStateException.class,
-                            () ->
-                                    trainer.evaluate(
-                                            new NDList(manager.ones(new Shape(ROWS, FEATURES))))),
+            Refusals.expect(
+                    IllegalStateException.class,
+                    () -> trainer.evaluate(new NDList(manager.ones(new Shape(ROWS, FEATURES)))),
                     "closed");
         }
     }
@@ -304,9 +305,11 @@ public class BadInputTest {
                 Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
             trainer.initialize(new Shape(ROWS, FEATURES));
             model.getBlock().freezeParameters(true);
-            IllegalStateException e =
-                    Assert.expectThrows(IllegalStateException.class, () -> step(trainer, ROWS));
-            assertMessage(e, "frozen", "freezeParameters(false)");
+            Refusals.expect(
+                    IllegalStateException.class,
+                    () -> step(trainer, ROWS),
+                    "frozen",
+                    "freezeParameters(false)");
             model.getBlock().freezeParameters(false);
             step(trainer, ROWS); // nothing is lost
         }
@@ -315,17 +318,16 @@ public class BadInputTest {
     @Test(timeOut = 60_000)
     public void noLoss() {
         try (Model model = model(head())) {
-            assertMessage(
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> open(model, new TrainerKind(ParallelMode.TENSOR, 2), null)),
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> open(model, new TrainerKind(ParallelMode.TENSOR, 2), null),
                     "has no loss",
                     "DefaultTrainingConfig");
         }
     }
 
     private static Block head() {
-        return ColumnParallelLinear.builder().setUnits(CLASSES).optBatchShardedInput(true).build();
+        return Blocks.head(CLASSES);
     }
 
     private static Model model(Block block) {
@@ -336,8 +338,7 @@ public class BadInputTest {
     }
 
     private static Trainer open(Model model, TrainerKind kind, Loss loss) {
-        return kind.open(
-                model, new DefaultTrainingConfig(loss).optDevices(new Device[] {Device.cpu()}));
+        return kind.open(model, Configs.of(loss));
     }
 
     private static void step(Trainer trainer, int rows) {

@@ -1,24 +1,26 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.Dropout;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.function.Consumer;
@@ -38,7 +40,7 @@ public class BadModelTest {
         TrainerKind four = new TrainerKind(ParallelMode.TENSOR, 4);
         assertNotInitialized(
                 four,
-                ColumnParallelLinear.builder().setUnits(3).build(),
+                column(3),
                 "weight (3, 5)",
                 "over 4 ranks",
                 "axis 0 has length 3",
@@ -55,17 +57,15 @@ public class BadModelTest {
     @Test
     public void aLayerWithoutUnits() {
         for (long units : new long[] {0, -3}) {
-            assertMessage(
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> ColumnParallelLinear.builder().setUnits(units).build()),
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> column(units),
                     "units",
                     "1 or more",
                     "" + units);
-            assertMessage(
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> RowParallelLinear.builder().setUnits(units).build()),
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> row(units),
                     "units",
                     "1 or more",
                     "" + units);
@@ -74,14 +74,9 @@ public class BadModelTest {
 
     @Test
     public void anInputThatIsCutTwice() {
-        assertMessage(
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () ->
-                                RowParallelLinear.builder()
-                                        .setUnits(3)
-                                        .optBatchShardedInput(true)
-                                        .build()),
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () -> RowParallelLinear.builder().setUnits(3).optBatchShardedInput(true).build(),
                 "optInputIsParallel(false)");
     }
 
@@ -89,7 +84,7 @@ public class BadModelTest {
     public void mixedModeWithoutALayerThatGathersTheBatch() {
         assertNotInitialized(
                 new TrainerKind(ParallelMode.MIXED, 2),
-                ColumnParallelLinear.builder().setUnits(CLASSES).build(),
+                column(CLASSES),
                 "MIXED mode",
                 "optBatchShardedInput(true)");
     }
@@ -130,7 +125,7 @@ public class BadModelTest {
             assertRefused(
                     IllegalArgumentException.class,
                     new TrainerKind(ParallelMode.TENSOR, ranks),
-                    ColumnParallelLinear.builder().setUnits(CLASSES).build(),
+                    column(CLASSES),
                     trainer -> {
                         trainer.getModel().setDataType(DataType.BFLOAT16);
                         trainer.initialize(new Shape(ROWS, FEATURES));
@@ -142,15 +137,15 @@ public class BadModelTest {
     }
 
     private static Block head() {
-        return ColumnParallelLinear.builder().setUnits(CLASSES).optBatchShardedInput(true).build();
+        return Blocks.head(CLASSES);
     }
 
     private static Block dropoutThenHead() {
-        return new SequentialBlock().add(Dropout.builder().build()).add(head());
+        return sequence(Dropout.builder().build(), head());
     }
 
     private static Block headThenDropout() {
-        return new SequentialBlock().add(head()).add(Dropout.builder().build());
+        return sequence(head(), Dropout.builder().build());
     }
 
     private static Model model(Block block) {
@@ -161,8 +156,7 @@ public class BadModelTest {
     }
 
     private static Trainer open(Model model, TrainerKind kind, Loss loss) {
-        return kind.open(
-                model, new DefaultTrainingConfig(loss).optDevices(new Device[] {Device.cpu()}));
+        return kind.open(model, Configs.of(loss));
     }
 
     private static void assertNotInitialized(TrainerKind kind, Block block, String... parts) {
@@ -182,13 +176,7 @@ public class BadModelTest {
             String... parts) {
         try (Model model = model(block);
                 Trainer trainer = open(model, kind, Loss.l2Loss())) {
-            assertMessage(Assert.expectThrows(type, () -> call.accept(trainer)), parts);
-        }
-    }
-
-    private static void assertMessage(Throwable e, String... parts) {
-        for (String part : parts) {
-            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
+            Refusals.expect(type, () -> call.accept(trainer), parts);
         }
     }
 }

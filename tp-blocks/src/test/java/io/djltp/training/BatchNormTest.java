@@ -1,5 +1,9 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -11,20 +15,17 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.NoopTranslator;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -70,12 +71,7 @@ public class BatchNormTest {
         Files.delete(folder);
     }
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel(1, 2, 3);
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void whatIsEvaluatedIsWhatIsSaved(TrainerKind kind) throws Exception {
         try (Model model = model();
                 NDManager manager = NDManager.newBaseManager()) {
@@ -103,7 +99,7 @@ public class BatchNormTest {
     }
 
     /** Whether there are evaluations in between makes no difference to the training. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void evaluatingChangesNothing(TrainerKind kind) {
         float[][] statistics = new float[2][];
         for (int run = 0; run < 2; run++) {
@@ -204,14 +200,7 @@ public class BatchNormTest {
     @Test(timeOut = 60_000)
     public void moreThanOneValueIsNotRefused() {
         Block pixels = Blocks.sequence(Blocks.reshape(-1, 2, 3), BatchNorm.builder().build());
-        Block gathered =
-                Blocks.sequence(
-                        ColumnParallelLinear.builder()
-                                .setUnits(5)
-                                .optBatchShardedInput(true)
-                                .optGatherOutput(true)
-                                .build(),
-                        BatchNorm.builder().build());
+        Block gathered = Blocks.sequence(gathered(5), BatchNorm.builder().build());
         try (NDManager manager = NDManager.newBaseManager()) {
             NDList few = new NDList(TrainingRun.random(manager, 1, 3, FEATURES));
             for (Block block : List.of(pixels, gathered)) {
@@ -240,9 +229,8 @@ public class BatchNormTest {
                             .add("norm", norm, FEATURES, 2)); // of two values
             try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2), model)) {
                 NDList one = new NDList(TrainingRun.random(manager, 1, 2, FEATURES));
-                RuntimeException e =
-                        Assert.expectThrows(RuntimeException.class, () -> trainer.forward(one));
-                Assert.assertTrue(e.getMessage().contains("SyncBatchNorm"), e.getMessage());
+                Refusals.expect(
+                        RuntimeException.class, () -> trainer.forward(one), "SyncBatchNorm");
             }
         }
     }
@@ -282,15 +270,7 @@ public class BatchNormTest {
     }
 
     private static Block block() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(8).build())
-                .add(BatchNorm.builder().build())
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optBatchShardedInput(true)
-                                .optGatherOutput(true)
-                                .build());
+        return sequence(linear(8), BatchNorm.builder().build(), gathered(CLASSES));
     }
 
     private static Model model() {
@@ -302,14 +282,7 @@ public class BatchNormTest {
 
     private static Trainer open(TrainerKind kind, Model model) {
         Trainer trainer =
-                kind.open(
-                        model,
-                        new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
-                                .optOptimizer(
-                                        Optimizer.sgd()
-                                                .setLearningRateTracker(Tracker.fixed(0.1f))
-                                                .build())
-                                .optDevices(new Device[] {Device.cpu()}));
+                kind.open(model, Configs.of(Loss.softmaxCrossEntropyLoss(), Configs.sgd(0.1f)));
         trainer.initialize(new Shape(ROWS, FEATURES));
         return trainer;
     }

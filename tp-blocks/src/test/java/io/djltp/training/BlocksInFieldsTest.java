@@ -1,6 +1,8 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -8,8 +10,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
@@ -17,6 +17,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -34,13 +35,8 @@ public class BlocksInFieldsTest {
     public void areInitializedBeforeTheRanksRun() {
         Inner inner = new Inner();
         try (Model model = Model.newInstance("net")) {
-            model.setBlock(
-                    new SequentialBlock()
-                            .add(Linear.builder().setUnits(FEATURES).build())
-                            .add(new Outer(inner)));
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l1Loss())
-                            .optDevices(new Device[] {Device.cpu()});
+            model.setBlock(sequence(linear(FEATURES), new Outer(inner)));
+            DefaultTrainingConfig config = Configs.of(Loss.l1Loss());
             try (Trainer trainer = new TrainerKind(ParallelMode.DATA, 4).open(model, config);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(8, FEATURES));

@@ -1,5 +1,8 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.row;
+
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDList;
@@ -11,11 +14,10 @@ import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Blocks;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -34,13 +36,13 @@ public class ClosedPredictorTest {
         Model model = Model.newInstance("model");
         model.setBlock(
                 Blocks.sequence(
-                        ColumnParallelLinear.builder().setUnits(7).build(),
+                        column(7),
                         new LambdaBlock(
                                 list -> {
                                     inThePass.run();
                                     return list;
                                 }),
-                        RowParallelLinear.builder().setUnits(4).build()));
+                        row(4)));
         model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
         return model;
     }
@@ -58,11 +60,10 @@ public class ClosedPredictorTest {
             NDList input = new NDList(manager.ones(INPUT));
             Predictor<NDList, NDList> predictor = predictor(model);
             predictor.close();
-            IllegalStateException e =
-                    Assert.expectThrows(
-                            IllegalStateException.class, () -> predictor.predict(input));
-            Assert.assertTrue(
-                    e.getMessage().contains("ParallelPredictor is closed"), e.getMessage());
+            Refusals.expect(
+                    IllegalStateException.class,
+                    () -> predictor.predict(input),
+                    "ParallelPredictor is closed");
         }
     }
 

@@ -1,15 +1,18 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
@@ -18,11 +21,11 @@ import io.djltp.collective.TrafficTable;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.CommunicationCounter;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
+import io.djltp.testing.Configs;
 import io.djltp.testing.CountedStep;
 
 import org.testng.Assert;
@@ -37,7 +40,7 @@ public class CommunicationCounterTest {
     private static final int ROWS = 6;
 
     private static Block body(Block... others) {
-        SequentialBlock network = new SequentialBlock().add(Linear.builder().setUnits(8).build());
+        SequentialBlock network = sequence(linear(8));
         for (Block other : others) {
             network.add(other);
         }
@@ -45,7 +48,7 @@ public class CommunicationCounterTest {
     }
 
     private static TrafficTable count(Block network, Loss loss, String mesh, boolean classes) {
-        Optimizer sgd = Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.01f)).build();
+        Optimizer sgd = Configs.sgd(0.01f);
         return CountedStep.run(
                         network,
                         loss,
@@ -101,13 +104,7 @@ public class CommunicationCounterTest {
     /** The two layers of each kind are told apart, in hooks too. */
     @Test(timeOut = 60_000)
     public void twoPerceptronsCountEachForItself() {
-        Block network =
-                body(
-                        ColumnParallelLinear.builder().setUnits(7).build(),
-                        Activation.reluBlock(),
-                        RowParallelLinear.builder().setUnits(5).build(),
-                        ColumnParallelLinear.builder().setUnits(9).build(),
-                        RowParallelLinear.builder().setUnits(10).build());
+        Block network = body(column(7), Activation.reluBlock(), row(5), column(9), row(10));
         TrafficTable counted = count(network, Loss.l2Loss(), "1x3", false);
         assertSame(
                 counted,
@@ -164,7 +161,7 @@ public class CommunicationCounterTest {
 
     @Test(timeOut = 60_000)
     public void aStepSumsGradientsOverTheData() {
-        Block row = Linear.builder().setUnits(10).build();
+        Block row = linear(10);
         assertSame(
                 count(body(row), Loss.l2Loss(), "3x1", false),
                 table(

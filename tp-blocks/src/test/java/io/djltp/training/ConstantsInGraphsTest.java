@@ -1,16 +1,17 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -37,20 +38,9 @@ public class ConstantsInGraphsTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aCollectionBetweenForwardAndBackwardChangesNothing(TrainerKind kind) {
         Block dense =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(5).build())
-                        .add(new LambdaBlock(ConstantsInGraphsTest::scaled))
-                        .add(Linear.builder().setUnits(4).build());
+                sequence(linear(5), new LambdaBlock(ConstantsInGraphsTest::scaled), linear(4));
         Block cut =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(5).build())
-                        .add(new LambdaBlock(ConstantsInGraphsTest::scaled))
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(4)
-                                        .optBatchShardedInput(true)
-                                        .optGatherOutput(true)
-                                        .build());
+                sequence(linear(5), new LambdaBlock(ConstantsInGraphsTest::scaled), gathered(4));
         TrainingRun expected = train(TrainerKind.PLAIN, dense, false);
         train(kind, cut, true).assertSame(expected, 5e-6); // fp32: sums in another order
     }

@@ -1,12 +1,13 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 
@@ -16,12 +17,13 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -51,25 +53,23 @@ public class CutsRefusedTest {
 
     @Test(timeOut = 60_000)
     public void aStrategyForAnotherAxis() {
-        assertMessage(
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () ->
-                                ColumnParallelLinear.builder()
-                                        .setUnits(8)
-                                        .optShardingStrategy(ShardingStrategy.columnwise())
-                                        .build()),
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () ->
+                        ColumnParallelLinear.builder()
+                                .setUnits(8)
+                                .optShardingStrategy(ShardingStrategy.columnwise())
+                                .build(),
                 "ColumnParallelLinear cuts axis 0",
                 "output features",
                 "axiswise(1)");
-        assertMessage(
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () ->
-                                RowParallelLinear.builder()
-                                        .setUnits(8)
-                                        .optShardingStrategy(ShardingStrategy.replicate())
-                                        .build()),
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () ->
+                        RowParallelLinear.builder()
+                                .setUnits(8)
+                                .optShardingStrategy(ShardingStrategy.replicate())
+                                .build(),
                 "RowParallelLinear cuts axis 1",
                 "input features",
                 "replicate");
@@ -117,7 +117,7 @@ public class CutsRefusedTest {
     @Test(timeOut = 60_000)
     public void columnAndRowCutOtherwise() {
         for (Cut other : List.of(Cut.ofLengths(4, 4), EVENS_AND_ODDS)) {
-            Block block = new SequentialBlock().add(column(Cut.ofLengths(5, 3))).add(row(other));
+            Block block = sequence(column(Cut.ofLengths(5, 3)), row(other));
             assertForwardRefused(
                     block,
                     "RowParallelLinear with a weight of (3, 8)",
@@ -125,7 +125,7 @@ public class CutsRefusedTest {
                     other.toString());
         }
         assertForwardRefused(
-                new SequentialBlock().add(column(EVENS_AND_ODDS)).add(row(Cut.balanced(8, 2))),
+                sequence(column(EVENS_AND_ODDS), row(Cut.balanced(8, 2))),
                 "[0,2) [4,6) | [2,4) [6,8) of 8",
                 "[0,4) | [4,8) of 8");
     }
@@ -142,7 +142,7 @@ public class CutsRefusedTest {
                         });
         scaled.add("column", column(EVENS_AND_ODDS), 4).add("scale", new Shape(1, 1));
         assertForwardRefused(
-                new SequentialBlock().add(scaled).add(row(Cut.balanced(8, 2))),
+                sequence(scaled, row(Cut.balanced(8, 2))),
                 "ColumnParallelLinear (8, 4)",
                 "[0,2) [4,6) | [2,4) [6,8) of 8",
                 "[0,4) | [4,8) of 8");
@@ -159,28 +159,20 @@ public class CutsRefusedTest {
                                                 .add(call.call("other", input.head()))));
         sum.add("one", column(EVENS_AND_ODDS), 4).add("other", column(Cut.balanced(8, 2)), 4);
         assertForwardRefused(
-                new SequentialBlock().add(sum).add(row(EVENS_AND_ODDS)),
+                sequence(sum, row(EVENS_AND_ODDS)),
                 "ColumnParallelLinear (8, 4) is cut over the ranks as",
                 "[0,2) [4,6) | [2,4) [6,8) of 8",
                 "[0,4) | [4,8) of 8",
                 "optGatherOutput(true)");
     }
 
-    private static void assertMessage(Throwable e, String... parts) {
-        for (String part : parts) {
-            Assert.assertTrue(
-                    String.valueOf(e.getMessage()).contains(part), part + " in " + e.getMessage());
-        }
-    }
-
     private static void assertInitializeRefused(Block block, String... parts) {
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(block);
             try (Trainer trainer = open(model)) {
-                assertMessage(
-                        Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () -> trainer.initialize(new Shape(6, 4))),
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> trainer.initialize(new Shape(6, 4)),
                         parts);
             }
         }
@@ -193,11 +185,10 @@ public class CutsRefusedTest {
                 trainer.initialize(new Shape(6, 4));
                 NDArray data = TrainingRun.random(trainer.getManager(), 1, 6, 4);
                 NDArray labels = TrainingRun.random(trainer.getManager(), 2, 6, 3);
-                Throwable e =
-                        Assert.expectThrows(
-                                RuntimeException.class,
-                                () -> trainer.forward(new NDList(data), new NDList(labels)));
-                assertMessage(e, parts);
+                Refusals.expect(
+                        RuntimeException.class,
+                        () -> trainer.forward(new NDList(data), new NDList(labels)),
+                        parts);
             }
         }
     }
@@ -213,14 +204,10 @@ public class CutsRefusedTest {
     @Test(timeOut = 60_000)
     public void theLayerIsNamed() {
         assertInitializeRefused(
-                new SequentialBlock()
-                        .add(column(Cut.balanced(8, 2)))
-                        .add(RowParallelLinear.builder().setUnits(1).build())
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(1)
-                                        .optGatherOutput(true)
-                                        .build()),
+                sequence(
+                        column(Cut.balanced(8, 2)),
+                        Blocks.row(1),
+                        ColumnParallelLinear.builder().setUnits(1).optGatherOutput(true).build()),
                 "Parameter 03ColumnParallelLinear_weight (1, 1) cannot be cut over 2 ranks");
     }
 }

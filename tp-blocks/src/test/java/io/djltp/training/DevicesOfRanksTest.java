@@ -1,20 +1,21 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.ParallelContext;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -45,15 +46,8 @@ public class DevicesOfRanksTest {
         Owners owners = new Owners();
         try (Model model = Model.newInstance("net")) {
             boolean cut = mode != ParallelMode.DATA;
-            model.setBlock(
-                    cut
-                            ? ColumnParallelLinear.builder()
-                                    .setUnits(CLASSES)
-                                    .optBatchShardedInput(true)
-                                    .build()
-                            : Linear.builder().setUnits(CLASSES).build());
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(owners).optDevices(new Device[] {Device.cpu()});
+            model.setBlock(cut ? head(CLASSES) : linear(CLASSES));
+            DefaultTrainingConfig config = Configs.of(owners);
             try (Trainer trainer = new TrainerKind(mode, 2).open(model, config)) {
                 trainer.initialize(new Shape(4, 3));
                 try (NDManager manager = trainer.getManager().newSubManager()) {

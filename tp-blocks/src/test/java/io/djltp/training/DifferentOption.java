@@ -1,9 +1,11 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.initializer.XavierInitializer;
@@ -11,7 +13,7 @@ import ai.djl.training.tracker.CyclicalTracker;
 import ai.djl.training.tracker.CyclicalTracker.CyclicalMode;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Blocks;
 
 import java.util.function.Function;
 
@@ -64,11 +66,11 @@ enum DifferentOption {
 
     /** Returns a network to begin with. */
     static SequentialBlock linear() {
-        return new SequentialBlock().add(Linear.builder().setUnits(UNITS).build());
+        return sequence(Blocks.linear(UNITS));
     }
 
     private static Block with(Initializer initializer) {
-        Block block = ColumnParallelLinear.builder().setUnits(UNITS).build();
+        Block block = column(UNITS);
         block.setInitializer(initializer, Parameter.Type.WEIGHT);
         return block;
     }

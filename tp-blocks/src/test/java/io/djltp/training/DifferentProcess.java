@@ -1,5 +1,9 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -11,8 +15,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Blocks;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
@@ -144,29 +147,25 @@ public final class DifferentProcess {
     }
 
     private static Block network(Difference here) {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(6).build())
-                .add(
-                        here == Difference.BLOCK
-                                ? ParallelDropout.builder().optRate(0.1f).build()
-                                : Activation.reluBlock())
-                .add(ParallelDropout.builder().optRate(0).build())
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(here == Difference.UNITS ? 9 : 8)
-                                .optGatherOutput(true)
-                                .build())
-                .add(
-                        here == Difference.FAILING_BLOCK
-                                ? new SequentialBlock().add(l -> new NDList(l.get(1)))
-                                : Blocks.identityBlock())
-                .add(
-                        here == Difference.REFUSED_BY_ALL
-                                ? ColumnParallelLinear.builder().setUnits(1).build()
-                                : here == Difference.MORE_BLOCKS
-                                        ? new SequentialBlock().add(Activation.reluBlock())
-                                        : Blocks.identityBlock())
-                .add(list -> list);
+        return sequence(
+                linear(6),
+                here == Difference.BLOCK
+                        ? ParallelDropout.builder().optRate(0.1f).build()
+                        : Activation.reluBlock(),
+                ParallelDropout.builder().optRate(0).build(),
+                ColumnParallelLinear.builder()
+                        .setUnits(here == Difference.UNITS ? 9 : 8)
+                        .optGatherOutput(true)
+                        .build(),
+                here == Difference.FAILING_BLOCK
+                        ? sequence(new LambdaBlock(l -> new NDList(l.get(1))))
+                        : Blocks.identityBlock(),
+                here == Difference.REFUSED_BY_ALL
+                        ? column(1)
+                        : here == Difference.MORE_BLOCKS
+                                ? sequence(Activation.reluBlock())
+                                : Blocks.identityBlock(),
+                new LambdaBlock(list -> list));
     }
 
     private static DefaultTrainingConfig config(Difference here) {

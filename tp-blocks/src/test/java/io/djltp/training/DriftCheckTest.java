@@ -1,5 +1,9 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -7,18 +11,17 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
@@ -75,9 +78,10 @@ public class DriftCheckTest {
                     continue; // the next is the 16th
                 }
                 boolean last = drifting == found;
-                RankFailedException e =
-                        Assert.expectThrows(RankFailedException.class, () -> step(trainer, last));
-                assertMessage(e, "after step " + found);
+                Refusals.expect(
+                        RankFailedException.class,
+                        () -> step(trainer, last),
+                        "after step " + found);
             }
         }
     }
@@ -99,11 +103,12 @@ public class DriftCheckTest {
             step(trainer, false);
             Parameter head = model.getBlock().getParameters().valueAt(2);
             change(trainer, 3, head);
-            RankFailedException e =
-                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, false));
-            Assert.assertTrue(e.getMessage().contains("after step 4 rank 3 has"), e.getMessage());
-            Assert.assertTrue(e.getMessage().contains("weight (9, 5)"), e.getMessage());
-            Assert.assertTrue(e.getMessage().contains("than rank 1"), e.getMessage());
+            Refusals.expect(
+                    RankFailedException.class,
+                    () -> step(trainer, false),
+                    "after step 4 rank 3 has",
+                    "weight (9, 5)",
+                    "than rank 1");
         }
     }
 
@@ -115,8 +120,7 @@ public class DriftCheckTest {
             step(trainer, false);
             step(trainer, false);
             step(trainer, true);
-            assertMessage(
-                    Assert.expectThrows(RankFailedException.class, trainer::close), "after step 3");
+            Refusals.expect(RankFailedException.class, trainer::close, "after step 3");
             for (float[] weights : TrainingRun.weights(model.getBlock())) {
                 for (float weight : weights) {
                     Assert.assertTrue(Float.isFinite(weight));
@@ -146,8 +150,8 @@ public class DriftCheckTest {
             step(trainer, false);
             step(trainer, false);
             step(trainer, true);
-            RankFailedException e = Assert.expectThrows(RankFailedException.class, trainer::close);
-            assertMessage(e, "after step 3");
+            RankFailedException e =
+                    Refusals.expect(RankFailedException.class, trainer::close, "after step 3");
             Assert.assertEquals(e.getSuppressed().length, 1);
             Assert.assertEquals(e.getSuppressed()[0].getMessage(), "of a listener");
         }
@@ -164,10 +168,8 @@ public class DriftCheckTest {
             trainer.save(folder, "net");
             byte[] saved = Files.readAllBytes(folder.resolve("net-0000.params"));
             step(trainer, true);
-            assertMessage(
-                    Assert.expectThrows(
-                            RankFailedException.class, () -> trainer.save(folder, "net")),
-                    "after step 3");
+            Refusals.expect(
+                    RankFailedException.class, () -> trainer.save(folder, "net"), "after step 3");
             Assert.assertEquals(Files.readAllBytes(folder.resolve("net-0000.params")), saved);
             try (Stream<Path> files = Files.list(folder)) {
                 Assert.assertEquals(files.count(), 1);
@@ -182,9 +184,8 @@ public class DriftCheckTest {
             step(trainer, false);
             step(trainer, false);
             step(trainer, true);
-            assertMessage(
-                    Assert.expectThrows(RankFailedException.class, () -> model.save(folder, "net")),
-                    "after step 3");
+            Refusals.expect(
+                    RankFailedException.class, () -> model.save(folder, "net"), "after step 3");
         }
     }
 
@@ -206,9 +207,7 @@ public class DriftCheckTest {
                         open(model, config(ParallelMode.TENSOR).optDriftCheck(3).build())) {
             step(trainer, true);
             step(trainer, false);
-            assertMessage(
-                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, false)),
-                    "after step 3");
+            Refusals.expect(RankFailedException.class, () -> step(trainer, false), "after step 3");
         }
     }
 
@@ -234,14 +233,7 @@ public class DriftCheckTest {
     private static Model model() {
         Engine.getInstance().setRandomSeed(4);
         Model model = Model.newInstance("model", Device.cpu());
-        model.setBlock(
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(FEATURES).build())
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(CLASSES)
-                                        .optBatchShardedInput(true)
-                                        .build()));
+        model.setBlock(sequence(linear(FEATURES), head(CLASSES)));
         return model;
     }
 
@@ -251,11 +243,7 @@ public class DriftCheckTest {
 
     private static ParallelTrainer open(Model model, ParallelConfig ranks) {
         ParallelTrainer trainer =
-                new ParallelTrainer(
-                        model,
-                        new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                                .optDevices(new Device[] {Device.cpu()}),
-                        ranks);
+                new ParallelTrainer(model, Configs.of(new VocabParallelCrossEntropyLoss()), ranks);
         trainer.initialize(new Shape(ROWS, FEATURES));
         return trainer;
     }

@@ -1,16 +1,17 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.metric.Metrics;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
@@ -23,17 +24,14 @@ import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.ArrayList;
@@ -63,12 +61,7 @@ public class EasyTrainTest {
 
     private Outcome ofDjl;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void metricsEvaluatorsAndListenersAreThoseOfDjl(TrainerKind kind) throws Exception {
         Outcome expected = ofDjl();
         Outcome actual = train(kind, false);
@@ -135,15 +128,10 @@ public class EasyTrainTest {
             ArrayDataset validation = dataset(manager, 26, false);
             Engine.getInstance().setRandomSeed(6);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(loss)
+                    Configs.of(loss, Configs.sgd(0.3f))
                             .addEvaluator(plain ? new Accuracy() : new VocabParallelAccuracy())
                             .addEvaluator(
                                     plain ? new TopKAccuracy(3) : new VocabParallelAccuracy(3))
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.3f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()})
                             .addTrainingListeners(TrainingListener.Defaults.logging())
                             .addTrainingListeners(new CallRecorder(outcome.calls));
             try (Trainer trainer = kind.open(model, config)) {
@@ -172,17 +160,8 @@ public class EasyTrainTest {
     }
 
     private static Block block(TrainerKind kind) {
-        Block last =
-                kind.equals(TrainerKind.PLAIN)
-                        ? Linear.builder().setUnits(CLASSES).build()
-                        : ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optBatchShardedInput(true)
-                                .build();
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(8).build())
-                .add(Activation::relu)
-                .add(last);
+        Block last = kind.equals(TrainerKind.PLAIN) ? linear(CLASSES) : head(CLASSES);
+        return sequence(linear(8), relu(), last);
     }
 
     private static ArrayDataset dataset(NDManager manager, int rows, boolean dropLast) {

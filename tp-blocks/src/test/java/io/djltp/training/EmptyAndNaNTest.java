@@ -10,6 +10,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -37,16 +38,13 @@ public class EmptyAndNaNTest {
                         NDArray x = TrainingRun.random(manager, 1, 4, 3, 5);
                         NDArray labels = manager.zeros(new Shape(4, 3));
                         IllegalArgumentException e =
-                                Assert.expectThrows(
+                                Refusals.expect(
                                         IllegalArgumentException.class,
                                         () ->
                                                 trainer.evaluate(
                                                         new NDList(
-                                                                manager.zeros(
-                                                                        new Shape(4, 0, 5)))));
-                        Assert.assertTrue(
-                                e.getMessage().contains("rows of the batch are empty: (4, 0, 5)"),
-                                e.getMessage());
+                                                                manager.zeros(new Shape(4, 0, 5)))),
+                                        "rows of the batch are empty: (4, 0, 5)");
                         float[] values = labels.toFloatArray();
                         values[2] = Float.NaN;
                         NDArray bad = manager.create(values, labels.getShape());

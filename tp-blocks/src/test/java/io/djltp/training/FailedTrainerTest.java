@@ -1,7 +1,8 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.Model;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 
@@ -18,7 +19,7 @@ public class FailedTrainerTest {
     @Test(timeOut = 60_000)
     public void theRanksOfATrainerThatWasNotMadeEnd() throws InterruptedException {
         try (Model model = Model.newInstance("model", "PyTorch")) {
-            model.setBlock(Linear.builder().setUnits(3).build());
+            model.setBlock(linear(3));
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(Loss.l2Loss()).optOptimizer(null);
             int managers = model.getNDManager().getManagedArrays().size();

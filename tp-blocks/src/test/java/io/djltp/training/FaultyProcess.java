@@ -1,5 +1,9 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -10,8 +14,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.util.Utils;
@@ -23,7 +25,6 @@ import io.djltp.job.JobFailedException;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
@@ -144,16 +145,8 @@ public final class FaultyProcess {
     }
 
     private void train(Model model, Job job, ParallelMode mode) {
-        Block body = Linear.builder().setUnits(6).build();
-        model.setBlock(
-                new SequentialBlock()
-                        .add(body)
-                        .add(new LambdaBlock(this::pass))
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(10)
-                                        .optBatchShardedInput(true)
-                                        .build()));
+        Block body = linear(6);
+        model.setBlock(sequence(body, new LambdaBlock(this::pass), head(10)));
         ParallelConfig.Builder ranks =
                 ParallelConfig.builder()
                         .setMode(mode)
@@ -235,10 +228,7 @@ public final class FaultyProcess {
             NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
             NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, 10));
             for (int i = 0; i < batches; i++) {
-                try (GradientCollector collector = trainer.newGradientCollector()) {
-                    NDList output = trainer.forward(data, labels);
-                    collector.backward(trainer.getLoss().evaluate(labels, output));
-                }
+                TrainingRun.backward(trainer, data, labels);
             }
             if (frozen != null) {
                 frozen.freezeParameters(true);

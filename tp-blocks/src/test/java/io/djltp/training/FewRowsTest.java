@@ -5,8 +5,10 @@ import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.outputs;
+import static io.djltp.testing.Blocks.parallel;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
 
 import ai.djl.Device;
@@ -18,6 +20,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.Blocks;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
@@ -25,7 +28,6 @@ import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
-import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.job.Job;
@@ -33,10 +35,13 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.ThreadedJob;
@@ -109,6 +114,56 @@ public class FewRowsTest {
                 .assertEqual(kinds());
     }
 
+    private static Block mlp() {
+        return ParallelMlp.builder().setUnits(6).setHiddenFeatures(7).optBatchSharded(true).build();
+    }
+
+    /**
+     * Where a layer scatters a sum over the ranks to their rows, what it gives can be joined with
+     * what branches off before it, on a rank without a row too.
+     */
+    @Test(timeOut = 60_000)
+    public void branchesAroundAnMlp() {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        linear(6),
+                                        tanh(),
+                                        parallel(linear(3), mlp()),
+                                        linear(6),
+                                        sum(Blocks.identityBlock(), mlp()),
+                                        head(CLASSES)),
+                        VocabParallelCrossEntropyLoss::new,
+                        (manager, step) ->
+                                Network.classification(ROWS[step], 5, CLASSES).make(manager, step))
+                .assertEqual(kinds()[1], kinds()[2]);
+    }
+
+    /** Several tokens a row. */
+    @Test(timeOut = 60_000)
+    public void branchesBehindAnEmbedding() {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        VocabParallelEmbedding.builder()
+                                                .setVocabularySize(11)
+                                                .setEmbeddingSize(6)
+                                                .build(),
+                                        sum(linear(6), mlp()),
+                                        head(CLASSES)),
+                        VocabParallelCrossEntropyLoss::new,
+                        (manager, step) ->
+                                new NDList[] {
+                                    twoTokens(manager, step, ROWS[step], 11),
+                                    twoTokens(manager, 9 + step, ROWS[step], CLASSES)
+                                })
+                .assertEqual(kinds()[1], kinds()[2]);
+    }
+
+    private static NDList twoTokens(NDManager manager, int seed, int rows, int vocabulary) {
+        return new NDList(TrainingRun.labels(manager, seed, 2 * rows, vocabulary).reshape(rows, 2));
+    }
+
     @DataProvider
     public Object[][] trainers() {
         return new Object[][] {{kinds()[0]}, {kinds()[1]}, {kinds()[4]}};
@@ -118,9 +173,7 @@ public class FewRowsTest {
     public void anIncompleteLastBatchOfEasyTrain(TrainerKind kind) throws Exception {
         List<float[]> expected = fit(TrainerKind.PLAIN);
         List<float[]> actual = fit(kind);
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(actual, expected, 1e-5, "parameter ");
     }
 
     private static List<float[]> fit(TrainerKind kind) throws Exception {
@@ -130,12 +183,7 @@ public class FewRowsTest {
             Block block = sequence(linear(6), tanh(), head(CLASSES));
             model.setBlock(block);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(0.1f));
             ArrayDataset data =
                     new ArrayDataset.Builder()
                             .setData(TrainingRun.random(manager, 1, 13, FEATURES))
@@ -156,10 +204,7 @@ public class FewRowsTest {
         for (boolean fused : new boolean[] {false, true}) {
             List<float[]> expected = process(null, fused);
             for (List<float[]> actual : ThreadedJob.run(4, job -> process(job, fused))) {
-                for (int i = 0; i < expected.size(); i++) {
-                    ArrayAssert.assertClose(
-                            actual.get(i), expected.get(i), 1e-5, "fused " + fused + ", " + i);
-                }
+                ArrayAssert.assertAllClose(actual, expected, 1e-5, "fused " + fused + ", ");
             }
         }
     }
@@ -175,9 +220,7 @@ public class FewRowsTest {
                     (m, shape, type) -> TrainingRun.random(m, shape.size(), shape.getShape()),
                     parameter -> true);
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
             DeviceMesh mesh = DeviceMesh.of(DeviceMesh.DATA, 2, DeviceMesh.TENSOR, 2);
             try (Trainer trainer =
                     job == null
@@ -210,9 +253,7 @@ public class FewRowsTest {
         List<float[]> expected = trainTable(new TrainerKind(ParallelMode.TENSOR, 1));
         for (TrainerKind kind : kinds()) {
             List<float[]> actual = trainTable(kind);
-            for (int i = 0; i < expected.size(); i++) {
-                ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, kind + ": " + i);
-            }
+            ArrayAssert.assertAllClose(actual, expected, 1e-5, kind + ": ");
         }
     }
 
@@ -223,12 +264,11 @@ public class FewRowsTest {
             Block block = sequence(new EmbeddingBag(20, 4), linear(6), tanh(), fused(CLASSES));
             model.setBlock(block);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(
-                                    RowwiseAdagrad.builder()
-                                            .optLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(
+                            new VocabParallelCrossEntropyLoss(),
+                            RowwiseAdagrad.builder()
+                                    .optLearningRateTracker(Tracker.fixed(0.1f))
+                                    .build());
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(6, 3));
                 for (int step = 0; step < ROWS.length; step++) {

@@ -1,6 +1,7 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.linear;
+
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDArray;
@@ -8,7 +9,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
@@ -21,6 +21,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.search.ClassSearch;
+import io.djltp.testing.Configs;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -62,14 +63,13 @@ final class FirstUse {
 
     private static void train(NDManager manager, Loss loss) {
         try (Model model = Model.newInstance("model", "PyTorch")) {
-            model.setBlock(Linear.builder().setUnits(2).build());
+            model.setBlock(linear(2));
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(loss)
-                            .optDevices(new Device[] {Device.cpu()})
-                            .optOptimizer(
-                                    RowwiseAdagrad.builder()
-                                            .optLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build());
+                    Configs.of(
+                            loss,
+                            RowwiseAdagrad.builder()
+                                    .optLearningRateTracker(Tracker.fixed(0.1f))
+                                    .build());
             try (Trainer trainer = model.newTrainer(config)) {
                 trainer.initialize(new Shape(1, 2));
                 NDList x = new NDList(manager.ones(new Shape(1, 2)));

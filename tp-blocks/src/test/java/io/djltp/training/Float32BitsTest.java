@@ -1,18 +1,20 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -93,8 +95,7 @@ public class Float32BitsTest {
     public static Object[][] trainings() {
         LossOptions plain = LossOptions.DEFAULT;
         LossOptions smooth = new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, 0.1f, 0.01f);
-        Supplier<Optimizer> adam =
-                () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
+        Supplier<Optimizer> adam = () -> Configs.adam(0.01f);
         return new Object[][] {
             {"head, 1 rank", head(tensor(1), 23, plain, FusedTraining::sgd)},
             {"head, 2 ranks", head(tensor(2), 23, plain, FusedTraining::sgd)},
@@ -139,11 +140,7 @@ public class Float32BitsTest {
 
     private static Supplier<Integer> layers(TrainerKind kind) {
         return () -> {
-            Block block =
-                    new SequentialBlock()
-                            .add(ColumnParallelLinear.builder().setUnits(67).build())
-                            .add(Activation::gelu)
-                            .add(RowParallelLinear.builder().setUnits(5).build());
+            Block block = sequence(column(67), new LambdaBlock(Activation::gelu), row(5));
             float[] losses = new float[3];
             TrainingRun run =
                     TrainingRun.of(

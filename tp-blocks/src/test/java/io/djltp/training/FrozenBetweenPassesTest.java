@@ -1,10 +1,10 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -27,11 +27,11 @@ import ai.djl.translate.TranslateException;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.Network.Batches;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -86,13 +86,7 @@ public class FrozenBetweenPassesTest {
                         tolerance * Math.abs(expected.losses.get(i)),
                         what + ", loss " + i);
             }
-            for (int i = 0; i < weights.size(); i++) {
-                ArrayAssert.assertClose(
-                        weights.get(i),
-                        expected.weights.get(i),
-                        tolerance,
-                        what + ", parameter " + i);
-            }
+            ArrayAssert.assertAllClose(weights, expected.weights, tolerance, what + ", parameter ");
         }
     }
 
@@ -119,13 +113,7 @@ public class FrozenBetweenPassesTest {
                 case UNFUSED:
                     return sequence(linear(6), tanh(), head.optFusedLoss(false).build());
                 case COLUMNS:
-                    return sequence(
-                            linear(6),
-                            tanh(),
-                            ColumnParallelLinear.builder()
-                                    .setUnits(CLASSES)
-                                    .optBatchShardedInput(true)
-                                    .build());
+                    return sequence(linear(6), tanh(), head(CLASSES));
                 case TIED:
                     VocabParallelEmbedding embedding =
                             VocabParallelEmbedding.builder()
@@ -320,10 +308,8 @@ public class FrozenBetweenPassesTest {
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(optimizer)
-                            .addTrainingListeners(listener)
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(new VocabParallelCrossEntropyLoss(), optimizer)
+                            .addTrainingListeners(listener);
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(batches.make(manager, 0)[0].getShapes());
                 use.with(trainer, manager, result.losses);

@@ -1,10 +1,11 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.Trainer;
 import ai.djl.training.evaluator.Accuracy;
 import ai.djl.training.evaluator.Evaluator;
@@ -18,6 +19,7 @@ import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -63,9 +65,7 @@ public class FusedEvaluationTest {
         List<float[]> seen = new ArrayList<>();
         use(TrainerKind.PLAIN, fused(), (trainer, manager) -> evaluate(trainer, manager, expected));
         use(kind, fused(), (trainer, manager) -> evaluate(trainer, manager, seen));
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertClose(seen.get(i), expected.get(i), 1e-5, "result " + i);
-        }
+        ArrayAssert.assertAllClose(seen, expected, 1e-5, "result ");
     }
 
     private static void evaluate(Trainer trainer, NDManager manager, List<float[]> results) {
@@ -152,13 +152,10 @@ public class FusedEvaluationTest {
                                 FusedTraining.data(manager, 0),
                                 FusedTraining.labels(manager, 0));
                         trainer.step();
-                        IllegalStateException e =
-                                Assert.expectThrows(
-                                        IllegalStateException.class,
-                                        () -> new VocabParallelTopK(1).evaluate(predictions));
-                        Assert.assertTrue(
-                                e.getMessage().contains("evaluate them before the step"),
-                                e.getMessage());
+                        Refusals.expect(
+                                IllegalStateException.class,
+                                () -> new VocabParallelTopK(1).evaluate(predictions),
+                                "evaluate them before the step");
                         Assert.expectThrows(
                                 IllegalStateException.class,
                                 () -> predictions.head().toFloatArray());
@@ -192,8 +189,7 @@ public class FusedEvaluationTest {
     public void noLogitsInMemory() {
         int rows = 128;
         int classes = 200_000;
-        Block block =
-                new SequentialBlock().add(ClassificationHead.builder().setUnits(classes).build());
+        Block block = sequence(ClassificationHead.builder().setUnits(classes).build());
         use(
                 new TrainerKind(ParallelMode.TENSOR, 2),
                 block,

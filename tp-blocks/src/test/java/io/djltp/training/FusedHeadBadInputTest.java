@@ -1,10 +1,11 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
@@ -103,9 +104,9 @@ public class FusedHeadBadInputTest {
     public void aHeadBehindAHead() {
         for (int ranks = 1; ranks <= 2; ranks++) {
             Block block =
-                    new SequentialBlock()
-                            .add(FusedTraining.network(head -> head.optFusedLoss(true)))
-                            .add(ClassificationHead.builder().setUnits(5).build());
+                    sequence(
+                            FusedTraining.network(head -> head.optFusedLoss(true)),
+                            ClassificationHead.builder().setUnits(5).build());
             String message = refusal(ranks, block, FusedTraining.loss(LossOptions.DEFAULT));
             Assert.assertTrue(
                     message.contains("a fused head whose logits are never computed"), message);

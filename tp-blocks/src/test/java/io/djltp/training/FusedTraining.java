@@ -1,6 +1,8 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -9,22 +11,18 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.head.LossOptions;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-
-import org.testng.Assert;
 
 import java.util.List;
 import java.util.function.Consumer;
@@ -37,10 +35,12 @@ final class FusedTraining {
     static final int CLASSES = 23; // uneven over 2, 3 and 4 ranks
     private static final int STEPS = 5;
 
-    final float[] losses = new float[STEPS];
+    final float[] losses;
     List<float[]> weights;
 
-    private FusedTraining() {}
+    private FusedTraining(int steps) {
+        losses = new float[steps];
+    }
 
     /** Returns a body and a head. */
     static Block network(Consumer<ClassificationHead.Builder> head) {
@@ -50,10 +50,7 @@ final class FusedTraining {
                         .optBatchShardedInput(true)
                         .optFusedLoss(false);
         head.accept(builder);
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(6).build())
-                .add(Activation.tanhBlock())
-                .add(builder.build());
+        return sequence(linear(6), Activation.tanhBlock(), builder.build());
     }
 
     static Loss loss(LossOptions options) {
@@ -61,7 +58,7 @@ final class FusedTraining {
     }
 
     static Optimizer sgd() {
-        return Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.3f)).build();
+        return Configs.sgd(0.3f);
     }
 
     /** What is done with a trainer. */
@@ -75,10 +72,7 @@ final class FusedTraining {
         Engine.getInstance().setRandomSeed(42);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(loss)
-                            .optOptimizer(optimizer)
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(loss, optimizer);
             try (Trainer trainer = kind.open(model, config);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(ROWS, FEATURES));
@@ -91,18 +85,31 @@ final class FusedTraining {
         }
     }
 
+    /** What is done before a step. */
+    @FunctionalInterface
+    interface Pass {
+
+        /** Computes gradients, and returns a loss. */
+        float run(Trainer trainer, NDManager manager, int step);
+    }
+
+    /** Trains with a batch in each step. */
     static FusedTraining run(TrainerKind kind, Block block, Loss loss, Optimizer optimizer) {
-        FusedTraining run = new FusedTraining();
+        return run(kind, block, loss, optimizer, STEPS, FusedTraining::backward);
+    }
+
+    static FusedTraining run(
+            TrainerKind kind, Block block, Loss loss, Optimizer optimizer, int steps, Pass pass) {
+        FusedTraining run = new FusedTraining(steps);
         use(
                 kind,
                 block,
                 loss,
                 optimizer,
                 (trainer, manager) -> {
-                    for (int i = 0; i < STEPS; i++) {
+                    for (int step = 0; step < steps; step++) {
                         try (NDManager scope = manager.newSubManager()) {
-                            run.losses[i] =
-                                    TrainingRun.backward(trainer, data(scope, i), labels(scope, i));
+                            run.losses[step] = pass.run(trainer, scope, step);
                         }
                         trainer.step();
                     }
@@ -110,6 +117,11 @@ final class FusedTraining {
                     run.weights = TrainingRun.weights(block);
                 });
         return run;
+    }
+
+    /** Computes the gradients of a batch, and returns its loss. */
+    static float backward(Trainer trainer, NDManager manager, int batch) {
+        return TrainingRun.backward(trainer, data(manager, batch), labels(manager, batch));
     }
 
     static NDArray data(NDManager manager, int step) {
@@ -126,10 +138,6 @@ final class FusedTraining {
 
     void assertSame(FusedTraining expected) {
         ArrayAssert.assertClose(losses, expected.losses, 1e-5, "losses");
-        Assert.assertEquals(weights.size(), expected.weights.size());
-        for (int i = 0; i < weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    weights.get(i), expected.weights.get(i), 1e-5, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(weights, expected.weights, 1e-5, "parameter ");
     }
 }

@@ -2,11 +2,12 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.fused;
+import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -19,7 +20,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -32,7 +32,9 @@ import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -58,10 +60,7 @@ public class GradientNormTest {
 
         void assertSame(Result expected, String what) {
             ArrayAssert.assertClose(floats(norms), floats(expected.norms), TOLERANCE, what);
-            for (int i = 0; i < expected.weights.size(); i++) {
-                ArrayAssert.assertClose(
-                        weights.get(i), expected.weights.get(i), TOLERANCE, what + ", " + i);
-            }
+            ArrayAssert.assertAllClose(weights, expected.weights, TOLERANCE, what + ", ");
         }
     }
 
@@ -106,17 +105,7 @@ public class GradientNormTest {
             0.1957498f, -0.5443048f, -0.1048026f, 0.4652246f, -0.4076314f, 0.0417641f, -0.0667285f,
             0.0101633f, 0.062811f
         };
-        Block block =
-                sequence(
-                        ColumnParallelLinear.builder()
-                                .setUnits(6)
-                                .optBatchShardedInput(true)
-                                .build(),
-                        tanh(),
-                        RowParallelLinear.builder()
-                                .setUnits(3)
-                                .optBatchShardedOutput(true)
-                                .build());
+        Block block = sequence(head(6), tanh(), scattered(3));
         try (NDManager manager = NDManager.newBaseManager()) {
             block.initialize(manager, DataType.FLOAT32, new Shape(6, 4));
             float[][] start = {
@@ -244,24 +233,22 @@ public class GradientNormTest {
                 DefaultTrainingConfig config =
                         new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                                 .optOptimizer((Optimizer) each[1]);
-                IllegalArgumentException e =
-                        Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () -> {
-                                    try (Model model = Model.newInstance("net")) {
-                                        model.setBlock((Block) each[0]);
-                                        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
-                                        try (Trainer trainer =
-                                                new ParallelTrainer(
-                                                        model, config, config(kind, LIMIT))) {
-                                            trainer.initialize(shape);
-                                            TrainingRun.backward(trainer, data, labels);
-                                            trainer.step();
-                                        }
-                                    }
-                                });
-                Assert.assertTrue(e.getMessage().contains("belongs to a block"), e.getMessage());
-                Assert.assertTrue(e.getMessage().contains("optFusedLoss(false)"), e.getMessage());
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> {
+                            try (Model model = Model.newInstance("net")) {
+                                model.setBlock((Block) each[0]);
+                                TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+                                try (Trainer trainer =
+                                        new ParallelTrainer(model, config, config(kind, LIMIT))) {
+                                    trainer.initialize(shape);
+                                    TrainingRun.backward(trainer, data, labels);
+                                    trainer.step();
+                                }
+                            }
+                        },
+                        "belongs to a block",
+                        "optFusedLoss(false)");
             }
         }
     }
@@ -269,11 +256,10 @@ public class GradientNormTest {
     @Test
     public void badInput() {
         for (float norm : new float[] {0, -1, Float.NaN}) {
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> ParallelConfig.builder().optGradientClipNorm(norm));
-            Assert.assertTrue(e.getMessage().contains("more than 0, not " + norm));
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> ParallelConfig.builder().optGradientClipNorm(norm),
+                    "more than 0, not " + norm);
         }
     }
 
@@ -289,7 +275,7 @@ public class GradientNormTest {
     }
 
     private static Optimizer sgd() {
-        return Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.5f)).build();
+        return Configs.sgd(0.5f);
     }
 
     private static Result trainOnRandom(TrainerKind kind, Block block, float limit, long... shape) {
@@ -312,10 +298,7 @@ public class GradientNormTest {
         Result result = new Result(new ArrayList<>(), new ArrayList<>());
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
-            DefaultTrainingConfig training =
-                    new DefaultTrainingConfig(Loss.l2Loss())
-                            .optOptimizer(sgd())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig training = Configs.of(Loss.l2Loss(), sgd());
             try (Trainer trainer =
                     kind.isParallel()
                             ? new ParallelTrainer(model, training, config(kind, limit))

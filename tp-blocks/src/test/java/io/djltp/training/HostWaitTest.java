@@ -1,6 +1,8 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -10,12 +12,9 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.launch.Backend;
 import io.djltp.layout.ParallelMode;
@@ -25,6 +24,7 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
 import io.djltp.testing.NcclDoubleListener;
 import io.djltp.torch.HostReads;
 
@@ -81,13 +81,7 @@ public class HostWaitTest {
     public void theHostDoesNotWaitForOperations(
             String name, Block network, Loss loss, LossScaling scaling, int reads)
             throws Exception {
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(loss)
-                        .optDevices(new Device[] {Device.cpu()})
-                        .optOptimizer(
-                                Optimizer.adam()
-                                        .optLearningRateTracker(Tracker.fixed(0.01f))
-                                        .build());
+        DefaultTrainingConfig config = Configs.of(loss, Configs.adam(0.01f));
         ParallelConfig ranks =
                 ParallelConfig.builder()
                         .setMode(ParallelMode.TENSOR)
@@ -145,14 +139,12 @@ public class HostWaitTest {
         block.add(Activation::relu);
         block.add(RowParallelLinear.builder().setUnits(12).optInputIsParallel(true).build());
         return whole
-                ? block.add(Linear.builder().setUnits(8).build())
+                ? block.add(linear(8))
                 : block.add(
                         ColumnParallelLinear.builder().setUnits(8).optGatherOutput(false).build());
     }
 
     private static Block head() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(6).build())
-                .add(ClassificationHead.builder().setUnits(8).build());
+        return sequence(linear(6), ClassificationHead.builder().setUnits(8).build());
     }
 }

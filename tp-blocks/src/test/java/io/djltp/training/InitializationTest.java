@@ -1,5 +1,10 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -9,8 +14,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.initializer.ConstantInitializer;
@@ -26,6 +29,7 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
@@ -110,13 +114,13 @@ public class InitializationTest {
     private static Block large(long units, Boolean column) {
         Block layer;
         if (column == null) {
-            layer = Linear.builder().setUnits(units).build();
+            layer = linear(units);
         } else if (column) {
             layer = ColumnParallelLinear.builder().setUnits(units).optGatherOutput(true).build();
         } else {
             layer = RowParallelLinear.builder().setUnits(units).optInputIsParallel(false).build();
         }
-        return new SequentialBlock().add(layer).add(Linear.builder().setUnits(1).build());
+        return sequence(layer, linear(1));
     }
 
     /** The model may be asked for its weights before the first step. */
@@ -204,8 +208,7 @@ public class InitializationTest {
     }
 
     private static DefaultTrainingConfig config(Initializer initializer) {
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(Loss.l2Loss()).optDevices(new Device[] {Device.cpu()});
+        DefaultTrainingConfig config = Configs.of(Loss.l2Loss());
         if (initializer != null) {
             config.optInitializer(initializer, Parameter.Type.WEIGHT);
         }
@@ -219,19 +222,13 @@ public class InitializationTest {
     /** Three layers: the second and third go on where the one before left the generator. */
     private static Block block(TrainerKind kind, long... sizes) {
         if (kind.equals(TrainerKind.PLAIN)) {
-            return new SequentialBlock()
-                    .add(Linear.builder().setUnits(sizes[0]).build())
-                    .add(Linear.builder().setUnits(sizes[1]).build())
-                    .add(Linear.builder().setUnits(sizes[2]).build());
+            return sequence(linear(sizes[0]), linear(sizes[1]), linear(sizes[2]));
         }
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(sizes[0]).build())
-                .add(column(sizes[1]))
-                .add(RowParallelLinear.builder().setUnits(sizes[2]).build());
+        return sequence(linear(sizes[0]), column(sizes[1]), row(sizes[2]));
     }
 
     private static Block column(long units) {
-        return ColumnParallelLinear.builder().setUnits(units).optBatchShardedInput(true).build();
+        return head(units);
     }
 
     private static List<float[]> values(Block block) {

@@ -1,5 +1,10 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -11,8 +16,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.initializer.ConstantInitializer;
@@ -27,9 +30,8 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.RandomUtils;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
@@ -174,9 +176,7 @@ public class InitializersTest {
             Engine.getInstance().setRandomSeed(42);
             RandomUtils.RANDOM.setSeed(43);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l2Loss())
-                            .optDevices(new Device[] {Device.cpu()})
-                            .optInitializer(initializer, Parameter.Type.WEIGHT);
+                    Configs.of(Loss.l2Loss()).optInitializer(initializer, Parameter.Type.WEIGHT);
             if (!(initializer instanceof XavierInitializer)) { // which needs two axes
                 config.optInitializer(initializer, Parameter.Type.BIAS);
             }
@@ -196,14 +196,8 @@ public class InitializersTest {
 
     private static Block block(TrainerKind kind) {
         if (kind.equals(TrainerKind.PLAIN)) {
-            return new SequentialBlock()
-                    .add(Linear.builder().setUnits(UNITS).build())
-                    .add(Linear.builder().setUnits(FEATURES).build())
-                    .add(Linear.builder().setUnits(3).build());
+            return sequence(linear(UNITS), linear(FEATURES), linear(3));
         }
-        return new SequentialBlock()
-                .add(ColumnParallelLinear.builder().setUnits(UNITS).build())
-                .add(RowParallelLinear.builder().setUnits(FEATURES).build())
-                .add(Linear.builder().setUnits(3).build());
+        return sequence(column(UNITS), row(FEATURES), linear(3));
     }
 }

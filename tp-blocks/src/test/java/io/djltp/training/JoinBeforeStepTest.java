@@ -1,5 +1,8 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -9,7 +12,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
@@ -17,12 +19,12 @@ import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.ParallelContext;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -55,19 +57,10 @@ public class JoinBeforeStepTest {
         Optimizer optimizer = Optimizer.adam().build();
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(
-                    new SequentialBlock()
-                            .add(new LambdaBlock(this::slow))
-                            .add(
-                                    ColumnParallelLinear.builder()
-                                            .setUnits(CLASSES)
-                                            .optBatchShardedInput(true)
-                                            .build()));
+            model.setBlock(sequence(new LambdaBlock(this::slow), head(CLASSES)));
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(optimizer)
-                            .optExecutorService(executor)
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(new VocabParallelCrossEntropyLoss(), optimizer)
+                            .optExecutorService(executor);
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(ROWS, 3));
                 // DJL runs a function once more to know the shape of its result
@@ -108,16 +101,10 @@ public class JoinBeforeStepTest {
 
     private static float[] zeroSum(TrainerKind kind) {
         try (Model model = Model.newInstance("net")) {
-            model.setBlock(
-                    ColumnParallelLinear.builder().setUnits(2).optBatchShardedInput(true).build());
+            model.setBlock(head(2));
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optInitializer(Initializer.ZEROS, Parameter.Type.WEIGHT)
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(1f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(1f))
+                            .optInitializer(Initializer.ZEROS, Parameter.Type.WEIGHT);
             if (kind.mode() != null && kind.ranks() > 2) {
                 kind = new TrainerKind(kind.mode(), 2); // of two classes no more than two ranks
             }
@@ -126,11 +113,7 @@ public class JoinBeforeStepTest {
                 NDManager manager = trainer.getManager();
                 NDList data = new NDList(manager.ones(new Shape(4, 1)));
                 NDList labels = new NDList(manager.create(new long[] {0, 0, 1, 0}));
-                try (var collector = trainer.newGradientCollector()) {
-                    NDList output = trainer.forward(data, labels);
-                    NDArray loss = trainer.getLoss().evaluate(labels, output);
-                    collector.backward(loss);
-                }
+                TrainingRun.backward(trainer, data, labels);
                 trainer.step();
             }
             return model.getBlock().getParameters().get(1).getValue().getArray().toFloatArray();

@@ -1,16 +1,19 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -36,23 +39,13 @@ public class LargeLayersTest {
     @Test(dataProvider = "kinds", timeOut = 120_000)
     public void threeStepsAreThoseOfPlainDjl(TrainerKind kind) {
         Block parallel =
-                new SequentialBlock()
-                        .add(ColumnParallelLinear.builder().setUnits(1030).build())
-                        .add(Activation::relu)
-                        .add(RowParallelLinear.builder().setUnits(520).build())
-                        .add(Activation::tanh)
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(519)
-                                        .optGatherOutput(true)
-                                        .build());
-        Block plain =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(1030).build())
-                        .add(Activation::relu)
-                        .add(Linear.builder().setUnits(520).build())
-                        .add(Activation::tanh)
-                        .add(Linear.builder().setUnits(519).build());
+                sequence(
+                        column(1030),
+                        relu(),
+                        row(520),
+                        tanh(),
+                        ColumnParallelLinear.builder().setUnits(519).optGatherOutput(true).build());
+        Block plain = sequence(linear(1030), relu(), linear(520), tanh(), linear(519));
         train(kind, parallel).assertSame(train(TrainerKind.PLAIN, plain), 1e-5);
     }
 

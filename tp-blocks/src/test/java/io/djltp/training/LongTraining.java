@@ -1,16 +1,17 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.GradientCollector;
@@ -25,9 +26,9 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.Recompute;
-import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import java.nio.file.Files;
@@ -73,14 +74,7 @@ public final class LongTraining {
     }
 
     private static Block hidden() {
-        return new SequentialBlock()
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(FEATURES)
-                                .optBatchShardedInput(true)
-                                .build())
-                .add(Activation::relu)
-                .add(RowParallelLinear.builder().setUnits(FEATURES).build());
+        return sequence(Blocks.head(FEATURES), relu(), row(FEATURES));
     }
 
     private static void train(
@@ -92,22 +86,20 @@ public final class LongTraining {
             throws Exception {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(
-                    new SequentialBlock()
-                            .add(Linear.builder().setUnits(FEATURES).build())
-                            .add(Activation::relu)
-                            .add(recomputed ? new Recompute(hidden()) : hidden())
-                            .add(head));
+                    sequence(
+                            linear(FEATURES),
+                            relu(),
+                            recomputed ? new Recompute(hidden()) : hidden(),
+                            head));
             NDArray data = manager.randomNormal(new Shape(EPOCH * BATCH, FEATURES));
             NDArray labels =
                     manager.randomInteger(0, CLASSES, new Shape(EPOCH * BATCH), DataType.INT64);
             ArrayDataset training = dataset(data, labels, BATCH);
             ArrayDataset validation = dataset(data, labels, EPOCH * BATCH);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                    Configs.of(new VocabParallelCrossEntropyLoss(), Optimizer.adam().build())
                             .addEvaluator(new VocabParallelAccuracy())
-                            .addTrainingListeners(new EvaluatorTrainingListener())
-                            .optOptimizer(Optimizer.adam().build())
-                            .optDevices(new Device[] {Device.cpu()});
+                            .addTrainingListeners(new EvaluatorTrainingListener());
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 int step = 0;

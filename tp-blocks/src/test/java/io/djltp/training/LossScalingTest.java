@@ -6,7 +6,6 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -19,7 +18,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
@@ -31,6 +29,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.LossScaling;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.AllowedPrecision;
@@ -84,10 +83,7 @@ public class LossScalingTest {
         Assert.assertEquals(actual.steps, STEPS);
         List<Float> distinct = expected.scales.stream().distinct().toList();
         Assert.assertTrue(distinct.size() >= 3, "the scale grows and falls: " + expected.scales);
-        for (int i = 0; i < expected.weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    actual.weights.get(i), expected.weights.get(i), 1e-5, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(actual.weights, expected.weights, 1e-5, "parameter ");
     }
 
     /** Adam, and a loss of large differences in one step, whose gradients overflow. */
@@ -115,9 +111,7 @@ public class LossScalingTest {
     }
 
     static DefaultTrainingConfig config() {
-        return new DefaultTrainingConfig(Loss.l2Loss())
-                .optOptimizer(Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.05f)).build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(Loss.l2Loss(), Configs.adam(0.05f));
     }
 
     /** {@code scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()}. */
@@ -230,12 +224,9 @@ public class LossScalingTest {
     }
 
     private static DefaultTrainingConfig rowwise() {
-        return new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                .optOptimizer(
-                        RowwiseAdagrad.builder()
-                                .optLearningRateTracker(Tracker.fixed(0.1f))
-                                .build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(
+                new VocabParallelCrossEntropyLoss(),
+                RowwiseAdagrad.builder().optLearningRateTracker(Tracker.fixed(0.1f)).build());
     }
 
     /** Computes gradients near 2, of one batch or of two. */
@@ -271,10 +262,7 @@ public class LossScalingTest {
         for (Result each : List.of(actual, expected)) {
             Assert.assertEquals(each.losses.size(), 3);
         }
-        for (int i = 0; i < expected.weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    actual.weights.get(i), expected.weights.get(i), 0.005, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(actual.weights, expected.weights, 0.005, "parameter ");
     }
 
     /** A loss whose gradients float16 has no numbers for without a scale. */
@@ -289,13 +277,7 @@ public class LossScalingTest {
                                 column.optPrecision(precision).build(),
                                 tanh(),
                                 row.optPrecision(precision).build()),
-                () ->
-                        new DefaultTrainingConfig(Loss.l2Loss("loss", tiny))
-                                .optOptimizer(
-                                        Optimizer.sgd()
-                                                .setLearningRateTracker(Tracker.fixed(0.5f / tiny))
-                                                .build())
-                                .optDevices(new Device[] {Device.cpu()}),
+                () -> Configs.of(Loss.l2Loss("loss", tiny), Configs.sgd(0.5f / tiny)),
                 new Shape(9, 11),
                 (trainer, manager, step) ->
                         TrainingRun.backward(
@@ -315,9 +297,6 @@ public class LossScalingTest {
             double norm = plain.norms.get(i);
             Assert.assertEquals(scaled.norms.get(i), norm, 1e-6 * norm);
         }
-        for (int i = 0; i < plain.weights.size(); i++) {
-            ArrayAssert.assertClose(
-                    scaled.weights.get(i), plain.weights.get(i), 1e-6, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(scaled.weights, plain.weights, 1e-6, "parameter ");
     }
 }

@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
@@ -16,7 +17,6 @@ import ai.djl.training.loss.Loss;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -169,13 +169,7 @@ public class LossesDrawTest {
     }
 
     private static Block block() {
-        return sequence(
-                linear(FEATURES),
-                ColumnParallelLinear.builder()
-                        .setUnits(UNITS)
-                        .optGatherOutput(true)
-                        .optBatchShardedInput(true)
-                        .build());
+        return sequence(linear(FEATURES), gathered(UNITS));
     }
 
     private static NDList labels(NDManager manager) {

@@ -202,8 +202,7 @@ public class LossesOfRanksTest {
     public void outputsOfAllLayers() {
         Network.of(
                         cut -> {
-                            SequentialBlock block =
-                                    (SequentialBlock) sequence(linear(6), tanh(), head(CLASSES));
+                            SequentialBlock block = sequence(linear(6), tanh(), head(CLASSES));
                             return block.setReturnIntermediate(true);
                         },
                         () ->

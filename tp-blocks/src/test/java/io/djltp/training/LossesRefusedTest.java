@@ -19,14 +19,14 @@ import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.Assert.ThrowingRunnable;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -40,13 +40,8 @@ public class LossesRefusedTest {
     private static final Shape INPUT = new Shape(ROWS, 5);
     private static final int CLASSES = 7;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel(1, 2, 3);
-    }
-
     /** Nothing of it depends on a parameter. DJL's own trainer refuses it, too. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aLossWithoutAGraph(TrainerKind kind) {
         assertBackwardRefused(kind, (labels, logits) -> mean(labels));
         assertBackwardRefused(kind, (labels, logits) -> logits.head().stopGradient().sum());
@@ -69,7 +64,7 @@ public class LossesRefusedTest {
     }
 
     /** The batch may stay open, as that of a loop whose arrays are one manager's does. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aTermOfPredictions(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -80,14 +75,18 @@ public class LossesRefusedTest {
                         NDList output = use.trainer.forward(use.data(), labels);
                         NDArray loss = use.trainer.getLoss().evaluate(labels, output);
                         NDArray term = loss.add(output.head().square().mean());
-                        assertRefused(() -> collector.backward(term), "(6, 7)", "outside");
+                        assertRefused(
+                                () -> collector.backward(term),
+                                "(6, 7)",
+                                "outside",
+                                "SimpleCompositeLoss");
                     }
-                    assertThrows(IllegalStateException.class, use.trainer::step, "no gradients");
+                    Refusals.expect(IllegalStateException.class, use.trainer::step, "no gradients");
                 });
     }
 
     /** As a term it is a number. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aTermWithoutAGraphIsNot(TrainerKind kind) {
         runTerm(kind).assertSame(runTerm(TrainerKind.PLAIN), 1e-5);
     }
@@ -112,7 +111,7 @@ public class LossesRefusedTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aLossThatReturnsNothing(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -125,7 +124,7 @@ public class LossesRefusedTest {
     }
 
     /** Of two passes, and of one with two kinds of labels. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void severalLossesOfAFusedHead(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -144,7 +143,7 @@ public class LossesRefusedTest {
                         use.loss();
                         assertHeadRefused(() -> collector.backward(fifth));
                     }
-                    assertThrows(IllegalStateException.class, trainer::step, "no gradients");
+                    Refusals.expect(IllegalStateException.class, trainer::step, "no gradients");
                 });
     }
 
@@ -154,7 +153,7 @@ public class LossesRefusedTest {
     }
 
     /** It is known when the loss is computed for the first time. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aSumOfTwoLossesOfAFusedHead(TrainerKind kind) {
         Loss both =
                 new SimpleCompositeLoss("both")
@@ -170,7 +169,7 @@ public class LossesRefusedTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anotherObject(TrainerKind kind) {
         Loss other = new VocabParallelCrossEntropyLoss();
         assertGoesOn(
@@ -190,7 +189,7 @@ public class LossesRefusedTest {
     }
 
     /** It is not a cut that is in the way: a head has no logits with one rank either. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anAccuracyOfDjlOnAFusedHead(TrainerKind kind) {
         assertGoesOn(
                 kind,
@@ -198,14 +197,15 @@ public class LossesRefusedTest {
                 use -> {
                     NDList output = use.trainer.forward(use.data(), use.labels());
                     String message =
-                            assertThrows(
-                                    UnsupportedOperationException.class,
-                                    () -> new Accuracy().evaluate(use.labels(), output),
-                                    "(6, 7)",
-                                    "fused head",
-                                    "argMax()",
-                                    "VocabParallelAccuracy",
-                                    "in the place of the head");
+                            Refusals.expect(
+                                            UnsupportedOperationException.class,
+                                            () -> new Accuracy().evaluate(use.labels(), output),
+                                            "(6, 7)",
+                                            "fused head",
+                                            "argMax()",
+                                            "VocabParallelAccuracy",
+                                            "in the place of the head")
+                                    .getMessage();
                     Assert.assertFalse(message.contains("cut over the ranks"), message);
                     new VocabParallelAccuracy().evaluate(use.labels(), output);
                 });
@@ -233,12 +233,7 @@ public class LossesRefusedTest {
     private record Network(Block block, Switched loss) {}
 
     private static Network gathered(BiFunction<NDList, NDList, NDArray> wrong) {
-        Block last =
-                ColumnParallelLinear.builder()
-                        .setUnits(CLASSES)
-                        .optBatchShardedInput(true)
-                        .optGatherOutput(true)
-                        .build();
+        Block last = Blocks.gathered(CLASSES);
         Switched loss = new Switched(new SoftmaxCrossEntropyLoss(), wrong);
         return new Network(sequence(linear(4), last), loss);
     }
@@ -307,15 +302,6 @@ public class LossesRefusedTest {
     }
 
     private static void assertRefused(ThrowingRunnable call, String... parts) {
-        assertThrows(IllegalArgumentException.class, call, parts);
-    }
-
-    private static <T extends RuntimeException> String assertThrows(
-            Class<T> type, ThrowingRunnable call, String... parts) {
-        String message = Assert.expectThrows(type, call).getMessage();
-        for (String part : parts) {
-            Assert.assertTrue(message.contains(part), part + " in: " + message);
-        }
-        return message;
+        Refusals.expect(IllegalArgumentException.class, call, parts);
     }
 }

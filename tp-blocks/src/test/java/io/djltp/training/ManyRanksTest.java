@@ -1,17 +1,18 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 
 import io.djltp.collective.ReduceOp;
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
 import io.djltp.testing.HalfSquareLoss;
@@ -36,16 +37,9 @@ public class ManyRanksTest {
 
     @Test(timeOut = 60_000)
     public void aTensorParallelStepIsThatOfTheWholeNetwork() {
-        TrainingRun whole =
-                train(
-                        TrainerKind.PLAIN,
-                        Linear.builder().setUnits(HIDDEN).build(),
-                        Linear.builder().setUnits(OUTPUTS).build());
+        TrainingRun whole = train(TrainerKind.PLAIN, linear(HIDDEN), linear(OUTPUTS));
         TrainingRun cut =
-                train(
-                        new TrainerKind(ParallelMode.TENSOR, RANKS),
-                        ColumnParallelLinear.builder().setUnits(HIDDEN).build(),
-                        RowParallelLinear.builder().setUnits(OUTPUTS).build());
+                train(new TrainerKind(ParallelMode.TENSOR, RANKS), column(HIDDEN), row(OUTPUTS));
         cut.assertSame(whole, 1e-5);
     }
 
@@ -69,7 +63,7 @@ public class ManyRanksTest {
     }
 
     private static TrainingRun train(TrainerKind kind, Block first, Block second) {
-        Block network = new SequentialBlock().add(first).add(Activation::relu).add(second);
+        Block network = sequence(first, relu(), second);
         return TrainingRun.of(
                 kind,
                 network,

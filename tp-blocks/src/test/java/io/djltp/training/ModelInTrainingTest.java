@@ -1,5 +1,10 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -10,8 +15,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
@@ -25,7 +28,9 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.RankFailedException;
 import io.djltp.search.ClassSearch;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -57,14 +62,8 @@ public class ModelInTrainingTest {
     public void createModel() {
         Engine.getInstance().setRandomSeed(5);
         model = Model.newInstance("net", Device.cpu());
-        head =
-                ColumnParallelLinear.builder()
-                        .setUnits(CLASSES)
-                        .optBatchShardedInput(true)
-                        .optGatherOutput(true)
-                        .build();
-        model.setBlock(
-                new SequentialBlock().add(Linear.builder().setUnits(FEATURES).build()).add(head));
+        head = gathered(CLASSES);
+        model.setBlock(sequence(linear(FEATURES), head));
         manager = NDManager.newBaseManager();
     }
 
@@ -139,10 +138,7 @@ public class ModelInTrainingTest {
                         e.getMessage());
             }
             trainer.initialize(new Shape(ROWS, FEATURES)); // the same one may
-            try (Trainer other =
-                    model.newTrainer(
-                            new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
-                                    .optDevices(new Device[] {Device.cpu()}))) {
+            try (Trainer other = model.newTrainer(Configs.of(Loss.softmaxCrossEntropyLoss()))) {
                 other.initialize(new Shape(ROWS, FEATURES));
                 assertMessage(
                         Assert.expectThrows(
@@ -187,7 +183,7 @@ public class ModelInTrainingTest {
         try (Trainer trainer = open(kind)) {
             step(trainer);
             Block block = model.getBlock();
-            model.setBlock(Linear.builder().setUnits(CLASSES).build());
+            model.setBlock(linear(CLASSES));
             for (ThrowingRunnable call :
                     new ThrowingRunnable[] {
                         () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
@@ -206,20 +202,19 @@ public class ModelInTrainingTest {
     /** What DJL's trainer makes of a parameter that is not cut is that of rank 0 alone. */
     @Test(timeOut = 60_000)
     public void aTrainerOfDjlOnReplicas() {
-        RankFailedException e =
-                Assert.expectThrows(
-                        RankFailedException.class,
-                        () -> {
-                            try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2))) {
-                                step(trainer);
-                                try (Trainer other = TrainerKind.PLAIN.open(model, config())) {
-                                    other.initialize(new Shape(ROWS, FEATURES));
-                                    step(other);
-                                }
-                                step(trainer);
-                            }
-                        });
-        Assert.assertTrue(e.getMessage().contains("another trainer of the model"), "" + e);
+        Refusals.expect(
+                RankFailedException.class,
+                () -> {
+                    try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2))) {
+                        step(trainer);
+                        try (Trainer other = TrainerKind.PLAIN.open(model, config())) {
+                            other.initialize(new Shape(ROWS, FEATURES));
+                            step(other);
+                        }
+                        step(trainer);
+                    }
+                },
+                "another trainer of the model");
     }
 
     /** One that was opened before, and refused what it was given. */
@@ -279,9 +274,9 @@ public class ModelInTrainingTest {
     /** A trainer that cannot be initialized leaves the model as it was. */
     @Test(timeOut = 60_000)
     public void aTrainerThatRefusesTheModel() {
-        Block wide = ColumnParallelLinear.builder().setUnits(8).build();
-        Block narrow = ColumnParallelLinear.builder().setUnits(3).build();
-        model.setBlock(new SequentialBlock().add(wide).add(narrow));
+        Block wide = column(8);
+        Block narrow = column(3);
+        model.setBlock(sequence(wide, narrow));
         model.getBlock()
                 .initialize(model.getNDManager(), model.getDataType(), new Shape(ROWS, FEATURES));
         float[] before = wide.getParameters().valueAt(0).getArray().toFloatArray();
@@ -335,8 +330,7 @@ public class ModelInTrainingTest {
     }
 
     private static DefaultTrainingConfig config() {
-        return new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(Loss.softmaxCrossEntropyLoss());
     }
 
     private NDList data() {

@@ -14,6 +14,7 @@ import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.parallel;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
@@ -24,7 +25,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.convolutional.Conv2d;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.nn.recurrent.GRU;
@@ -33,8 +33,11 @@ import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
 
+import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -45,6 +48,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -62,6 +66,7 @@ public class NetworksEqualDjlTest {
             Network.classification(ROWS, FEATURES, CLASSES);
 
     private static final Map<String, Network> NETWORKS = new LinkedHashMap<>();
+    private static final Map<String, Network> UNEVEN = new LinkedHashMap<>();
 
     static {
         classification("head after body", cut -> sequence(linear(8), tanh(), head(CLASSES)));
@@ -331,9 +336,115 @@ public class NetworksEqualDjlTest {
                         VocabParallelCrossEntropyLoss::new));
     }
 
+    static {
+        for (boolean bias : new boolean[] {true, false}) {
+            uneven(
+                    "biases " + bias,
+                    cut ->
+                            sequence(
+                                    linear(8, bias),
+                                    tanh(),
+                                    cut ? unevenHead(5).optBias(bias).build() : linear(5, bias),
+                                    tanh(),
+                                    cut ? unevenRow(3).optBias(bias).build() : linear(3, bias)));
+            UNEVEN.put(
+                    "DJL's loss of gathered logits, bias " + bias,
+                    Network.of(
+                            cut ->
+                                    sequence(
+                                            linear(8),
+                                            cut
+                                                    ? unevenHead(9)
+                                                            .optBias(bias)
+                                                            .optGatherOutput(true)
+                                                            .build()
+                                                    : linear(9, bias)),
+                            Loss::softmaxCrossEntropyLoss,
+                            Network.classification(7, 6, 9)));
+        }
+        // the batch is cut again after the head: what follows is data parallel
+        uneven(
+                "a data-parallel tail",
+                cut ->
+                        sequence(
+                                linear(8),
+                                tanh(),
+                                first(cut, 5),
+                                tanh(),
+                                cut ? scattered(4) : linear(4),
+                                tanh(),
+                                linear(3)));
+        uneven(
+                "row-parallel layers of whole inputs",
+                cut ->
+                        sequence(
+                                linear(8),
+                                tanh(),
+                                cut
+                                        ? unevenRow(5)
+                                                .optInputIsParallel(false)
+                                                .optBatchShardedInput(true)
+                                                .build()
+                                        : linear(5),
+                                tanh(),
+                                cut
+                                        ? unevenRow(3)
+                                                .optBias(false)
+                                                .optInputIsParallel(false)
+                                                .build()
+                                        : linear(3, false)));
+        // they are spread over the parts unevenly; a part may have no others
+        for (int ignored : new int[] {3, 5}) {
+            UNEVEN.put(
+                    ignored + " rows that do not count",
+                    Network.of(
+                            cut -> sequence(linear(8), head(9)),
+                            VocabParallelCrossEntropyLoss::new,
+                            (manager, step) -> {
+                                NDList[] batch =
+                                        Network.classification(7, 6, 9).make(manager, step);
+                                long[] labels = batch[1].head().toLongArray();
+                                Arrays.fill(labels, 0, ignored, LossOptions.DEFAULT_IGNORE_INDEX);
+                                batch[1] = new NDList(manager.create(labels));
+                                return batch;
+                            }));
+        }
+    }
+
+    /** Seven rows, and layers of other lengths, that are uneven over 2 and more ranks. */
+    private static void uneven(String name, Function<Boolean, Block> block) {
+        UNEVEN.put(name, Network.of(block, HalfSquareLoss::new, Network.regression(7, 6, 3)));
+    }
+
+    private static ColumnParallelLinear.Builder unevenHead(long units) {
+        return ColumnParallelLinear.builder().setUnits(units).optBatchShardedInput(true);
+    }
+
+    private static RowParallelLinear.Builder unevenRow(long units) {
+        return RowParallelLinear.builder().setUnits(units);
+    }
+
+    private static Object[][] rows(Map<String, Network> networks) {
+        return networks.keySet().stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
+    }
+
+    @DataProvider
+    public Object[][] unevenNetworks() {
+        return rows(UNEVEN);
+    }
+
+    @Test(dataProvider = "unevenNetworks", timeOut = 120_000)
+    public void unevenPartsAreEqual(String name) {
+        TrainerKind[] kinds =
+                Arrays.stream(TrainerKind.parallel())
+                        .map(kind -> (TrainerKind) kind[0])
+                        .toArray(TrainerKind[]::new);
+        UNEVEN.get(name).assertEqual(5e-6, kinds);
+    }
+
     @DataProvider
     public Object[][] networks() {
-        return NETWORKS.keySet().stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
+        return rows(NETWORKS);
     }
 
     @Test(dataProvider = "networks", timeOut = 120_000)
@@ -349,7 +460,7 @@ public class NetworksEqualDjlTest {
                 Network.of(
                         cut ->
                                 sequence(
-                                        Linear.builder().setUnits(8).optBias(false).build(),
+                                        linear(8, false),
                                         BatchNorm.builder().build(),
                                         tanh(),
                                         head(CLASSES)),

@@ -9,7 +9,6 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -22,16 +21,14 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.AbstractCompositeLoss;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Pair;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -95,12 +92,7 @@ public class NetworksEqualPyTorchTest {
         0.6200590294023359
     };
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel(1, 2, 3);
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aClassifier(TrainerKind kind) {
         Loss loss = new VocabParallelCrossEntropyLoss();
         for (Block head : new Block[] {head(CLASSES), fused(CLASSES)}) {
@@ -109,7 +101,7 @@ public class NetworksEqualPyTorchTest {
     }
 
     /** Every third class does not count. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void labelsThatDoNotCount(TrainerKind kind) {
         Loss loss = new VocabParallelCrossEntropyLoss();
         for (Block head : new Block[] {head(CLASSES), fused(CLASSES)}) {
@@ -118,7 +110,7 @@ public class NetworksEqualPyTorchTest {
     }
 
     /** The mean over all pairs of rows of one branch, and a norm over all rows of another one. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void twoBranches(TrainerKind kind) {
         Block block =
                 sequence(
@@ -153,11 +145,7 @@ public class NetworksEqualPyTorchTest {
         for (Parameter.Type type : List.of(Parameter.Type.WEIGHT, Parameter.Type.BIAS)) {
             block.setInitializer((m, s, t) -> m.create(numbers(++seed[0], s), s), type);
         }
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(loss)
-                        .optOptimizer(
-                                Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build())
-                        .optDevices(new Device[] {Device.cpu()});
+        DefaultTrainingConfig config = Configs.of(loss, Configs.sgd(0.1f));
         float[] actual = new float[expected.length];
         int at = 0;
         try (Model model = Model.newInstance("net");

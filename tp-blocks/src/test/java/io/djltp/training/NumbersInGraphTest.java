@@ -1,6 +1,8 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -11,20 +13,17 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.transformer.BertBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.BlockWalk;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.FreedBuffers;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -88,12 +87,7 @@ public class NumbersInGraphTest {
     /** The losses and the weights are those of a run that the collector leaves alone. */
     @Test(dataProvider = "blocks", timeOut = 60_000)
     public void testBlocks(String name, Supplier<Block> numbers) {
-        Supplier<Block> net =
-                () ->
-                        new SequentialBlock()
-                                .add(Linear.builder().setUnits(5).build())
-                                .add(numbers.get())
-                                .add(Linear.builder().setUnits(3).build());
+        Supplier<Block> net = () -> sequence(linear(5), numbers.get(), linear(3));
         Network.Batches batches = Network.regression(6, 4, 3);
         for (TrainerKind kind : List.of(ALONE, THREE, DATA)) {
             assertNotChanged(kind, net, Loss.l2Loss(), batches, 3);
@@ -113,10 +107,7 @@ public class NumbersInGraphTest {
                                     .optMaxSequenceLength(5)
                                     .build();
                     BlockWalk.of(bert, (part, path, cut) -> withoutDropout(part));
-                    return new SequentialBlock()
-                            .add(bert)
-                            .add(x -> new NDList(x.get(1)), "pooled")
-                            .add(Linear.builder().setUnits(7).build());
+                    return sequence(bert).add(x -> new NDList(x.get(1)), "pooled").add(linear(7));
                 };
         Network.Batches batches =
                 (manager, step) -> {
@@ -146,10 +137,7 @@ public class NumbersInGraphTest {
     /** After 1,000 steps there are as many buffers as after 10: those of a step are let go. */
     @Test(timeOut = 60_000)
     public void testLetsGo() {
-        Block net =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(5).build())
-                        .add(Activation.swishBlock(1.5f));
+        Block net = sequence(linear(5), Activation.swishBlock(1.5f));
         long[] counts = new long[2];
         TrainingRun.of(
                 new TrainerKind(ParallelMode.TENSOR, 2),
@@ -193,13 +181,7 @@ public class NumbersInGraphTest {
             int steps,
             Runnable beforeBackward) {
         Engine.getInstance().setRandomSeed(42);
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(loss)
-                        .optOptimizer(
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(Tracker.fixed(0.01f))
-                                        .build())
-                        .optDevices(new Device[] {Device.cpu()});
+        DefaultTrainingConfig config = Configs.of(loss, Configs.sgd(0.01f));
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(net);

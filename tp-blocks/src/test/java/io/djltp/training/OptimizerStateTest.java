@@ -1,5 +1,8 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -8,19 +11,18 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.optimizer.OptimizerState;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -46,13 +48,8 @@ public class OptimizerStateTest {
 
     private static final double RATE = 0.1;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
     /** The values are those of DJL's test. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void sgd(TrainerKind kind) {
         Optimizer optimizer = Optimizer.sgd().setLearningRateTracker(rate()).build();
         double[][] steps = train(kind, optimizer, 2);
@@ -61,7 +58,7 @@ public class OptimizerStateTest {
     }
 
     /** Shared momentum would have moved the second rank twice as far. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void sgdWithMomentum(TrainerKind kind) {
         Optimizer optimizer =
                 Optimizer.sgd().setLearningRateTracker(rate()).optMomentum(0.9f).build();
@@ -72,7 +69,7 @@ public class OptimizerStateTest {
     }
 
     /** Adam divides by powers of the number of steps: a step counted twice would show. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void adamCountsOneStepForAllRanks(TrainerKind kind) {
         Optimizer optimizer = Optimizer.adam().optLearningRateTracker(rate()).build();
         double[][] steps = train(kind, optimizer, 10);
@@ -81,7 +78,7 @@ public class OptimizerStateTest {
         assertAdam(steps, 0);
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void adamWCountsOneStepForAllRanks(TrainerKind kind) {
         Optimizer optimizer =
                 Optimizer.adamW().optLearningRateTracker(rate()).optWeightDecays(0.01f).build();
@@ -197,19 +194,10 @@ public class OptimizerStateTest {
             Consumer<ParallelTrainer> beforeClose) {
         double[][] values = new double[steps][];
         try (Model model = Model.newInstance("net")) {
-            model.setBlock(
-                    new SequentialBlock()
-                            .add(
-                                    ColumnParallelLinear.builder()
-                                            .setUnits(SIZE)
-                                            .optBatchShardedInput(true)
-                                            .optGatherOutput(true)
-                                            .build()));
+            model.setBlock(sequence(gathered(SIZE)));
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optInitializer(Initializer.ONES, Parameter.Type.WEIGHT)
-                            .optOptimizer(optimizer)
-                            .optDevices(new Device[] {Device.cpu()});
+                    Configs.of(new HalfSquareLoss(), optimizer)
+                            .optInitializer(Initializer.ONES, Parameter.Type.WEIGHT);
             try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config)) {
                 trainer.initialize(new Shape(SIZE, SIZE));
                 for (int i = 0; i < steps; i++) {
@@ -229,10 +217,7 @@ public class OptimizerStateTest {
         try (NDManager manager = trainer.getManager().newSubManager()) {
             NDList data = new NDList(manager.full(new Shape(SIZE, SIZE), 2f));
             NDList labels = new NDList(manager.full(new Shape(SIZE, SIZE), 4f));
-            try (GradientCollector collector = trainer.newGradientCollector()) {
-                NDList output = trainer.forward(data, labels);
-                collector.backward(trainer.getLoss().evaluate(labels, output));
-            }
+            TrainingRun.backward(trainer, data, labels);
             trainer.step();
         }
     }

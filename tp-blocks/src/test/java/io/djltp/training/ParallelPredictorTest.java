@@ -1,5 +1,10 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 import static org.testng.Assert.expectThrows;
@@ -12,8 +17,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
@@ -21,7 +24,6 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
@@ -48,15 +50,14 @@ public class ParallelPredictorTest {
     private static Model model(boolean gather) {
         Model model = Model.newInstance("model");
         model.setBlock(
-                new SequentialBlock()
-                        .add(ColumnParallelLinear.builder().setUnits(7).build())
-                        .add(Activation::tanh)
-                        .add(RowParallelLinear.builder().setUnits(4).build())
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(5)
-                                        .optGatherOutput(gather)
-                                        .build()));
+                sequence(
+                        column(7),
+                        tanh(),
+                        row(4),
+                        ColumnParallelLinear.builder()
+                                .setUnits(5)
+                                .optGatherOutput(gather)
+                                .build()));
         return model;
     }
 

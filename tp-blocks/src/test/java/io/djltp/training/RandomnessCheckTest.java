@@ -1,5 +1,11 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.scattered;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -12,7 +18,6 @@ import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.recurrent.LSTM;
 import ai.djl.nn.transformer.BertBlock;
@@ -25,10 +30,9 @@ import ai.djl.util.PairList;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -109,8 +113,8 @@ public class RandomnessCheckTest {
         TrainerKind kind = new TrainerKind(ParallelMode.MIXED, ranks);
         Block block = headThenTail(drawing.block.get());
         assertRefused(kind, drawing, block);
-        Block reversed = new HeadAddedFirst(Linear.builder().setUnits(FEATURES).build());
-        reversed = new SequentialBlock().add(reversed).add(drawing.block.get()).add(end());
+        Block reversed = new HeadAddedFirst(linear(FEATURES));
+        reversed = sequence(reversed, drawing.block.get(), end());
         assertRefused(kind, drawing, reversed);
     }
 
@@ -121,7 +125,7 @@ public class RandomnessCheckTest {
             TrainerKind kind = new TrainerKind(mode, ranks);
             train(kind, bodyThenHead(drawing.block.get()));
             Block reversed = new HeadAddedFirst(drawing.block.get());
-            train(kind, new SequentialBlock().add(reversed).add(end()));
+            train(kind, sequence(reversed, end()));
         }
         train(new TrainerKind(ParallelMode.TENSOR, 1), bodyThenHead(drawing.block.get()));
     }
@@ -133,17 +137,9 @@ public class RandomnessCheckTest {
             for (boolean between : new boolean[] {false, true}) {
                 Block draw = new LambdaBlock(RandomnessCheckTest::noise);
                 SequentialBlock block = new SequentialBlock();
-                block.add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(5)
-                                .optBatchShardedInput(true)
-                                .build());
+                block.add(Blocks.head(5));
                 block.add(between ? draw : new LambdaBlock(x -> new NDList(x.head().neg())));
-                block.add(
-                        RowParallelLinear.builder()
-                                .setUnits(3)
-                                .optBatchShardedOutput(true)
-                                .build());
+                block.add(scattered(3));
                 block.add(between ? new LambdaBlock(x -> new NDList(x.head().neg())) : draw);
                 if (between || mode == ParallelMode.TENSOR) {
                     Assert.expectThrows(
@@ -220,7 +216,7 @@ public class RandomnessCheckTest {
                 List.of(
                         () -> Dropout.builder().optRate(0).build(),
                         () -> encoder(0),
-                        () -> new SequentialBlock().add(encoder(0)).add(encoder(0)),
+                        () -> sequence(encoder(0), encoder(0)),
                         () -> lstm(1, 0.2f),
                         () -> lstm(2, 0),
                         () -> new Fields(0, 0));
@@ -249,36 +245,26 @@ public class RandomnessCheckTest {
     /** The body maps [rows, times, features] to the same shape. */
     private static Block bodyThenHead(Block body) {
         Block network =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(FEATURES).build())
-                        .add(body)
-                        .add(new LambdaBlock(RandomnessCheckTest::mean))
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(CLASSES)
-                                        .optBatchShardedInput(true)
-                                        .build());
+                sequence(
+                        linear(FEATURES),
+                        body,
+                        new LambdaBlock(RandomnessCheckTest::mean),
+                        Blocks.head(CLASSES));
         // the gradient of the bias of attention's keys is 0 but for rounding
         network.setInitializer(new NormalInitializer(0.1f), Parameter.Type.BIAS);
         return network;
     }
 
     private static Block headThenTail(Block tail) {
-        return new SequentialBlock().add(head()).add(tail).add(end());
+        return sequence(head(), tail, end());
     }
 
     private static Block head() {
-        return ColumnParallelLinear.builder()
-                .setUnits(FEATURES)
-                .optGatherOutput(true)
-                .optBatchShardedInput(true)
-                .build();
+        return gathered(FEATURES);
     }
 
     private static Block end() {
-        return new SequentialBlock()
-                .add(new LambdaBlock(RandomnessCheckTest::mean))
-                .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
+        return sequence(new LambdaBlock(RandomnessCheckTest::mean), column(CLASSES));
     }
 
     private static NDList mean(NDList x) {
@@ -319,17 +305,16 @@ public class RandomnessCheckTest {
                         .optHiddenDropoutProbability(0)
                         .optMaxSequenceLength(TIMES)
                         .build();
-        return new SequentialBlock()
-                .add(
-                        new LambdaBlock(
-                                x -> {
-                                    NDArray ids = x.head().sum(new int[] {2}).abs();
-                                    ids = ids.toType(DataType.INT64, false);
-                                    NDArray zeros = ids.zerosLike();
-                                    return new NDList(ids.minimum(4), zeros, zeros.add(1));
-                                }))
-                .add(bert)
-                .add(new LambdaBlock(x -> new NDList(x.head())));
+        return sequence(
+                new LambdaBlock(
+                        x -> {
+                            NDArray ids = x.head().sum(new int[] {2}).abs();
+                            ids = ids.toType(DataType.INT64, false);
+                            NDArray zeros = ids.zerosLike();
+                            return new NDList(ids.minimum(4), zeros, zeros.add(1));
+                        }),
+                bert,
+                new LambdaBlock(x -> new NDList(x.head())));
     }
 
     private static TrainingRun train(TrainerKind kind, Block block) {

@@ -1,6 +1,9 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -8,8 +11,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
@@ -18,12 +19,13 @@ import ai.djl.training.loss.Loss;
 import io.djltp.collective.CollectiveException;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.RankThreads;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.Autograd;
 
@@ -203,10 +205,11 @@ public class RankFailureTest {
             Assert.assertTrue(Thread.interrupted(), "the flag is kept");
             assertIdle();
             saboteur = UnaryOperator.identity();
-            IllegalStateException again =
-                    Assert.expectThrows(IllegalStateException.class, () -> step(trainer, 1));
-            Assert.assertTrue(again.getMessage().contains("Interrupted"), again.getMessage());
-            Assert.assertTrue(again.getMessage().contains("a new trainer"), again.getMessage());
+            Refusals.expect(
+                    IllegalStateException.class,
+                    () -> step(trainer, 1),
+                    "Interrupted",
+                    "a new trainer");
         }
         ranks.assertCount(0);
     }
@@ -272,9 +275,7 @@ public class RankFailureTest {
     }
 
     private ParallelTrainer open(Model model, ParallelMode mode) {
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optDevices(new Device[] {Device.cpu()});
+        DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
         ParallelConfig ranks =
                 ParallelConfig.builder().setMode(mode).setRanks(RANKS).optTimeout(timeout).build();
         ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
@@ -284,15 +285,7 @@ public class RankFailureTest {
     }
 
     private Model model() {
-        Block block =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(8).build())
-                        .add(new LambdaBlock(this::pass))
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(10)
-                                        .optBatchShardedInput(true)
-                                        .build());
+        Block block = sequence(linear(8), new LambdaBlock(this::pass), head(10));
         Model model = Model.newInstance("net");
         model.setBlock(block);
         return model;

@@ -24,6 +24,7 @@ import ai.djl.util.PairList;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.ThreadedJob;
 
@@ -113,7 +114,6 @@ public class ReplicatedIntegersTest {
     }
 
     private static DefaultTrainingConfig config() {
-        return new DefaultTrainingConfig(new HalfSquareLoss())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(new HalfSquareLoss());
     }
 }

@@ -2,12 +2,11 @@ package io.djltp.training;
 
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.StepParticipant;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -31,7 +30,7 @@ public class SampledHeadStateTest {
                     FusedTraining.network(head -> head.optFusedLoss(true).optSampleShare(0.5f)),
                     FusedTraining.loss(LossOptions.DEFAULT),
                     // a rate of zero: losses differ by what is drawn alone
-                    Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0)).build(),
+                    Configs.sgd(0),
                     (trainer, manager) -> {
                         trainer.evaluate(new NDList(FusedTraining.data(manager, 0)));
                         int first = losses == expected ? 0 : 2;

@@ -74,7 +74,10 @@ public class SampledHeadTrainingTest {
     }
 
     /** Where the draw is of all classes, training is DJL's, with all of its optimizers. */
-    @Test(dataProvider = "optimizers", dataProviderClass = FusedHeadTest.class, timeOut = 60_000)
+    @Test(
+            dataProvider = "optimizers",
+            dataProviderClass = HeadsEqualDjlTest.class,
+            timeOut = 60_000)
     public void allClassesDrawnIsDjlsTraining(int number, Supplier<Optimizer> maker) {
         FusedTraining expected =
                 run(TrainerKind.PLAIN, FusedTraining.network(head -> {}), maker.get());

@@ -1,6 +1,12 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.inference.Predictor;
@@ -8,29 +14,25 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.SaveModelTrainingListener;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.NoopTranslator;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.DataOutputStream;
@@ -70,13 +72,8 @@ public class SaveAndLoadTest {
         }
     }
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
     /** Saved between steps, after closing the trainer, and by DJL's listener: plain DJL. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void whatIsSavedIsAPlainModel(TrainerKind kind) throws Exception {
         Engine.getInstance().setRandomSeed(8);
         try (Model model = Model.newInstance("net")) {
@@ -115,7 +112,7 @@ public class SaveAndLoadTest {
     }
 
     /** Saving does not disturb the training that goes on. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void savingChangesNothing(TrainerKind kind) throws Exception {
         List<float[]> with = trainAndSave(kind, true);
         List<float[]> without = trainAndSave(kind, false);
@@ -141,7 +138,7 @@ public class SaveAndLoadTest {
         }
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void goingOnWithAPlainModel(TrainerKind kind) throws Exception {
         Engine.getInstance().setRandomSeed(9);
         try (Model model = Model.newInstance("net")) {
@@ -159,9 +156,7 @@ public class SaveAndLoadTest {
             train(kind, model, new VocabParallelCrossEntropyLoss(), 3, 6);
             actual = TrainingRun.weights(model.getBlock());
         }
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "parameter " + i);
-        }
+        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter ");
     }
 
     /** One model, trained by one trainer after another, of any mode and size. */
@@ -190,10 +185,7 @@ public class SaveAndLoadTest {
                         ++step);
             }
             List<float[]> actual = TrainingRun.weights(model.getBlock());
-            for (int i = 0; i < expected.size(); i++) {
-                ArrayAssert.assertClose(
-                        actual.get(i), expected.get(i), TOLERANCE, "parameter " + i);
-            }
+            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter ");
         }
     }
 
@@ -236,29 +228,21 @@ public class SaveAndLoadTest {
     }
 
     private static DefaultTrainingConfig config(Loss loss) {
-        return new DefaultTrainingConfig(loss)
-                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.2f)).build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(loss, Configs.sgd(0.2f));
     }
 
     private static Block plain() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(8).build())
-                .add(Activation::tanh)
-                .add(Linear.builder().setUnits(10).build())
-                .add(Activation::relu)
-                .add(Linear.builder().setUnits(5).optBias(false).build())
-                .add(Linear.builder().setUnits(CLASSES).build());
+        return sequence(linear(8), tanh(), linear(10), relu(), linear(5, false), linear(CLASSES));
     }
 
     private static Block parallel() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(8).build())
-                .add(Activation::tanh)
-                .add(ColumnParallelLinear.builder().setUnits(10).optBatchShardedInput(true).build())
-                .add(Activation::relu)
-                .add(RowParallelLinear.builder().setUnits(5).optBias(false).build())
-                .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
+        return sequence(
+                linear(8),
+                tanh(),
+                head(10),
+                relu(),
+                RowParallelLinear.builder().setUnits(5).optBias(false).build(),
+                column(CLASSES));
     }
 
     /** What the system says of a full disk names no file. */

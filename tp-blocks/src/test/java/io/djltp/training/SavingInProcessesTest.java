@@ -145,10 +145,7 @@ public class SavingInProcessesTest {
                 Model expectedModel = load(expected)) {
             List<float[]> values = TrainingRun.weights(expectedModel.getBlock());
             List<float[]> actual = TrainingRun.weights(actualModel.getBlock());
-            for (int i = 0; i < values.size(); i++) {
-                ArrayAssert.assertClose(
-                        actual.get(i), values.get(i), TOLERANCE, file + ", parameter " + i);
-            }
+            ArrayAssert.assertAllClose(actual, values, TOLERANCE, file + ", parameter ");
         }
     }
 

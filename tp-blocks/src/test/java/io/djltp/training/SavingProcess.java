@@ -1,5 +1,10 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -7,17 +12,11 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.listener.SaveModelTrainingListener;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
@@ -32,6 +31,7 @@ import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainingRun;
 
 import java.io.DataOutputStream;
@@ -246,29 +246,22 @@ public final class SavingProcess {
 
     private static Block network(int ranks) {
         Cut cut = cut(Math.max(2, ranks));
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(6).build())
-                .add(BatchNorm.builder().build())
-                .add(Activation::relu)
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(cut.getLength())
-                                .optShardingStrategy(ShardingStrategy.rowwise(cut))
-                                .optGatherOutput(true)
-                                .optBatchShardedInput(true)
-                                .build())
-                .add(new Breaking())
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optBatchShardedInput(true)
-                                .build());
+        return sequence(
+                linear(6),
+                BatchNorm.builder().build(),
+                relu(),
+                ColumnParallelLinear.builder()
+                        .setUnits(cut.getLength())
+                        .optShardingStrategy(ShardingStrategy.rowwise(cut))
+                        .optGatherOutput(true)
+                        .optBatchShardedInput(true)
+                        .build(),
+                new Breaking(),
+                head(CLASSES));
     }
 
     private static DefaultTrainingConfig config() {
-        return new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(0.1f));
     }
 
     private ParallelConfig ranks(DeviceMesh mesh) {
@@ -286,10 +279,7 @@ public final class SavingProcess {
         try (NDManager manager = trainer.getManager().newSubManager()) {
             NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, FEATURES));
             NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, CLASSES));
-            try (GradientCollector collector = trainer.newGradientCollector()) {
-                NDList output = trainer.forward(data, labels);
-                collector.backward(trainer.getLoss().evaluate(labels, output));
-            }
+            TrainingRun.backward(trainer, data, labels);
             if (within != null && job != null) {
                 try {
                     within.save(folder, "within");

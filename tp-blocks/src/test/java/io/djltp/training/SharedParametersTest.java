@@ -1,5 +1,8 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -9,8 +12,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
@@ -26,10 +27,10 @@ import io.djltp.parameters.ShardedBlock;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 /** Two blocks with one parameter: a rank can give both of them the same part, or none. */
@@ -117,13 +118,9 @@ public class SharedParametersTest {
     public void twoStrategies() {
         Parameter matrix = matrix();
         Block block =
-                new SequentialBlock()
-                        .add(new CutProduct(matrix, ShardingStrategy.rowwise()))
-                        .add(
-                                new SequentialBlock()
-                                        .add(
-                                                new CutProduct(
-                                                        matrix, ShardingStrategy.columnwise())));
+                sequence(
+                        new CutProduct(matrix, ShardingStrategy.rowwise()),
+                        sequence(new CutProduct(matrix, ShardingStrategy.columnwise())));
         assertRefused(
                 block,
                 "matrix (6, 6)",
@@ -136,9 +133,9 @@ public class SharedParametersTest {
     public void twoCuts() {
         Parameter matrix = matrix();
         assertRefused(
-                new SequentialBlock()
-                        .add(new CutProduct(matrix, ShardingStrategy.rowwise()))
-                        .add(new CutProduct(matrix, ShardingStrategy.rowwise(Cut.ofLengths(4, 2)))),
+                sequence(
+                        new CutProduct(matrix, ShardingStrategy.rowwise()),
+                        new CutProduct(matrix, ShardingStrategy.rowwise(Cut.ofLengths(4, 2)))),
                 "matrix (6, 6)",
                 "two strategies over 2 ranks",
                 "axiswise(0) in 01CutProduct",
@@ -146,11 +143,9 @@ public class SharedParametersTest {
         Parameter alike = matrix();
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(
-                    new SequentialBlock()
-                            .add(new CutProduct(alike, ShardingStrategy.rowwise()))
-                            .add(
-                                    new CutProduct(
-                                            alike, ShardingStrategy.rowwise(Cut.ofLengths(3, 3)))));
+                    sequence(
+                            new CutProduct(alike, ShardingStrategy.rowwise()),
+                            new CutProduct(alike, ShardingStrategy.rowwise(Cut.ofLengths(3, 3)))));
             try (Trainer trainer =
                     new ParallelTrainer(
                             model,
@@ -167,10 +162,7 @@ public class SharedParametersTest {
             Parameter matrix = matrix();
             Block cut = new CutProduct(matrix, ShardingStrategy.rowwise());
             Block ordinary = new Product(matrix);
-            Block block =
-                    ordinaryFirst
-                            ? new SequentialBlock().add(ordinary).add(cut)
-                            : new SequentialBlock().add(cut).add(ordinary);
+            Block block = ordinaryFirst ? sequence(ordinary, cut) : sequence(cut, ordinary);
             assertRefused(
                     block,
                     "matrix (6, 6)",
@@ -189,14 +181,10 @@ public class SharedParametersTest {
                             model,
                             new DefaultTrainingConfig(Loss.l2Loss()),
                             Ranks.config(ParallelMode.TENSOR, 2))) {
-                IllegalArgumentException e =
-                        Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () -> trainer.initialize(new Shape(4, FEATURES)));
-                for (String part : parts) {
-                    Assert.assertTrue(
-                            e.getMessage().contains(part), part + " in: " + e.getMessage());
-                }
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> trainer.initialize(new Shape(4, FEATURES)),
+                        parts);
             }
         }
     }
@@ -214,10 +202,10 @@ public class SharedParametersTest {
     private static TrainingRun train(TrainerKind kind) {
         Parameter matrix = matrix();
         Block block =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(FEATURES).build())
-                        .add(new CutProduct(matrix, ShardingStrategy.rowwise()))
-                        .add(new CutProduct(matrix, ShardingStrategy.axiswise(0)));
+                sequence(
+                        linear(FEATURES),
+                        new CutProduct(matrix, ShardingStrategy.rowwise()),
+                        new CutProduct(matrix, ShardingStrategy.axiswise(0)));
         return TrainingRun.of(
                 kind,
                 block,

@@ -7,15 +7,14 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.head.LossOptions;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -33,12 +32,7 @@ public class SixteenBitTrainingTest {
 
     private static final float MOMENTUM = 0.5f;
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void equalsARoundedWeight(TrainerKind kind) {
         float[] expectedLosses = new float[STEPS];
         float[] losses = new float[STEPS];
@@ -58,11 +52,7 @@ public class SixteenBitTrainingTest {
                         .build();
         List<Parameter> all = head.getParameters().values();
         Parameter weight = all.get(0);
-        Optimizer sgd =
-                Optimizer.sgd()
-                        .setLearningRateTracker(Tracker.fixed(0.3f))
-                        .optMomentum(MOMENTUM)
-                        .build();
+        Optimizer sgd = Configs.sgd(0.3f, MOMENTUM);
         float[][] trained = new float[2][];
         try (NDManager parameters = NDManager.newBaseManager()) {
             Shape input = new Shape(FusedTraining.ROWS, FusedTraining.FEATURES);

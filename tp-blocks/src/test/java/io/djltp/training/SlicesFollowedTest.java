@@ -132,6 +132,21 @@ public class SlicesFollowedTest {
                         "optGatherOutput(true)");
     }
 
+    /** A product over the features of a slice is a summand of that over all of them. */
+    @Test(timeOut = 60_000)
+    public void productsOverASliceAreRefused() {
+        List<UnaryOperator<NDArray>> products =
+                List.of(
+                        x -> x.batchMatMul(x.transpose(0, 2, 1).batchMatMul(x)),
+                        x -> x.batchMatMul(x.transpose(0, 2, 1)).softmax(-1).batchMatMul(x));
+        for (UnaryOperator<NDArray> product : products) {
+            for (ParallelMode mode : List.of(ParallelMode.TENSOR, ParallelMode.MIXED)) {
+                network(() -> map(product))
+                        .assertRefused(new TrainerKind(mode, 2), "does not commute", "batchMatMul");
+            }
+        }
+    }
+
     /** The length is that of the slice, the order is not. */
     @Test(timeOut = 60_000)
     public void featuresInAnotherOrderAreNamedSo() {

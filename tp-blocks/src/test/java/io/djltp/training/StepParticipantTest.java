@@ -1,6 +1,7 @@
 package io.djltp.training;
 
-import ai.djl.Device;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -8,17 +9,15 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainingRun;
@@ -122,7 +121,7 @@ public class StepParticipantTest {
         last.setInitializer(
                 (manager, shape, type) -> manager.create(from.weights(), shape),
                 Parameter.Type.WEIGHT);
-        return new SequentialBlock().add(centres).add(last);
+        return sequence(centres, last);
     }
 
     /** Uses of a trainer. */
@@ -133,13 +132,7 @@ public class StepParticipantTest {
     private static void train(ParallelMode mode, int ranks, Block block, Serial expected, Use use) {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l2Loss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(RATE))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), Configs.sgd(RATE));
             try (ParallelTrainer trainer =
                             new ParallelTrainer(model, config, Ranks.config(mode, ranks));
                     NDManager manager = NDManager.newBaseManager()) {

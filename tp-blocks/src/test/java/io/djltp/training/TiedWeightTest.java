@@ -14,7 +14,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
@@ -26,12 +25,13 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
 import io.djltp.testing.IdTraining;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayInputStream;
@@ -136,11 +136,6 @@ public class TiedWeightTest {
         return IdTraining.run(kind, task, rule, 3 - optimizer);
     }
 
-    @DataProvider
-    public Object[][] kinds() {
-        return TrainerKind.parallel();
-    }
-
     /** A loop that only reads losses. */
     @Test(timeOut = 60_000)
     @SuppressWarnings("try") // a collector is used by being open
@@ -173,7 +168,7 @@ public class TiedWeightTest {
     }
 
     /** Logits [rows, places, vocabulary]; three batches, two, or one in a step. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void trainsAsOneParameterOfDjl(TrainerKind kind) {
         for (int i = 0; i < 3; i++) {
             IdTraining plain =
@@ -213,11 +208,7 @@ public class TiedWeightTest {
                             DataType.INT64,
                             (manager, seed) ->
                                     formula(manager, (i, j) -> 5 * i + 3 * j + seed / 10));
-            Optimizer rule =
-                    Optimizer.sgd()
-                            .setLearningRateTracker(Tracker.fixed(0.5f))
-                            .optMomentum(0.9f)
-                            .build();
+            Optimizer rule = Configs.sgd(0.5f, 0.9f);
             IdTraining run = IdTraining.run(TrainerKind.mesh(1, 3), task, rule, 1);
             double sum = 0;
             double squares = 0;
@@ -339,11 +330,10 @@ public class TiedWeightTest {
         Assert.expectThrows(IllegalArgumentException.class, () -> head(twice).build());
         Block narrow = Blocks.sequence(twice, Blocks.linear(5), head(embedding().build()).build());
         try (NDManager manager = NDManager.newBaseManager()) {
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> narrow.initialize(manager, DataType.FLOAT32, new Shape(2, 3)));
-            Assert.assertTrue(e.getMessage().contains("5 features"), e.getMessage());
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> narrow.initialize(manager, DataType.FLOAT32, new Shape(2, 3)),
+                    "5 features");
         }
     }
 
@@ -358,10 +348,9 @@ public class TiedWeightTest {
                         head(embedding)
                                 .optShardingStrategy(ShardingStrategy.rowwise(Cut.ofLengths(3, 10)))
                                 .build());
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> run(new TrainerKind(ParallelMode.TENSOR, 2), () -> block, 0));
-        Assert.assertTrue(e.getMessage().contains("two strategies"), e.getMessage());
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () -> run(new TrainerKind(ParallelMode.TENSOR, 2), () -> block, 0),
+                "two strategies");
     }
 }

@@ -1,5 +1,13 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -7,10 +15,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
@@ -21,8 +26,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
@@ -49,14 +53,9 @@ public class TrainingEqualsSerialTest {
     private static final int CLASSES = 23;
 
     enum Optimizers {
-        SGD(() -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build()),
-        MOMENTUM(
-                () ->
-                        Optimizer.sgd()
-                                .setLearningRateTracker(Tracker.fixed(0.05f))
-                                .optMomentum(0.9f)
-                                .build()),
-        ADAM(() -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build()),
+        SGD(() -> Configs.sgd(0.1f)),
+        MOMENTUM(() -> Configs.sgd(0.05f, 0.9f)),
+        ADAM(() -> Configs.adam(0.01f)),
         ADAMW(() -> Optimizer.adamW().optLearningRateTracker(Tracker.fixed(0.01f)).build());
 
         final Supplier<Optimizer> supplier;
@@ -117,27 +116,11 @@ public class TrainingEqualsSerialTest {
     }
 
     private static Block plain() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(9).build())
-                .add(Activation::tanh)
-                .add(Linear.builder().setUnits(HIDDEN).build())
-                .add(Activation::relu)
-                .add(Linear.builder().setUnits(11).build())
-                .add(Linear.builder().setUnits(CLASSES).build());
+        return sequence(linear(9), tanh(), linear(HIDDEN), relu(), linear(11), linear(CLASSES));
     }
 
     private static Block parallel() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(9).build())
-                .add(Activation::tanh)
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(HIDDEN)
-                                .optBatchShardedInput(true)
-                                .build())
-                .add(Activation::relu)
-                .add(RowParallelLinear.builder().setUnits(11).build())
-                .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
+        return sequence(linear(9), tanh(), head(HIDDEN), relu(), row(11), column(CLASSES));
     }
 
     private static Run train(Block block, Loss loss, Optimizers optimizer, TrainerKind kind)
@@ -150,9 +133,7 @@ public class TrainingEqualsSerialTest {
             ArrayDataset dataset = dataset(manager);
             Engine.getInstance().setRandomSeed(7);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(loss)
-                            .optOptimizer(optimizer.supplier.get())
-                            .optDevices(new Device[] {Device.cpu()})
+                    Configs.of(loss, optimizer.supplier.get())
                             .addTrainingListeners(new LossRecorder(run.losses));
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(BATCH, FEATURES));

@@ -1,5 +1,7 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.linear;
+
 import static org.testng.Assert.assertEquals;
 
 import ai.djl.Model;
@@ -11,14 +13,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -47,16 +48,12 @@ public class TransposedWeightTest {
     /** Returns the weight after two steps. */
     private static float[] train(ParallelConfig ranks, Initializer initializer) {
         try (Model model = Model.newInstance("model")) {
-            Linear linear = Linear.builder().setUnits(2).optBias(false).build();
+            Linear linear = linear(2, false);
             linear.setInitializer(initializer, Parameter.Type.WEIGHT);
             linear.initialize(model.getNDManager(), DataType.FLOAT32, new Shape(4, 3));
             model.setBlock(linear);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l2Loss())
-                            .optOptimizer(
-                                    Optimizer.adam()
-                                            .optLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build());
+                    new DefaultTrainingConfig(Loss.l2Loss()).optOptimizer(Configs.adam(0.1f));
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(4, 3));
@@ -64,10 +61,7 @@ public class TransposedWeightTest {
                 NDList data = new NDList(x);
                 NDList labels = new NDList(x.get(":, :2").mul(9));
                 for (int i = 0; i < 2; i++) {
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList predictions = trainer.forward(data, labels);
-                        collector.backward(trainer.getLoss().evaluate(labels, predictions));
-                    }
+                    TrainingRun.backward(trainer, data, labels);
                     trainer.step();
                 }
             }

@@ -1,17 +1,18 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -28,15 +29,7 @@ public class WatchedPassBitsTest {
     private static final int FEATURES = 37; // rows begin anywhere in a cache line
 
     private static Block network() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(19).build())
-                .add(Activation.tanhBlock())
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(11)
-                                .optBatchShardedInput(true)
-                                .optGatherOutput(true)
-                                .build());
+        return sequence(linear(19), Activation.tanhBlock(), gathered(11));
     }
 
     @DataProvider

@@ -1,6 +1,5 @@
 package io.djltp.training;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -13,11 +12,10 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
@@ -64,13 +62,7 @@ public class WideTrainingTest {
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(layer);
             model.setDataType(DataType.FLOAT64);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l2Loss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(1))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), Configs.sgd(1));
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(ROWS, FEATURES));
                 NDList labels = new NDList(array(manager, 7, UNITS));

@@ -1,5 +1,8 @@
 package io.djltp.nn.mlp;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -8,8 +11,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
@@ -22,6 +23,7 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -62,13 +64,13 @@ public class ParallelMlpTest {
                             return new NDList(call.call("down", y));
                         });
         long rows = gated ? 2 * HIDDEN : HIDDEN;
-        block.add("up", Linear.builder().setUnits(rows).optBias(bias).build(), FEATURES);
-        block.add("down", Linear.builder().setUnits(FEATURES).optBias(bias).build(), HIDDEN);
+        block.add("up", linear(rows, bias), FEATURES);
+        block.add("down", linear(FEATURES, bias), HIDDEN);
         return network(block);
     }
 
     private static Block network(Block mlp) {
-        return new SequentialBlock().add(Linear.builder().setUnits(FEATURES).build()).add(mlp);
+        return sequence(linear(FEATURES), mlp);
     }
 
     private static TrainingRun train(TrainerKind kind, Block block) {
@@ -206,10 +208,8 @@ public class ParallelMlpTest {
                     trainer.initialize(new Shape(ROWS, 4));
                     NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, 4));
                     NDList labels = new NDList(TrainingRun.random(manager, 2, ROWS, FEATURES));
-                    RuntimeException e =
-                            Assert.expectThrows(
-                                    RuntimeException.class, () -> trainer.forward(data, labels));
-                    Assert.assertTrue(e.getMessage().contains("softmax"), e.getMessage());
+                    Refusals.expect(
+                            RuntimeException.class, () -> trainer.forward(data, labels), "softmax");
                 }
             }
         }
@@ -226,11 +226,7 @@ public class ParallelMlpTest {
     }
 
     private static void assertRefused(ParallelMlp.Builder builder, String... parts) {
-        IllegalArgumentException e =
-                Assert.expectThrows(IllegalArgumentException.class, builder::build);
-        for (String part : parts) {
-            Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
-        }
+        Refusals.expect(IllegalArgumentException.class, builder::build, parts);
     }
 
     /** More ranks than hidden features: refused before the first step. */
@@ -245,11 +241,10 @@ public class ParallelMlpTest {
                                     .optGated(true)
                                     .build()));
             try (Trainer trainer = open(model, 3)) {
-                IllegalArgumentException e =
-                        Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () -> trainer.initialize(new Shape(ROWS, 4)));
-                Assert.assertTrue(e.getMessage().contains("at most 2 ranks"), e.getMessage());
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> trainer.initialize(new Shape(ROWS, 4)),
+                        "at most 2 ranks");
             }
         }
     }

@@ -14,6 +14,7 @@ import ai.djl.training.Trainer;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -65,9 +66,7 @@ public class MixtureSavedTest {
         Engine.getInstance().setRandomSeed(8);
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(block(strategy));
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss());
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(6, 4));
                 ByteArrayOutputStream bytes = new ByteArrayOutputStream();

@@ -5,7 +5,6 @@ import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -16,13 +15,12 @@ import ai.djl.nn.Blocks;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -132,13 +130,7 @@ public class MixtureStepTest {
                             .optLoadBalancing(0.3f)
                             .optZLoss(0.1f)
                             .build();
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(loss)
-                            .optOptimizer(
-                                    Optimizer.adam()
-                                            .optLearningRateTracker(Tracker.fixed(0.01f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(loss, Configs.adam(0.01f));
             try (Trainer trainer = kind.open(model, config);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(ROWS, FEATURES));

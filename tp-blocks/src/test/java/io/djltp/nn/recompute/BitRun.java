@@ -10,12 +10,11 @@ import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -53,13 +52,7 @@ final class BitRun {
         try (Model model = Model.newInstance("net", Device.cpu());
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(
-                                    Optimizer.adam()
-                                            .optLearningRateTracker(Tracker.fixed(0.01f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.adam(0.01f));
             try (Trainer trainer = open(kind, model, config, clip)) {
                 trainer.initialize(batches.make(manager, 0)[0].getShapes());
                 for (int step = 0; step < STEPS; step++) {

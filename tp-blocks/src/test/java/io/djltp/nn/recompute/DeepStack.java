@@ -10,13 +10,12 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -55,13 +54,7 @@ public final class DeepStack {
         try (Model model = Model.newInstance("stack", Device.cpu());
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(stack);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.01f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.sgd(0.01f));
             try (Trainer trainer =
                     new TrainerKind(ParallelMode.TENSOR, ranks).open(model, config)) {
                 trainer.initialize(shape);

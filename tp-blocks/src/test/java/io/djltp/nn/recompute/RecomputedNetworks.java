@@ -1,8 +1,11 @@
 package io.djltp.nn.recompute;
 
+import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
@@ -13,10 +16,8 @@ import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
 
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.Recompute;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
@@ -125,7 +126,7 @@ final class RecomputedNetworks {
 
     /** The body, which has no input that is trained, and the head of MIXED mode. */
     static Block bodyAndHead(boolean recompute) {
-        Block row = RowParallelLinear.builder().setUnits(7).optBatchShardedOutput(true).build();
+        Block row = scattered(7);
         return sequence(
                 maybe(recompute, sequence(linear(9), tanh(), dropout())),
                 maybe(recompute, sequence(head(11), tanh(), dropout(), row)),
@@ -134,8 +135,8 @@ final class RecomputedNetworks {
 
     /** Slices between the parts, a part in a part, and a residual around one. */
     static Block slices(boolean recompute) {
-        Block column = ColumnParallelLinear.builder().setUnits(13).build();
-        Block row = RowParallelLinear.builder().setUnits(8).build();
+        Block column = column(13);
+        Block row = row(8);
         Block inner = maybe(recompute, sequence(tanh(), dropout()));
         return sequence(
                 linear(8),

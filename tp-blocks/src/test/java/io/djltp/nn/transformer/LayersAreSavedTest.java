@@ -1,5 +1,7 @@
 package io.djltp.nn.transformer;
 
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -9,16 +11,14 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.NoopTranslator;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -93,9 +93,9 @@ public class LayersAreSavedTest {
         RotaryEmbedding rotary = RotaryEmbedding.builder().build();
         Model model = Model.newInstance("net", Device.cpu());
         model.setBlock(
-                new SequentialBlock()
-                        .add(new PositionEmbedding(7))
-                        .add(ParallelTransformerDecoderLayer.llama(12, 6, 2, 7, rotary, 1e-5f)));
+                sequence(
+                        new PositionEmbedding(7),
+                        ParallelTransformerDecoderLayer.llama(12, 6, 2, 7, rotary, 1e-5f)));
         return model;
     }
 
@@ -103,11 +103,7 @@ public class LayersAreSavedTest {
     private static void train(TrainerKind kind, Model model, Path folder, int from, int to)
             throws Exception {
         Engine.getInstance().setRandomSeed(7);
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new HalfSquareLoss())
-                        .optOptimizer(
-                                Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build())
-                        .optDevices(new Device[] {Device.cpu()});
+        DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.sgd(0.1f));
         try (Trainer trainer = kind.open(model, config);
                 NDManager manager = NDManager.newBaseManager()) {
             trainer.initialize(INPUT);

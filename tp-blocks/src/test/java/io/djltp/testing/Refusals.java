@@ -1,0 +1,38 @@
+package io.djltp.testing;
+
+import org.testng.Assert;
+import org.testng.Assert.ThrowingRunnable;
+
+/** Calls that throw, with messages that tell the remedy. */
+public final class Refusals {
+
+    private Refusals() {}
+
+    /**
+     * Asserts that a call throws.
+     *
+     * @param type the type of what it throws
+     * @param call the call
+     * @param parts what its message contains
+     * @param <T> the type of what it throws
+     * @return what it throws
+     */
+    public static <T extends Throwable> T expect(
+            Class<T> type, ThrowingRunnable call, String... parts) {
+        T thrown = Assert.expectThrows(type, call);
+        assertContains(thrown.getMessage(), parts);
+        return thrown;
+    }
+
+    /**
+     * Asserts that a text contains others.
+     *
+     * @param text the text
+     * @param parts the others
+     */
+    public static void assertContains(String text, String... parts) {
+        for (String part : parts) {
+            Assert.assertTrue(text.contains(part), part + " in: " + text);
+        }
+    }
+}
