@@ -132,22 +132,28 @@ public final class ParallelParameters {
 
     /** Hands out the parts of what was initialized. All processes call it. */
     public void handOut() {
-        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-            for (Pair<String, Parameter> named : block.getParameters()) {
-                handOut(named.getKey(), named.getValue());
+        synchronized (source) { // another thread may save, or close
+            if (source.isEnded()) {
+                throw new IllegalStateException(
+                        "Another thread has closed the trainer while this one initializes it");
             }
+            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                for (Pair<String, Parameter> named : block.getParameters()) {
+                    handOut(named.getKey(), named.getValue());
+                }
+            }
+            if (ranks.isDistributed()) {
+                replicated.agree(block, shards);
+            }
+            replicas = ReplicaGroups.of(ranks, this);
+            names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), source));
+            shards.parameters().stream()
+                    .filter(Parameter::isInitialized)
+                    .forEach(Placeholder::showInGraphs);
+            checkBatchGather();
+            Map<Block, String> blocks = BlockNames.of(block);
+            contexts.forEach(context -> context.setBlockNames(blocks));
         }
-        if (ranks.isDistributed()) {
-            replicated.agree(block, shards);
-        }
-        replicas = ReplicaGroups.of(ranks, this);
-        names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), source));
-        shards.parameters().stream()
-                .filter(Parameter::isInitialized)
-                .forEach(Placeholder::showInGraphs);
-        checkBatchGather();
-        Map<Block, String> blocks = BlockNames.of(block);
-        contexts.forEach(context -> context.setBlockNames(blocks));
     }
 
     /**
@@ -257,26 +263,32 @@ public final class ParallelParameters {
 
     /** Puts the trained values into the model, which from then on holds them itself. */
     public void handBack() {
-        for (Parameter parameter : shards.parameters()) {
-            // an initialization that failed has not come to all of them
-            if (stores.get(0).contains(parameter) && isThere(parameter)) {
-                source.gatherToClose(parameter);
-                // one parameter at a time, so that no more than one of them is there twice
-                stores.forEach(store -> store.remove(parameter));
+        synchronized (source) { // another thread may save, or close
+            source.end();
+            for (Parameter parameter : shards.parameters()) {
+                // an initialization that failed has not come to all of them
+                if (stores.get(0).contains(parameter) && isThere(parameter)) {
+                    source.gatherToClose(parameter);
+                    // one parameter at a time, so that no more than one of them is there twice
+                    stores.forEach(store -> store.remove(parameter));
+                }
             }
+            block.getParameters().values().forEach(this::copyBack);
+            names.keySet().forEach(HeldParameters::release);
         }
-        block.getParameters().values().forEach(this::copyBack);
-        names.keySet().forEach(HeldParameters::release);
     }
 
     /** Ends without the values: those of other processes cannot be had any more. */
     public void lose() {
-        for (Parameter parameter : names.keySet()) {
-            // else it was not handed out, and the model has it
-            if (shards.contains(parameter) && stores.get(0).contains(parameter)) {
-                HeldParameters.lose(parameter);
-            } else {
-                HeldParameters.release(parameter);
+        synchronized (source) { // another thread may save, or close
+            source.end();
+            for (Parameter parameter : names.keySet()) {
+                // else it was not handed out, and the model has it
+                if (shards.contains(parameter) && stores.get(0).contains(parameter)) {
+                    HeldParameters.lose(parameter);
+                } else {
+                    HeldParameters.release(parameter);
+                }
             }
         }
     }
@@ -289,7 +301,11 @@ public final class ParallelParameters {
 
     /** Gives the model what rank 0 has of parameters that are not cut, to be saved. */
     public void showReplicas() {
-        names.keySet().forEach(this::copyBack);
+        synchronized (source) {
+            if (!source.isEnded()) {
+                names.keySet().forEach(this::copyBack);
+            }
+        }
     }
 
     /** Copies a replica of rank 0 back if it is not the model's own array. */

@@ -35,6 +35,7 @@ public final class WeightSource {
     private final ParameterShards shards;
     private Runnable beforeSave = () -> {};
     private Parameter whole; // gathered for its rows, or null
+    private boolean ended; // the model has its values again
     private int gathered; // in this save
     private int skipped; // gathered already, where a save is repeated
 
@@ -97,8 +98,13 @@ public final class WeightSource {
     }
 
     /** Saves a parameter that is sharded, gathered for this. */
-    void save(Parameter parameter, DataOutputStream os) throws IOException {
+    synchronized void save(Parameter parameter, DataOutputStream os) throws IOException {
         DjlFormat.check(parameter.getName(), parameter);
+        if (ended) { // while the file was written: what is left is in the model
+            HeldParameters.checkWhole(parameter, "What is saved");
+            parameter.save(os);
+            return;
+        }
         gather(parameter);
         try {
             parameter.save(os);
@@ -151,7 +157,12 @@ public final class WeightSource {
      * @param manager the manager of the rows, whose device they get
      * @return the rows, which may be the memory of the weight itself
      */
-    public NDArray rows(Parameter parameter, long firstRow, long count, NDManager manager) {
+    public synchronized NDArray rows(
+            Parameter parameter, long firstRow, long count, NDManager manager) {
+        if (ended) {
+            HeldParameters.checkWhole(parameter, "What is written");
+            return view(parameter.getArray(), firstRow, count, manager);
+        }
         beforeSave.run();
         boolean sharded = shards.contains(parameter);
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
@@ -172,13 +183,26 @@ public final class WeightSource {
                     sharded
                             ? parameter.getArray()
                             : parameters.getStores().get(0).getHeld(parameter);
-            try (NDArray view = values.get(new NDIndex().addSliceDim(firstRow, firstRow + count))) {
-                NDArray rows = Autograd.detach(view, manager);
-                NDArray moved = rows.toDevice(manager.getDevice(), false); // the same if there
-                moved.attach(manager);
-                return moved;
-            }
+            return view(values, firstRow, count, manager);
         }
+    }
+
+    private static NDArray view(NDArray values, long firstRow, long count, NDManager manager) {
+        try (NDArray view = values.get(new NDIndex().addSliceDim(firstRow, firstRow + count))) {
+            NDArray rows = Autograd.detach(view, manager);
+            NDArray moved = rows.toDevice(manager.getDevice(), false); // the same if there
+            moved.attach(manager);
+            return moved;
+        }
+    }
+
+    /** Says that the model has its values again, or has lost them. */
+    void end() {
+        ended = true;
+    }
+
+    boolean isEnded() {
+        return ended;
     }
 
     /**
@@ -186,9 +210,9 @@ public final class WeightSource {
      *
      * @param parameter the parameter
      */
-    public void release(Parameter parameter) {
+    public synchronized void release(Parameter parameter) {
         whole = null;
-        if (shards.contains(parameter)) {
+        if (!ended && shards.contains(parameter)) {
             Placeholder.put(modelManager, parameter);
         }
     }

@@ -5,14 +5,20 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 
+import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
+import ai.djl.util.Pair;
+import ai.djl.util.Utils;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -22,6 +28,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -97,6 +104,81 @@ public class TwoThreadsTest {
                             return loss;
                         });
         parallel.assertSame(plain, 1e-5);
+    }
+
+    /** The file has the weights of the one step, and the model has them too. */
+    @Test(timeOut = 120_000)
+    public void closeWhileAnotherThreadSaves() throws Exception {
+        Path folder = Files.createTempDirectory("closed");
+        try {
+            for (int i = 0; i < 30; i++) {
+                try (Model model = Model.newInstance("net")) {
+                    model.setBlock(sequence(linear(50), first(true, 400), row(true, 50)));
+                    ParallelTrainer trainer = open(model);
+                    trainer.initialize(INPUT);
+                    int kind = i % 2;
+                    CompletableFuture<Void> save =
+                            CompletableFuture.runAsync(() -> save(kind, trainer, model, folder));
+                    TimeUnit.MICROSECONDS.sleep(i * 100L);
+                    trainer.close();
+                    try {
+                        save.join();
+                    } catch (CompletionException e) {
+                        Assert.assertTrue(e.getCause() instanceof IllegalStateException, "" + e);
+                    }
+                    for (Pair<String, Parameter> named : model.getBlock().getParameters()) {
+                        for (float number : named.getValue().getArray().toFloatArray()) {
+                            Assert.assertFalse(Float.isNaN(number), named.getKey());
+                        }
+                    }
+                }
+            }
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
+    private static void save(int kind, ParallelTrainer trainer, Model model, Path folder) {
+        try {
+            if (kind == 0) {
+                trainer.save(folder, "net");
+            } else {
+                model.save(folder, "net");
+            }
+        } catch (IOException e) {
+            throw new CompletionException(e);
+        }
+    }
+
+    private static ParallelTrainer open(Model model) {
+        return new ParallelTrainer(
+                model,
+                new DefaultTrainingConfig(new HalfSquareLoss()),
+                new TrainerKind(ParallelMode.TENSOR, 2).config());
+    }
+
+    /** The model is free for the next trainer. */
+    @Test(timeOut = 120_000)
+    public void closeWhileAnotherThreadInitializes() throws Exception {
+        for (int i = 0; i < 30; i++) {
+            try (Model model = Model.newInstance("net")) {
+                model.setBlock(sequence(linear(50), first(true, 400), row(true, 50)));
+                ParallelTrainer trainer = open(model);
+                CompletableFuture<Void> initialize =
+                        CompletableFuture.runAsync(() -> trainer.initialize(INPUT));
+                TimeUnit.MICROSECONDS.sleep(i * 200L);
+                trainer.close();
+                try {
+                    initialize.join();
+                } catch (CompletionException e) {
+                    // closed before, or while it was on its way
+                }
+                model.getBlock().clear();
+                try (ParallelTrainer next = open(model)) {
+                    next.initialize(INPUT);
+                }
+            }
+        }
     }
 
     /** A call that throws is over. */
