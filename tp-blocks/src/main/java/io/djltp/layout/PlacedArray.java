@@ -413,7 +413,7 @@ final class PlacedArray implements InvocationHandler {
             NDIndexElement element = elements.get(i);
             NDArray array = arrayOf(element);
             if (array == null) {
-                PlacedOperation.add(raw, element);
+                PlacedIndex.add(raw, element);
             } else if (element instanceof NDIndexBooleans) {
                 raw.addBooleanIndex(DelegatedArray.unwrap(array));
             } else if (element instanceof NDIndexPick) {

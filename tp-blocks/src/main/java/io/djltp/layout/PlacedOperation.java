@@ -4,15 +4,10 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
-import ai.djl.ndarray.index.dim.NDIndexAll;
-import ai.djl.ndarray.index.dim.NDIndexElement;
-import ai.djl.ndarray.index.dim.NDIndexFixed;
-import ai.djl.ndarray.index.dim.NDIndexSlice;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.Placement.AxisPart;
 
@@ -146,6 +141,14 @@ final class PlacedOperation {
             return this;
         }
 
+        Placement placement() {
+            return placement;
+        }
+
+        NDArray array() {
+            return array;
+        }
+
         private Shape shape() {
             return placement.whole(array.getShape());
         }
@@ -170,8 +173,7 @@ final class PlacedOperation {
     private int[] axes; // over which it computes, or to which it moves axes
     private boolean kept; // axes of length 1
     private long[] target; // of a reshape
-    private List<NDIndexElement> elements; // of an index, one for each axis of the operand
-    private NDIndex localIndex;
+    private PlacedIndex index; // of an index, or a split
 
     PlacedOperation(String name, ForwardPass pass, List<Operand> operands, Object[] args) {
         this.name = name;
@@ -189,7 +191,7 @@ final class PlacedOperation {
 
     /** Returns the elements of this rank's part that are asked for, or null for the caller's. */
     NDIndex localIndex() {
-        return "get".equals(name) ? localIndex : null;
+        return index != null && "get".equals(name) ? index.local() : null;
     }
 
     List<Placement> parts() {
@@ -340,10 +342,13 @@ final class PlacedOperation {
             }
             if (own.features() != null) {
                 AxisPart moved = move(own.features(), i, operand);
-                if (moved == null && kind == Kind.SPLIT && splitStacked(operand)) {
-                    return own;
+                if (moved == null && kind == Kind.SPLIT) {
+                    parts = new PlacedIndex(name, args, pass).split(operand);
+                    if (parts != null) {
+                        return own;
+                    }
                 }
-                Placement part = kind == Kind.INDEX ? stackedPart(operand, moved) : null;
+                Placement part = kind == Kind.INDEX ? index.stackedPart(operand, moved) : null;
                 if (part != null) {
                     return part;
                 }
@@ -494,7 +499,8 @@ final class PlacedOperation {
                 dimensions = own + 1;
                 return true;
             case INDEX:
-                return prepareIndex(own);
+                index = new PlacedIndex(name, args, pass);
+                return index.prepare(own);
             case PRODUCT:
                 for (Operand operand : operands) {
                     if (operand.array.getShape().dimension() < 2) {
@@ -540,7 +546,7 @@ final class PlacedOperation {
             case STACK:
                 return at.on(axes[0] <= axis ? axis + 1 : axis);
             case INDEX:
-                return moveByIndex(at);
+                return index.move(at);
             case PRODUCT:
                 boolean summed = axis == own - (operand == 0 ? 1 : 2);
                 return summed ? null : at.on(axis + dimensions - own);
@@ -687,228 +693,6 @@ final class PlacedOperation {
             lengths[open] = known == 0 ? 0 : size / known;
         }
         return lengths;
-    }
-
-    private boolean prepareIndex(int own) {
-        NDIndex index = index();
-        elements = index == null ? null : elements(index, own);
-        return elements != null;
-    }
-
-    private NDIndex index() {
-        for (Object arg : args) {
-            if (arg instanceof NDIndex given) {
-                return given;
-            }
-            if (arg instanceof long[] numbers) {
-                return new NDIndex(numbers);
-            }
-        }
-        for (int i = 0; i < args.length; i++) {
-            if (args[i] instanceof String text) {
-                Object[] more = i + 1 < args.length ? (Object[]) args[i + 1] : new Object[0];
-                for (Object each : more) {
-                    if (!(each instanceof Number)) {
-                        return null;
-                    }
-                }
-                return new NDIndex(text, more);
-            }
-        }
-        return null;
-    }
-
-    private static List<NDIndexElement> elements(NDIndex index, int own) {
-        List<NDIndexElement> given = index.getIndices();
-        List<NDIndexElement> all = new ArrayList<>();
-        int ellipsis = index.getEllipsisIndex();
-        int missing = own - given.size();
-        for (int i = 0; i < given.size(); i++) {
-            if (i == ellipsis) {
-                for (int k = 0; k < missing; k++) {
-                    all.add(new NDIndexAll());
-                }
-            }
-            NDIndexElement element = given.get(i);
-            boolean simple =
-                    element instanceof NDIndexAll
-                            || element instanceof NDIndexFixed
-                            || element instanceof NDIndexSlice;
-            if (!simple) {
-                return null;
-            }
-            all.add(element);
-        }
-        while (all.size() < own) {
-            all.add(new NDIndexAll());
-        }
-        return all;
-    }
-
-    private AxisPart moveByIndex(AxisPart at) {
-        NDIndexElement element = elements.get(at.axis());
-        boolean whole = element instanceof NDIndexAll;
-        if (element instanceof NDIndexSlice slice) {
-            ShardRange range = range(slice, at.length());
-            whole = range != null && range.start() == 0 && range.length() == at.length();
-        }
-        if (!whole) {
-            return null;
-        }
-        if ("set".equals(name)) {
-            return at;
-        }
-        int fixed = 0;
-        for (int i = 0; i < at.axis(); i++) {
-            fixed += elements.get(i) instanceof NDIndexFixed ? 1 : 0;
-        }
-        return at.on(at.axis() - fixed);
-    }
-
-    private static ShardRange range(NDIndexSlice slice, long length) {
-        if (slice.getStep() != null && slice.getStep() != 1) {
-            return null;
-        }
-        long start = slice.getMin() == null ? 0 : slice.getMin();
-        long end = slice.getMax() == null ? length : slice.getMax();
-        start = start < 0 ? start + length : start;
-        end = Math.min(length, end < 0 ? end + length : end);
-        return start < 0 || end < start ? null : new ShardRange(start, end - start);
-    }
-
-    /** Takes one of several things that are stacked, such as the queries of an attention. */
-    private Placement stackedPart(Operand operand, AxisPart moved) {
-        AxisPart at = operand.placement.features();
-        if (moved != null || !(elements.get(at.axis()) instanceof NDIndexSlice slice)) {
-            localIndex(operand, null);
-            return null;
-        }
-        ShardRange range = range(slice, at.length());
-        Cut cut = range == null ? null : partOf(operand.placement, range);
-        if (cut == null || elements.stream().anyMatch(NDIndexFixed.class::isInstance)) {
-            return null;
-        }
-        localIndex(operand, range);
-        return operand.placement.withLayout(cut, AxisPart.of(at.axis(), cut.getLength()));
-    }
-
-    /** Replaces an index of the whole by that of this rank's part. */
-    private void localIndex(Operand operand, ShardRange range) {
-        AxisPart at = operand.placement.features();
-        NDIndex local = new NDIndex();
-        for (int i = 0; i < elements.size(); i++) {
-            NDIndexElement element = elements.get(i);
-            if (i == at.axis()) {
-                if (range == null) {
-                    local.addAllDim();
-                } else {
-                    long start = localStart(operand.placement, range);
-                    local.addSliceDim(start, start + localLength(operand.placement, range));
-                }
-            } else {
-                add(local, element);
-            }
-        }
-        localIndex = local;
-        for (int i = 0; i < args.length; i++) {
-            if (args[i] instanceof NDIndex) {
-                args[i] = local;
-            }
-        }
-    }
-
-    /** Adds an element that holds no array to an index. */
-    static void add(NDIndex index, NDIndexElement element) {
-        if (element instanceof NDIndexFixed fixed) {
-            index.addIndices(fixed.getIndex());
-        } else if (element instanceof NDIndexSlice slice) {
-            index.addIndices(
-                    text(slice.getMin())
-                            + ":"
-                            + text(slice.getMax())
-                            + (slice.getStep() == null ? "" : ":" + slice.getStep()));
-        } else {
-            index.addAllDim();
-        }
-    }
-
-    private static String text(Long number) {
-        return number == null ? "" : number.toString();
-    }
-
-    private boolean splitStacked(Operand operand) {
-        AxisPart at = operand.placement.features();
-        if (!operand.placement.isStacked() || at.outer() > 1 || at.inner() > 1 || at.unit() > 1) {
-            return false;
-        }
-        long[] starts;
-        if (args[0] instanceof long[] given) {
-            starts = given.clone();
-        } else {
-            long sections = (Long) args[0];
-            long each = at.length() / sections;
-            starts = IntStream.range(1, (int) sections).mapToLong(i -> i * each).toArray();
-        }
-        parts = new ArrayList<>();
-        long[] local = new long[starts.length];
-        for (int i = 0; i <= starts.length; i++) {
-            long start = i == 0 ? 0 : starts[i - 1];
-            long end = i == starts.length ? at.length() : starts[i];
-            ShardRange range = new ShardRange(start, end - start);
-            Cut cut = partOf(operand.placement, range);
-            if (cut == null) {
-                parts = null;
-                return false;
-            }
-            parts.add(operand.placement.withLayout(cut, AxisPart.of(at.axis(), cut.getLength())));
-            if (i < starts.length) {
-                local[i] =
-                        localStart(operand.placement, range)
-                                + localLength(operand.placement, range);
-            }
-        }
-        args[0] = local;
-        return args[0] instanceof long[] && args.length == 2;
-    }
-
-    /** Returns how a part of stacked features is sharded, or null if ranges are divided. */
-    private static Cut partOf(Placement placement, ShardRange part) {
-        Cut cut = placement.layout().cut();
-        AxisPart at = placement.features();
-        if (at.outer() > 1 || at.inner() > 1 || at.unit() > 1 || !placement.isStacked()) {
-            return null;
-        }
-        List<List<ShardRange>> ranges = new ArrayList<>();
-        for (int rank = 0; rank < cut.getRanks(); rank++) {
-            List<ShardRange> own = new ArrayList<>();
-            for (ShardRange range : cut.getRanges(rank)) {
-                boolean inside = range.start() >= part.start() && range.end() <= part.end();
-                if (inside) {
-                    own.add(range.movedBy(-part.start()));
-                } else if (range.start() < part.end() && range.end() > part.start()) {
-                    return null;
-                }
-            }
-            if (own.isEmpty()) {
-                return null;
-            }
-            ranges.add(own);
-        }
-        return Cut.of(part.length(), cut.getRanks(), ranges::get);
-    }
-
-    private long localStart(Placement placement, ShardRange part) {
-        return pass.ownRanges(placement.layout().cut()).stream()
-                .filter(range -> range.end() <= part.start())
-                .mapToLong(ShardRange::length)
-                .sum();
-    }
-
-    private long localLength(Placement placement, ShardRange part) {
-        return pass.ownRanges(placement.layout().cut()).stream()
-                .filter(range -> range.start() >= part.start() && range.end() <= part.end())
-                .mapToLong(ShardRange::length)
-                .sum();
     }
 
     /** Gives the engine shapes of this rank's part. */
