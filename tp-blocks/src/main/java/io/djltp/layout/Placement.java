@@ -12,6 +12,7 @@ import io.djltp.layout.Region.Tokens;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
+import java.util.Objects;
 import java.util.Set;
 
 /**
@@ -154,6 +155,14 @@ record Placement(
     }
 
     Placement at(AxisPart featuresAt, AxisPart tokenAxis, AxisPart rowAxis, String order) {
+        boolean same =
+                Objects.equals(featuresAt, features)
+                        && Objects.equals(tokenAxis, tokensAt)
+                        && Objects.equals(rowAxis, rows)
+                        && Objects.equals(order, reordered);
+        if (same) {
+            return this;
+        }
         return new Placement(
                 region,
                 layout,
