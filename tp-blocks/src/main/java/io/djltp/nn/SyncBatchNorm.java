@@ -336,8 +336,12 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
             if (count <= 1) {
                 throw new IllegalArgumentException(
                         "SyncBatchNorm needs more than one value of each channel to train on, and"
-                                + " the batch has one: "
-                                + shape);
+                                + " the whole batch has one of each of the "
+                                + channels
+                                + " channels: a rank's part is "
+                                + shape
+                                + ". Leave an incomplete last batch out, setSampling(rows, shuffle,"
+                                + " true), or choose a batch size that leaves two rows");
             }
             int[] others = IntStream.range(0, ones.length).filter(i -> i != axis).toArray();
             NDArray own = x;

@@ -120,12 +120,8 @@ public final class ShardedArray implements InvocationHandler {
                         + (ofHead ? " in training" : " by class")
                         + ", and cannot be used in "
                         + method.getName()
-                        + "(). Use VocabParallelCrossEntropyLoss and VocabParallelAccuracy, or "
-                        + (ofHead
-                                ? "let a ColumnParallelLinear with optGatherOutput(true) be the"
-                                        + " last layer, in the place of the head."
-                                : "build the last ColumnParallelLinear with"
-                                        + " optGatherOutput(true)."));
+                        + "(). Use VocabParallelCrossEntropyLoss and VocabParallelAccuracy, or let a"
+                        + " ColumnParallelLinear with optGatherOutput(true) be the last layer.");
     }
 
     private synchronized NDArray whole() {

@@ -52,7 +52,7 @@ final class BatchPart {
         if (array.getShape().dimension() == 0
                 || first.getShape().get(0) != array.getShape().get(0)) {
             throw new IllegalArgumentException(
-                    "The arrays of a batch differ in axis 0, over which it is cut in "
+                    "The arrays of a batch must have one length of axis 0, over which it is cut in "
                             + config.describe()
                             + ": "
                             + first.getShape()
