@@ -16,12 +16,20 @@ import java.util.function.Supplier;
  */
 public abstract class AbstractCommunicator implements Communicator {
 
+    private static final Set<DataType> TYPES =
+            EnumSet.of(
+                    DataType.FLOAT32,
+                    DataType.FLOAT64,
+                    DataType.FLOAT16,
+                    DataType.BFLOAT16,
+                    DataType.INT32,
+                    DataType.INT64);
+
     private final int rank;
     private final int size;
     private final int worldRank;
     private final int worldSize;
     private final String name;
-    private final ArgumentChecks checks;
     private final FlightRecorder recorder;
     private final GroupFailure failure;
     private final AtomicReference<String> terms; // of all groups of the rank
@@ -45,7 +53,6 @@ public abstract class AbstractCommunicator implements Communicator {
         worldRank = rank;
         worldSize = size;
         name = "";
-        checks = new ArgumentChecks(rank, size);
         recorder = new FlightRecorder();
         terms = new AtomicReference<>("");
     }
@@ -68,7 +75,6 @@ public abstract class AbstractCommunicator implements Communicator {
         recorder = parent.recorder;
         terms = parent.terms;
         issuer = parent.issuer;
-        checks = new ArgumentChecks(rank, size);
         // the number tells groups of the same ranks apart
         String part = "part " + color + " of split #" + parent.sequence + parent.splitGroups;
         name = (parent.name.isEmpty() ? "" : parent.name + ", ") + part;
@@ -174,14 +180,14 @@ public abstract class AbstractCommunicator implements Communicator {
     /** {@inheritDoc} */
     @Override
     public final Work allReduce(TensorView tensor, ReduceOp op) {
-        checks.tensor(Collective.ALL_REDUCE, tensor);
+        checkTensor(Collective.ALL_REDUCE, tensor);
         return issue(next(Collective.ALL_REDUCE).with(tensor, tensor).with(op));
     }
 
     /** {@inheritDoc} */
     @Override
     public final Work allGather(TensorView input, TensorView output, long[] shares) {
-        checks.shares(Collective.ALL_GATHER, shares, input, output);
+        checkShares(Collective.ALL_GATHER, shares, input, output);
         return issue(next(Collective.ALL_GATHER).with(input, output).withShares(shares, null));
     }
 
@@ -189,7 +195,7 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final Work reduceScatter(
             TensorView input, TensorView output, long[] shares, ReduceOp op) {
-        checks.shares(Collective.REDUCE_SCATTER, shares, output, input);
+        checkShares(Collective.REDUCE_SCATTER, shares, output, input);
         return issue(
                 next(Collective.REDUCE_SCATTER)
                         .with(input, output)
@@ -200,8 +206,8 @@ public abstract class AbstractCommunicator implements Communicator {
     /** {@inheritDoc} */
     @Override
     public final Work broadcast(TensorView tensor, int root) {
-        checks.tensor(Collective.BROADCAST, tensor);
-        checks.root(root);
+        checkTensor(Collective.BROADCAST, tensor);
+        checkRoot(root);
         return issue(next(Collective.BROADCAST).with(tensor, tensor).withRoot(root));
     }
 
@@ -209,7 +215,7 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final Work allToAll(
             TensorView input, TensorView output, long[] inputCounts, long[] outputCounts) {
-        checks.allToAll(input, output, inputCounts, outputCounts);
+        checkAllToAll(input, output, inputCounts, outputCounts);
         return issue(
                 next(Collective.ALL_TO_ALL)
                         .with(input, output)
@@ -297,108 +303,79 @@ public abstract class AbstractCommunicator implements Communicator {
         }
     }
 
+    private static void checkTensor(Collective collective, TensorView tensor) {
+        if (!TYPES.contains(tensor.getDataType())) {
+            throw new IllegalArgumentException(
+                    collective + " does not take " + tensor + ", only the types " + TYPES);
+        }
+        if (!tensor.isContiguous()) {
+            throw new IllegalArgumentException(
+                    ("%s needs a contiguous tensor, but this one of %s is not: copy it" + " first")
+                            .formatted(collective, tensor));
+        }
+    }
+
+    private void checkRoot(int root) {
+        if (root < 0 || root >= size) {
+            throw new IllegalArgumentException(
+                    "The root of a broadcast must be a rank from 0 to %s, not %s"
+                            .formatted(size - 1, root));
+        }
+    }
+
     /**
-     * Refuses arguments that no backend could work with, before the operation is a call of the
-     * rank.
+     * Checks an operation between the shares of all ranks and what they make up.
+     *
+     * @param shares the elements of each rank's share
+     * @param share this rank's share
+     * @param all the shares of all ranks, one after another
      */
-    private static final class ArgumentChecks {
-
-        private static final Set<DataType> TYPES =
-                EnumSet.of(
-                        DataType.FLOAT32,
-                        DataType.FLOAT64,
-                        DataType.FLOAT16,
-                        DataType.BFLOAT16,
-                        DataType.INT32,
-                        DataType.INT64);
-
-        private final int rank;
-        private final int size;
-
-        ArgumentChecks(int rank, int size) {
-            this.rank = rank;
-            this.size = size;
+    private void checkShares(
+            Collective collective, long[] shares, TensorView share, TensorView all) {
+        checkTensor(collective, share);
+        checkTensor(collective, all);
+        long sum = Arrays.stream(shares).sum();
+        if (shares.length != size
+                || Arrays.stream(shares).anyMatch(each -> each < 0)
+                || shares[rank] != share.size()
+                || sum != all.size()) {
+            throw new IllegalArgumentException(
+                    ("%s: the shares %s do not fit %s ranks, %s as the share of rank %s"
+                                    + " and %s as the whole")
+                            .formatted(
+                                    collective, Arrays.toString(shares), size, share, rank, all));
         }
+        checkTypes(collective, share, all);
+    }
 
-        void tensor(Collective collective, TensorView tensor) {
-            if (!TYPES.contains(tensor.getDataType())) {
-                throw new IllegalArgumentException(
-                        collective + " does not take " + tensor + ", only the types " + TYPES);
-            }
-            if (!tensor.isContiguous()) {
-                throw new IllegalArgumentException(
-                        ("%s needs a contiguous tensor, but this one of %s is not: copy it"
-                                        + " first")
-                                .formatted(collective, tensor));
-            }
+    private void checkAllToAll(TensorView input, TensorView output, long[] sent, long[] received) {
+        checkTensor(Collective.ALL_TO_ALL, input);
+        checkTensor(Collective.ALL_TO_ALL, output);
+        checkParts("sent", sent, input);
+        checkParts("received", received, output);
+        checkTypes(Collective.ALL_TO_ALL, input, output);
+        if (sent[rank] != received[rank]) {
+            throw new IllegalArgumentException(
+                    ("all-to-all: rank %s sends %s elements to itself and expects %s:"
+                                    + " the two must be the same")
+                            .formatted(rank, sent[rank], received[rank]));
         }
+    }
 
-        void root(int root) {
-            if (root < 0 || root >= size) {
-                throw new IllegalArgumentException(
-                        "The root of a broadcast must be a rank from 0 to %s, not %s"
-                                .formatted(size - 1, root));
-            }
+    private void checkParts(String direction, long[] parts, TensorView tensor) {
+        if (parts.length != size
+                || Arrays.stream(parts).anyMatch(part -> part < 0)
+                || Arrays.stream(parts).sum() != tensor.size()) {
+            throw new IllegalArgumentException(
+                    "all-to-all: the parts %s %s do not fit %s ranks and %s"
+                            .formatted(direction, Arrays.toString(parts), size, tensor));
         }
+    }
 
-        /**
-         * Checks an operation between the shares of all ranks and what they make up.
-         *
-         * @param shares the elements of each rank's share
-         * @param share this rank's share
-         * @param all the shares of all ranks, one after another
-         */
-        void shares(Collective collective, long[] shares, TensorView share, TensorView all) {
-            tensor(collective, share);
-            tensor(collective, all);
-            long sum = Arrays.stream(shares).sum();
-            if (shares.length != size
-                    || Arrays.stream(shares).anyMatch(each -> each < 0)
-                    || shares[rank] != share.size()
-                    || sum != all.size()) {
-                throw new IllegalArgumentException(
-                        ("%s: the shares %s do not fit %s ranks, %s as the share of rank %s"
-                                        + " and %s as the whole")
-                                .formatted(
-                                        collective,
-                                        Arrays.toString(shares),
-                                        size,
-                                        share,
-                                        rank,
-                                        all));
-            }
-            types(collective, share, all);
-        }
-
-        void allToAll(TensorView input, TensorView output, long[] sent, long[] received) {
-            tensor(Collective.ALL_TO_ALL, input);
-            tensor(Collective.ALL_TO_ALL, output);
-            parts("sent", sent, input);
-            parts("received", received, output);
-            types(Collective.ALL_TO_ALL, input, output);
-            if (sent[rank] != received[rank]) {
-                throw new IllegalArgumentException(
-                        ("all-to-all: rank %s sends %s elements to itself and expects %s:"
-                                        + " the two must be the same")
-                                .formatted(rank, sent[rank], received[rank]));
-            }
-        }
-
-        private void parts(String direction, long[] parts, TensorView tensor) {
-            if (parts.length != size
-                    || Arrays.stream(parts).anyMatch(part -> part < 0)
-                    || Arrays.stream(parts).sum() != tensor.size()) {
-                throw new IllegalArgumentException(
-                        "all-to-all: the parts %s %s do not fit %s ranks and %s"
-                                .formatted(direction, Arrays.toString(parts), size, tensor));
-            }
-        }
-
-        private static void types(Collective collective, TensorView first, TensorView second) {
-            if (first.getDataType() != second.getDataType()) {
-                throw new IllegalArgumentException(
-                        collective + " of " + first + " and " + second + ": the data types differ");
-            }
+    private static void checkTypes(Collective collective, TensorView first, TensorView second) {
+        if (first.getDataType() != second.getDataType()) {
+            throw new IllegalArgumentException(
+                    collective + " of " + first + " and " + second + ": the data types differ");
         }
     }
 }

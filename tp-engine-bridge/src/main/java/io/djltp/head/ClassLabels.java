@@ -7,12 +7,12 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.torch.ElementPosition;
 import io.djltp.torch.HostReads;
 
-import java.util.Arrays;
 import java.util.Map;
+import java.util.stream.DoubleStream;
 
 /**
  * The labels of a batch as numbers of classes, read once and checked. DJL's own losses cut 1.5 down
- * to the class 1 without a word; here it is refused.
+ * to the class 1 without a word; here it is an error.
  */
 public final class ClassLabels {
 
@@ -24,15 +24,7 @@ public final class ClassLabels {
                     DataType.FLOAT16, 1L << 11,
                     DataType.BFLOAT16, 1L << 8);
 
-    private final NDArray labels;
-    private final long classes;
-    private final long ignoreIndex;
-
-    private ClassLabels(NDArray labels, long classes, long ignoreIndex) {
-        this.labels = labels;
-        this.classes = classes;
-        this.ignoreIndex = ignoreIndex;
-    }
+    private ClassLabels() {}
 
     /**
      * Reads labels.
@@ -45,21 +37,41 @@ public final class ClassLabels {
      *     large that its floating-point type does not tell it from the next class
      */
     public static long[] read(NDArray labels, long classes, long ignoreIndex) {
-        ClassLabels checked = new ClassLabels(labels, classes, ignoreIndex);
-        return labels.getDataType().isFloating() ? checked.wholeNumbers() : checked.integers();
-    }
-
-    private long[] integers() {
-        long[] numbers = longs();
+        DataType type = labels.getDataType();
+        double[] values = type.isFloating() ? doubles(labels) : null;
+        long[] numbers =
+                values == null
+                        ? longs(labels)
+                        : DoubleStream.of(values).mapToLong(value -> (long) value).toArray();
         for (int i = 0; i < numbers.length; i++) {
-            if (isNoClass(numbers[i])) {
-                throw notAClass(i, numbers[i]);
+            boolean whole = values == null || values[i] == numbers[i];
+            boolean known = numbers[i] >= 0 && numbers[i] < classes || numbers[i] == ignoreIndex;
+            if (!whole || !known) {
+                String why =
+                        ("but the labels of %s classes are the whole numbers 0 to %s (or %s for a"
+                                        + " row that does not count): correct the label, or give"
+                                        + " the last layer more classes")
+                                .formatted(classes, classes - 1, ignoreIndex);
+                throw refused(labels, i, whole ? numbers[i] : (Object) values[i], why);
+            }
+            if (values != null && numbers[i] >= FIRST_GAP.get(type)) {
+                String why =
+                        ("and %s does not hold every whole number from %s on: give the labels as"
+                                        + " INT64")
+                                .formatted(type, FIRST_GAP.get(type));
+                throw refused(labels, i, numbers[i], why);
             }
         }
         return numbers;
     }
 
-    private long[] longs() {
+    private static double[] doubles(NDArray labels) {
+        try (NDArray copy = labels.toType(DataType.FLOAT64, true)) {
+            return HostReads.doubles(copy);
+        }
+    }
+
+    private static long[] longs(NDArray labels) {
         if (labels.getDataType() == DataType.INT64) {
             return HostReads.longs(labels);
         }
@@ -68,53 +80,14 @@ public final class ClassLabels {
         }
     }
 
-    private long[] wholeNumbers() {
-        double[] values;
-        try (NDArray copy = labels.toType(DataType.FLOAT64, true)) {
-            values = HostReads.doubles(copy);
-        }
-        DataType type = labels.getDataType();
-        long gap = FIRST_GAP.get(type);
-        for (int i = 0; i < values.length; i++) {
-            if (values[i] != Math.rint(values[i]) || Double.isInfinite(values[i])) {
-                throw notAClass(i, values[i]);
-            }
-            long number = (long) values[i];
-            if (isNoClass(number)) {
-                throw notAClass(i, number);
-            }
-            if (number >= gap) {
-                String why = "and " + type + " does not hold every whole number from " + gap;
-                throw refused(i, number, why + " on: give the labels as INT64");
-            }
-        }
-        return Arrays.stream(values).mapToLong(value -> (long) value).toArray();
-    }
-
-    private boolean isNoClass(long label) {
-        return label != ignoreIndex && (label < 0 || label >= classes);
-    }
-
-    private IllegalArgumentException notAClass(int place, Object label) {
-        return refused(
-                place,
-                label,
-                ("but the labels of %s classes are the whole numbers 0 to %s (or %s"
-                                + " for a row that does not count): correct the label, or give the"
-                                + " last layer more classes")
-                        .formatted(classes, classes - 1, ignoreIndex));
-    }
-
-    private IllegalArgumentException refused(int place, Object label, String why) {
+    private static IllegalArgumentException refused(
+            NDArray labels, int place, Object label, String why) {
         Shape shape = labels.getShape();
+        String where =
+                shape.dimension() == 1
+                        ? "row " + place
+                        : "the position " + ElementPosition.of(place, shape);
         return new IllegalArgumentException(
-                "The label of "
-                        + (shape.dimension() == 1
-                                ? "row " + place
-                                : "the position " + ElementPosition.of(place, shape))
-                        + " is "
-                        + label
-                        + ", "
-                        + why);
+                "The label of %s is %s, %s".formatted(where, label, why));
     }
 }

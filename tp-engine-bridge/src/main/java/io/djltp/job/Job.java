@@ -32,6 +32,7 @@ public final class Job implements AutoCloseable {
 
     private static final int MAX_ALL_EXCHANGE = 1 << 30; // of all processes together
     private static final int MAX_NAME = 1024;
+    private static final int MAX_ERROR = 16 * 1024; // characters of a check
 
     // process 0 ends each wait in time; this is for one that does not
     private static final Duration MARGIN = Duration.ofSeconds(10);
@@ -242,8 +243,8 @@ public final class Job implements AutoCloseable {
      */
     public void check(String what, String error) {
         Objects.requireNonNull(what, "what is null: give the check a name");
-        byte[][] all = exchange("check: " + what, ReadinessCheck.encode(error));
-        ReadinessCheck.throwIfAny(what, all, members);
+        byte[][] all = exchange("check: " + what, encode(error));
+        throwIfAny(what, all);
     }
 
     /**
@@ -336,51 +337,39 @@ public final class Job implements AutoCloseable {
     }
 
     /**
-     * What the processes tell each other when each says whether it is ready, and what that means.
+     * Returns what a process sends.
+     *
+     * @param error why it is not ready, or {@code null} if it is
+     * @return the message
      */
-    private static final class ReadinessCheck {
+    private static byte[] encode(String error) {
+        // the first byte tells an empty error from none
+        return error == null
+                ? new byte[0]
+                : ("!" + ErrorTexts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
+    }
 
-        private static final int MAX_ERROR = 16 * 1024;
-
-        private ReadinessCheck() {}
-
-        /**
-         * Returns what a process sends.
-         *
-         * @param error why it is not ready, or {@code null} if it is
-         * @return the message
-         */
-        static byte[] encode(String error) {
-            // the first byte tells an empty error from none
-            return error == null
-                    ? new byte[0]
-                    : ("!" + ErrorTexts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
+    /**
+     * Throws if a process is not ready.
+     *
+     * @param what what they are to be ready for
+     * @param messages the messages of all processes
+     */
+    private void throwIfAny(String what, byte[][] messages) {
+        StringBuilder text = new StringBuilder();
+        int failed = -1;
+        int count = 0;
+        for (int i = 0; i < messages.length; i++) {
+            if (messages[i].length > 0) {
+                String error = new String(messages[i], StandardCharsets.UTF_8).substring(1);
+                text.append(count++ == 0 ? "" : "; ").append(members.get(i)).append(": ");
+                text.append(error);
+                failed = i;
+            }
         }
-
-        /**
-         * Throws if a process is not ready.
-         *
-         * @param what what they are to be ready for
-         * @param messages the messages of all processes
-         * @param members the processes
-         */
-        static void throwIfAny(String what, byte[][] messages, List<JobMember> members) {
-            StringBuilder text = new StringBuilder();
-            int failed = -1;
-            int count = 0;
-            for (int i = 0; i < messages.length; i++) {
-                if (messages[i].length > 0) {
-                    String error = new String(messages[i], StandardCharsets.UTF_8).substring(1);
-                    text.append(count++ == 0 ? "" : "; ").append(members.get(i)).append(": ");
-                    text.append(error);
-                    failed = i;
-                }
-            }
-            if (count > 0) {
-                String message =
-                        what + " failed on " + ErrorTexts.cut(text.toString(), 2 * MAX_ERROR);
-                throw new JobFailedException(message, count == 1 ? failed : -1, -1, null);
-            }
+        if (count > 0) {
+            String message = what + " failed on " + ErrorTexts.cut(text.toString(), 2 * MAX_ERROR);
+            throw new JobFailedException(message, count == 1 ? failed : -1, -1, null);
         }
     }
 }

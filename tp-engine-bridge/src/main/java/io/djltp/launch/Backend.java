@@ -99,15 +99,6 @@ public abstract class Backend {
     abstract String obstacle(List<Device> devices, Job job);
 
     /**
-     * Returns whether the backend is taken when none was asked for.
-     *
-     * @param devices the devices of this process's ranks
-     * @param job the job, or {@code null} if all ranks are in this process
-     * @return whether it is, if none is that {@link Connector} would rather take
-     */
-    abstract boolean isAutomatic(List<Device> devices, Job job);
-
-    /**
      * Connects the ranks of this process with all ranks of the job. All processes call it.
      *
      * @param devices the devices of this process's ranks
@@ -128,12 +119,6 @@ public abstract class Backend {
         @Override
         String obstacle(List<Device> devices, Job job) {
             return Connector.choose(this, devices, job).obstacle(devices, job);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        boolean isAutomatic(List<Device> devices, Job job) {
-            return false;
         }
 
         /** {@inheritDoc} */
@@ -165,12 +150,6 @@ public abstract class Backend {
 
         /** {@inheritDoc} */
         @Override
-        boolean isAutomatic(List<Device> devices, Job job) {
-            return job == null || job.getProcesses() == 1;
-        }
-
-        /** {@inheritDoc} */
-        @Override
         List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
             return LocalCommunicator.create(devices.size(), timeout);
         }
@@ -187,13 +166,6 @@ public abstract class Backend {
         @Override
         String obstacle(List<Device> devices, Job job) {
             return NcclCommunicator.whyNot(firstRank(job), devices).orElse(null);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        boolean isAutomatic(List<Device> devices, Job job) {
-            boolean alone = devices.size() == 1 && (job == null || job.getRanks() == 1);
-            return !alone && devices.stream().anyMatch(Device::isGpu);
         }
 
         /** {@inheritDoc} */
@@ -230,12 +202,6 @@ public abstract class Backend {
             return devices.stream().anyMatch(Device::isGpu)
                     ? "the backend tcp is for CPUs, not for " + devices
                     : null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        boolean isAutomatic(List<Device> devices, Job job) {
-            return true;
         }
 
         /** {@inheritDoc} */

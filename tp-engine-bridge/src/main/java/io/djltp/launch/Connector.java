@@ -23,10 +23,6 @@ public final class Connector {
 
     private static final String PROPERTY = "io.djltp.backend";
 
-    /** Of those that would be taken, the first is. */
-    private static final List<Backend> PREFERENCE =
-            List.of(Backend.NCCL, Backend.LOCAL, Backend.TCP);
-
     private Connector() {}
 
     /**
@@ -44,12 +40,11 @@ public final class Connector {
         if (named != Backend.AUTO) {
             return named;
         }
-        for (Backend backend : PREFERENCE) {
-            if (backend.isAutomatic(devices, job)) {
-                return backend;
-            }
+        boolean alone = devices.size() == 1 && (job == null || job.getRanks() == 1);
+        if (!alone && devices.stream().anyMatch(Device::isGpu)) {
+            return Backend.NCCL;
         }
-        throw new IllegalStateException("No backend is taken for " + devices);
+        return job == null || job.getProcesses() == 1 ? Backend.LOCAL : Backend.TCP;
     }
 
     private static Backend byProperty() {

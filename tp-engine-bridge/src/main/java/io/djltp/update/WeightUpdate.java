@@ -203,8 +203,8 @@ public abstract class WeightUpdate implements AutoCloseable {
             return; // as before the first update
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            prepare(weight, RestoredState.typeOf(name, values, weight.getDataType()));
-            RestoredState.copy(name, values, state());
+            prepare(weight, typeOf(name, values, weight.getDataType()));
+            copy(name, values, state());
         }
     }
 
@@ -416,75 +416,67 @@ public abstract class WeightUpdate implements AutoCloseable {
         }
     }
 
-    /** The state of an update that is put back. */
-    private static final class RestoredState {
-
-        private RestoredState() {}
-
-        /**
-         * Returns the type of a state.
-         *
-         * @param name the name of the weight, for errors
-         * @param values the state
-         * @param weight the type of the weight
-         * @return float32, or float64
-         * @throws IllegalArgumentException if it is another one, or float64 for another weight
-         */
-        static DataType typeOf(String name, Map<String, NDArray> values, DataType weight) {
-            DataType type = values.values().iterator().next().getDataType();
-            for (Map.Entry<String, NDArray> value : values.entrySet()) {
-                DataType each = value.getValue().getDataType();
-                boolean known =
-                        each == DataType.FLOAT32
-                                || each == DataType.FLOAT64 && weight == DataType.FLOAT64;
-                if (!known || each != type) {
-                    throw new IllegalArgumentException(
-                            ("The state of parameter %s is kept in float32, or in float64 if the"
-                                            + " parameter is in float64, but %s is in %s and the"
-                                            + " parameter in %s")
-                                    .formatted(name, value.getKey(), each, weight));
-                }
-            }
-            return type;
-        }
-
-        /**
-         * Copies a state.
-         *
-         * @param name the name of the weight, for errors
-         * @param values the state
-         * @param targets where it goes, by its names
-         * @throws IllegalArgumentException if the names or the shapes differ
-         */
-        static void copy(String name, Map<String, NDArray> values, Map<String, Tensor> targets) {
-            if (!values.keySet().equals(targets.keySet())) {
+    /**
+     * Returns the type of a state.
+     *
+     * @param name the name of the weight, for errors
+     * @param values the state
+     * @param weight the type of the weight
+     * @return float32, or float64
+     * @throws IllegalArgumentException if it is another one, or float64 for another weight
+     */
+    private static DataType typeOf(String name, Map<String, NDArray> values, DataType weight) {
+        DataType type = values.values().iterator().next().getDataType();
+        for (Map.Entry<String, NDArray> value : values.entrySet()) {
+            DataType each = value.getValue().getDataType();
+            boolean known =
+                    each == DataType.FLOAT32
+                            || each == DataType.FLOAT64 && weight == DataType.FLOAT64;
+            if (!known || each != type) {
                 throw new IllegalArgumentException(
-                        ("The optimizer keeps %s of parameter %s, but %s is to be set: it is"
-                                        + " the state of another optimizer")
-                                .formatted(
-                                        targets.isEmpty()
-                                                ? "no state"
-                                                : new TreeSet<>(targets.keySet()),
-                                        name,
-                                        new TreeSet<>(values.keySet())));
+                        ("The state of parameter %s is kept in float32, or in float64 if the"
+                                        + " parameter is in float64, but %s is in %s and the"
+                                        + " parameter in %s")
+                                .formatted(name, value.getKey(), each, weight));
             }
-            values.forEach(
-                    (kind, value) -> {
-                        TensorView target = TensorView.of(targets.get(kind));
-                        if (!value.getShape().equals(target.getShape())) {
-                            throw new IllegalArgumentException(
-                                    ("The state %s of parameter %s has the shape %s on this rank,"
-                                                    + " but %s is to be set: give each rank the"
-                                                    + " state of its shard")
-                                            .formatted(
-                                                    kind,
-                                                    name,
-                                                    target.getShape(),
-                                                    value.getShape()));
-                        }
-                    });
-            values.forEach((kind, value) -> targets.get(kind).copy_(TensorView.of(value).tensor()));
         }
+        return type;
+    }
+
+    /**
+     * Copies a state.
+     *
+     * @param name the name of the weight, for errors
+     * @param values the state
+     * @param targets where it goes, by its names
+     * @throws IllegalArgumentException if the names or the shapes differ
+     */
+    private static void copy(
+            String name, Map<String, NDArray> values, Map<String, Tensor> targets) {
+        if (!values.keySet().equals(targets.keySet())) {
+            throw new IllegalArgumentException(
+                    ("The optimizer keeps %s of parameter %s, but %s is to be set: it is"
+                                    + " the state of another optimizer")
+                            .formatted(
+                                    targets.isEmpty()
+                                            ? "no state"
+                                            : new TreeSet<>(targets.keySet()),
+                                    name,
+                                    new TreeSet<>(values.keySet())));
+        }
+        values.forEach(
+                (kind, value) -> {
+                    TensorView target = TensorView.of(targets.get(kind));
+                    if (!value.getShape().equals(target.getShape())) {
+                        throw new IllegalArgumentException(
+                                ("The state %s of parameter %s has the shape %s on this rank,"
+                                                + " but %s is to be set: give each rank the"
+                                                + " state of its shard")
+                                        .formatted(
+                                                kind, name, target.getShape(), value.getShape()));
+                    }
+                });
+        values.forEach((kind, value) -> targets.get(kind).copy_(TensorView.of(value).tensor()));
     }
 
     /**

@@ -46,14 +46,13 @@ import java.util.Set;
  */
 public final class NcclCommunicator extends AbstractCommunicator {
 
-    private static volatile boolean allOrderOnStream; // for tests of trainings without a GPU
+    private static volatile boolean ordersOnStream; // for tests without a GPU
 
     private final NcclGroup group;
     private final NcclEndpoint endpoint;
     private final ncclComm comm;
     private final NcclOperations operations;
     private final boolean isPart;
-    private boolean ordersOnStream; // for tests of the order of streams without a GPU
 
     private NcclCommunicator(int rank, int size, NcclGroup group, NcclEndpoint to, ncclComm comm) {
         super(rank, size, group.getFailure());
@@ -174,14 +173,9 @@ public final class NcclCommunicator extends AbstractCommunicator {
         return getFailure().isSet();
     }
 
-    /** Lets operations on host memory behave as those on a GPU's: for tests without one. */
-    void orderOnStream() {
-        ordersOnStream = true;
-    }
-
-    /** Lets operations on host memory of all ranks behave so, or no longer. */
-    static void orderAllOnStream(boolean order) {
-        allOrderOnStream = order;
+    /** Lets operations on host memory behave as those on a GPU's, or no longer: for tests. */
+    static void orderOnStream(boolean order) {
+        ordersOnStream = order;
     }
 
     /** {@inheritDoc} */
@@ -216,7 +210,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
     private boolean isOnGpu(CollectiveCall call) {
         boolean input = checkPlace(call, call.getInput());
         boolean output = checkPlace(call, call.getOutput());
-        return input || output || ordersOnStream || allOrderOnStream;
+        return input || output || ordersOnStream;
     }
 
     private boolean checkPlace(CollectiveCall call, TensorView tensor) {

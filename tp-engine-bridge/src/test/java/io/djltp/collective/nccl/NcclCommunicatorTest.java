@@ -128,29 +128,33 @@ public class NcclCommunicatorTest {
     @Test(timeOut = 60_000)
     public void operationsFollowTheCurrentStreamWithoutBlockingTheThread() throws Exception {
         long millis = 300;
-        run(
-                2,
-                (group, manager) -> {
-                    int rank = group.getRank();
-                    ((NcclCommunicator) group).orderOnStream();
-                    NDArray source = manager.full(new Shape(1000), rank + 1f);
-                    NDArray array = manager.zeros(new Shape(1000));
-                    NDArray result = manager.zeros(new Shape(1000));
-                    group.barrier();
-                    Cuda.use(rank);
-                    long start = System.nanoTime();
-                    NcclDouble.copyLater(address(array), address(source), 1000, millis);
-                    Work work = group.allReduce(TensorView.of(array), ReduceOp.SUM);
-                    work.await();
-                    NcclDouble.copyLater(address(result), address(array), 1000, 0);
-                    long elapsed = System.nanoTime() - start;
-                    Assert.assertTrue(elapsed < millis * 1_000_000, elapsed / 1e6 + " ms");
-                    cudart.cudaStreamSynchronize(null);
-                    elapsed = System.nanoTime() - start;
-                    Assert.assertTrue(elapsed >= millis * 1_000_000, elapsed / 1e6 + " ms");
-                    Assert.assertEquals(result.toFloatArray()[999], 3f);
-                    group.barrier();
-                });
+        NcclCommunicator.orderOnStream(true);
+        try {
+            run(
+                    2,
+                    (group, manager) -> {
+                        int rank = group.getRank();
+                        NDArray source = manager.full(new Shape(1000), rank + 1f);
+                        NDArray array = manager.zeros(new Shape(1000));
+                        NDArray result = manager.zeros(new Shape(1000));
+                        group.barrier();
+                        Cuda.use(rank);
+                        long start = System.nanoTime();
+                        NcclDouble.copyLater(address(array), address(source), 1000, millis);
+                        Work work = group.allReduce(TensorView.of(array), ReduceOp.SUM);
+                        work.await();
+                        NcclDouble.copyLater(address(result), address(array), 1000, 0);
+                        long elapsed = System.nanoTime() - start;
+                        Assert.assertTrue(elapsed < millis * 1_000_000, elapsed / 1e6 + " ms");
+                        cudart.cudaStreamSynchronize(null);
+                        elapsed = System.nanoTime() - start;
+                        Assert.assertTrue(elapsed >= millis * 1_000_000, elapsed / 1e6 + " ms");
+                        Assert.assertEquals(result.toFloatArray()[999], 3f);
+                        group.barrier();
+                    });
+        } finally {
+            NcclCommunicator.orderOnStream(false);
+        }
     }
 
     @Test(timeOut = 60_000)

@@ -199,7 +199,7 @@ public final class NcclDouble {
     public static void computeInStreams(boolean inStreams) {
         load();
         cudart("tp_double_set_inline").invokeVoid(new Object[] {inStreams ? 1 : 0});
-        NcclCommunicator.orderAllOnStream(inStreams);
+        NcclCommunicator.orderOnStream(inStreams);
     }
 
     /**
