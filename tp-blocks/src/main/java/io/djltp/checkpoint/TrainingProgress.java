@@ -338,8 +338,20 @@ final class TrainingProgress {
         @SuppressWarnings("unchecked")
         private void set(JsonElement saved) {
             Object read = GSON.fromJson(saved, field.getGenericType());
-            if (read instanceof Map<?, ?> totals) {
-                ((Map<Object, Object>) get()).putAll(totals);
+            if (read instanceof Map<?, ?> numbers) {
+                Map<Object, Object> totals = (Map<Object, Object>) get();
+                JsonObject json = saved.getAsJsonObject();
+                numbers.forEach(
+                        (name, number) -> {
+                            Object old = totals.get(name); // a sum of floats goes on as one
+                            boolean typed = old == null || old.getClass() == number.getClass();
+                            totals.put(
+                                    name,
+                                    typed
+                                            ? number
+                                            : GSON.fromJson(
+                                                    json.get((String) name), old.getClass()));
+                        });
                 return;
             }
             try {
