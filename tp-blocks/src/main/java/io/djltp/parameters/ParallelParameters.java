@@ -14,7 +14,7 @@ import ai.djl.util.NativeResource;
 import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
-import io.djltp.rank.DeviceMesh;
+import io.djltp.collective.Communicator;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
@@ -523,16 +523,40 @@ public final class ParallelParameters {
          */
         void agree(Block block, ParameterShards shards) {
             boolean overlaid = ranks.getContext(0).getMesh().isOverlaid();
-            ShardExchange exchange = new ShardExchange(ranks);
             Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
             for (Pair<String, Parameter> named : block.getParameters()) {
                 Parameter parameter = named.getValue();
                 boolean cut = shards.contains(parameter);
                 if (seen.add(parameter) && !(cut && overlaid)) {
-                    exchange.replicate(
-                            "the initialization of " + named.getKey(),
-                            cut ? DeviceMesh.DATA : null, // along which ranks have the same shard
-                            context -> stores.get(context.getLocalIndex()).getHeld(parameter));
+                    String issuer = "the initialization of " + named.getKey();
+                    ranks.run(
+                            context -> {
+                                // along which ranks have the same shard
+                                Communicator group =
+                                        cut ? context.getDataGroup() : context.getWorld();
+                                group.setIssuer(issuer);
+                                broadcast(
+                                        group,
+                                        stores.get(context.getLocalIndex()).getHeld(parameter));
+                                return null;
+                            });
+                }
+            }
+        }
+
+        private static void broadcast(Communicator group, NDArray replica) {
+            if (replica.size() == 0) {
+                return;
+            }
+            try (Autograd.GradMode mode = Autograd.gradMode(false);
+                    NDArray values = Autograd.detach(replica, replica.getManager())) {
+                if (values.getDataType().isFloating()) {
+                    group.broadcast(TensorView.of(values), 0).await();
+                } else { // of bytes and booleans too, which groups do not take
+                    NDArray whole = values.toType(DataType.INT64, true);
+                    group.broadcast(TensorView.of(whole), 0).await();
+                    values.set(new NDIndex("..."), whole);
+                    whole.close();
                 }
             }
         }
