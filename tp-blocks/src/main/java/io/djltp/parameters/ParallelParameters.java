@@ -146,7 +146,7 @@ public final class ParallelParameters {
                 .filter(Parameter::isInitialized)
                 .forEach(Placeholder::showInGraphs);
         checkBatchGather();
-        Map<Block, String> blocks = BlockNames.of(block);
+        Map<Block, String> blocks = BlockWalk.namesOf(block);
         contexts.forEach(context -> context.setBlockNames(blocks));
     }
 
