@@ -92,6 +92,8 @@ public final class WeightSource {
             join(block);
         } catch (IOException | RuntimeException e) {
             failure.addSuppressed(e);
+        } finally {
+            skipped = 0;
         }
     }
 
@@ -144,39 +146,27 @@ public final class WeightSource {
         }
     }
 
-    /** The ranks of all processes gather a parameter. */
+    /** Each rank's shard goes to all, and in each process one of them puts it in its place. */
     private void exchange(
             ParallelContext context, String issuer, Parameter parameter, NDArray values) {
         ShardingStrategy strategy = shards.strategyOf(parameter);
         NDArray shard = parameters.getStore(context).getHeld(parameter);
         Communicator group = context.getTensorGroup();
         group.setIssuer(issuer + parameters.nameOf(parameter));
-        for (int rank = 0; rank < group.getSize(); rank++) {
-            Shape shape = strategy.shardShape(values.getShape(), rank, group.getSize());
-            broadcast(context, group, rank, shard, shape, strategy, values);
-        }
-    }
-
-    /** One rank's shard goes to all, and in each process one of them puts it in its place. */
-    private static void broadcast(
-            ParallelContext context,
-            Communicator group,
-            int root,
-            NDArray shard,
-            Shape shape,
-            ShardingStrategy strategy,
-            NDArray whole) {
-        try (Autograd.GradMode mode = Autograd.gradMode(false);
-                NDManager scope = shard.getManager().newSubManager()) {
-            NDArray part =
-                    root == group.getRank()
-                            ? Autograd.detach(shard, scope)
-                            : scope.create(shape, shard.getDataType());
-            if (shape.size() > 0) {
-                group.broadcast(TensorView.of(part), root).await();
-            }
-            if (context.getLocalIndex() == 0) {
-                strategy.gather(part, whole, root, group.getSize());
+        for (int root = 0; root < group.getSize(); root++) {
+            Shape shape = strategy.shardShape(values.getShape(), root, group.getSize());
+            try (Autograd.GradMode mode = Autograd.gradMode(false);
+                    NDManager scope = shard.getManager().newSubManager()) {
+                NDArray part =
+                        root == group.getRank()
+                                ? Autograd.detach(shard, scope)
+                                : scope.create(shape, shard.getDataType());
+                if (shape.size() > 0) {
+                    group.broadcast(TensorView.of(part), root).await();
+                }
+                if (context.getLocalIndex() == 0) {
+                    strategy.gather(part, values, root, group.getSize());
+                }
             }
         }
     }
