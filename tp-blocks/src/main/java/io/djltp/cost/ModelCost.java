@@ -28,8 +28,8 @@ import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.PositionEmbedding;
 import io.djltp.nn.transformer.SinusoidalPositions;
 import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.optimizer.StateSize;
-import io.djltp.parameters.BlockNames;
+import io.djltp.optimizer.StateKind;
+import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ShapesOnly;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.DeviceMesh;
@@ -78,7 +78,7 @@ public final class ModelCost {
                     SinusoidalPositions.class);
 
     private final Builder model;
-    private final StateSize stateSize; // or null: the model is not trained
+    private final List<StateKind> stateKinds;
     private final Map<Block, String> blockNames;
     private final Map<Parameter, String> parameterNames = new IdentityHashMap<>();
     private final Map<Parameter, ShardingStrategy> strategies = new IdentityHashMap<>();
@@ -90,8 +90,8 @@ public final class ModelCost {
     /** Forecasts a step of each rank, while the network has shapes. */
     private ModelCost(Builder model) {
         this.model = model;
-        stateSize = model.training ? StateSize.of(model.optimizer) : null;
-        blockNames = BlockNames.of(model.block);
+        stateKinds = model.training ? StateKind.of(model.optimizer) : List.of();
+        blockNames = BlockWalk.namesOf(model.block);
         tensorSize =
                 model.mesh.isCut(DeviceMesh.TENSOR) ? model.mesh.getSize(DeviceMesh.TENSOR) : 1;
         for (Pair<String, Parameter> named : model.block.getParameters()) {
@@ -108,7 +108,7 @@ public final class ModelCost {
             PassForecast pass = forward(rank, output);
             if (model.training) {
                 new GradientSums(pass, getParameters(), model.device, model.dataType)
-                        .forecast(stateSize.ofRow() > 0);
+                        .forecast(stateKinds.stream().anyMatch(StateKind::ofRows));
             }
             tables.add(pass.getTable());
         }
@@ -164,7 +164,9 @@ public final class ModelCost {
         long bytes = own.size() * model.dataType.getNumOfBytes();
         boolean trained = model.training && parameter.parameter().requiresGradient();
         return new RankCost(
-                bytes, parameter.hasGradient() ? bytes : 0, trained ? stateSize.bytes(own) : 0);
+                bytes,
+                parameter.hasGradient() ? bytes : 0,
+                trained ? stateKinds.stream().mapToLong(kind -> kind.bytes(own)).sum() : 0);
     }
 
     /**

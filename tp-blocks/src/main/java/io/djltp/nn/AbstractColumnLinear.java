@@ -183,8 +183,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
-        ForecastArray y = forecastSlice(pass, input);
-        pass.use(this, y);
+        ForecastArray y = forecastShared(pass, forecastShare(pass, input));
         return gatherOutput && pass.getTensorSize() > 1
                 ? pass.getMappings(this).gatherFromRegion(y)
                 : y;
@@ -192,12 +191,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** Forecasts the slice of the output, or all of it with one rank. */
     ForecastArray forecastSlice(PassForecast pass, ForecastArray input) {
-        ForecastArray x = forecastInput(pass, input);
-        if (x == input && pass.getTensorSize() > 1) {
-            // the gradient of a gathered input is reduced where it is scattered
-            pass.getMappings(this).copyToRegion(x);
-        }
-        return slice(pass, x);
+        return slice(pass, forecastShare(pass, input));
     }
 
     private ForecastArray slice(PassForecast pass, ForecastArray x) {
@@ -214,6 +208,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      */
     public ForecastArray forecastShare(PassForecast pass, ForecastArray input) {
         ForecastArray x = forecastInput(pass, input);
+        // the gradient of a gathered input is reduced where it is scattered
         return x == input && pass.getTensorSize() > 1 ? pass.getMappings(this).copyToRegion(x) : x;
     }
 

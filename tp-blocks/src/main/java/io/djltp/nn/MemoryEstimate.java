@@ -3,8 +3,10 @@ package io.djltp.nn;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.optimizer.StateSize;
+import io.djltp.optimizer.StateKind;
 import io.djltp.sharding.ShardingStrategy;
+
+import java.util.List;
 
 /**
  * What the large parts of a training take on one rank, in bytes: its shards and replicas, their
@@ -23,7 +25,7 @@ public final class MemoryEstimate {
     private final int rank;
     private final int ranks;
     private final boolean rowSparse;
-    private final StateSize stateSize;
+    private final List<StateKind> stateKinds;
     private long weights;
     private long gradients;
     private long state;
@@ -40,7 +42,7 @@ public final class MemoryEstimate {
         this.rank = rank;
         this.ranks = ranks;
         rowSparse = optimizer.isRowSparse();
-        stateSize = StateSize.of(optimizer);
+        stateKinds = StateKind.of(optimizer);
     }
 
     /**
@@ -99,7 +101,7 @@ public final class MemoryEstimate {
     private Shape addWeight(Shape shape, ShardingStrategy strategy) {
         Shape own = strategy.isReplicated() ? shape : strategy.shardShape(shape, rank, ranks);
         weights += bytes(own);
-        state += stateSize.bytes(own);
+        state += stateKinds.stream().mapToLong(kind -> kind.bytes(own)).sum();
         return own;
     }
 

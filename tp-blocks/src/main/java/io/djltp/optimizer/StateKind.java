@@ -18,6 +18,17 @@ import java.util.List;
 public record StateKind(String name, boolean ofRows) {
 
     /**
+     * Returns what is kept of a shard or a replica.
+     *
+     * @param shape its shape
+     * @return the bytes, of numbers of 32 bits
+     */
+    public long bytes(Shape shape) {
+        long rows = shape.dimension() == 0 ? 1 : shape.get(0);
+        return (ofRows ? rows : shape.size()) * Float.BYTES;
+    }
+
+    /**
      * Asks an optimizer's rule itself what it keeps: of two rows of three elements.
      *
      * @param optimizer the optimizer

@@ -55,6 +55,26 @@ public final class BlockWalk {
         new BlockWalk(visitor).visit(network, "", true);
     }
 
+    /**
+     * Returns what errors and counts call the blocks of a network: by their place in it.
+     *
+     * @param network the network
+     * @return the path of each block, with its class where the path does not say it
+     */
+    public static Map<Block, String> namesOf(Block network) {
+        Map<Block, String> names = new IdentityHashMap<>();
+        of(network, (block, path, certain) -> names.put(block, name(block, path)));
+        return Collections.unmodifiableMap(names);
+    }
+
+    private static String name(Block block, String path) {
+        String type = block.getClass().getSimpleName();
+        if (path.isEmpty()) {
+            return type;
+        }
+        return path.contains(type) ? path : path + " (" + type + ")";
+    }
+
     private void visit(Object value, String path, boolean certain) {
         if (!isSearched(value) || !seen.add(value)) {
             return;

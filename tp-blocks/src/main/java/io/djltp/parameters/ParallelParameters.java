@@ -7,14 +7,13 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SymbolBlock;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.NativeResource;
 import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
-import io.djltp.rank.DeviceMesh;
+import io.djltp.collective.Communicator;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
@@ -33,7 +32,6 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.function.BiConsumer;
 import java.util.function.Predicate;
 
 /**
@@ -47,6 +45,7 @@ import java.util.function.Predicate;
 @SuppressWarnings("try") // a scope is used by being open
 public final class ParallelParameters {
 
+    private static final Logger logger = LoggerFactory.getLogger(ParallelParameters.class);
     private static final long CHECKSUM_BLOCK = 1 << 20; // elements
 
     private final Block block;
@@ -56,7 +55,6 @@ public final class ParallelParameters {
     private final List<ParallelContext> contexts = new ArrayList<>();
     private final ParameterShards shards;
     private final Map<Parameter, Long> drawn = new IdentityHashMap<>(); // checksums
-    private final ParameterReplicas replicated;
     private final WeightSource source;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private ReplicaGroups replicas = ReplicaGroups.NONE;
@@ -82,7 +80,6 @@ public final class ParallelParameters {
             stores.add(new RankParameterStore(own, context));
         }
         shards = new ParameterShards(contexts, stores);
-        replicated = new ParameterReplicas(ranks, stores);
         source = new WeightSource(modelManager, ranks, this, shards);
     }
 
@@ -96,13 +93,11 @@ public final class ParallelParameters {
     public void prepare(DataType dataType, Shape... shapes) {
         if (names.isEmpty()) {
             checkFree(block);
-            ParameterUses.check(block, ranks.getWorldSize(), shards.size());
+            ParameterShards.check(block, ranks.getWorldSize(), shards.size());
         }
         shards.find(block);
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-            boolean cutRows = contexts.get(0).getDataGroup().getSize() > 1;
-            new ModelInitializer(block, modelManager, shards, this::noteDrawn)
-                    .run(cutRows, dataType, shapes);
+            initialize(dataType, shapes);
         }
         for (Pair<String, Parameter> named : block.getParameters()) {
             names.put(named.getValue(), named.getKey());
@@ -143,7 +138,7 @@ public final class ParallelParameters {
                 }
             }
             if (ranks.isDistributed()) {
-                replicated.agree(block, shards);
+                agree();
             }
             replicas = ReplicaGroups.of(ranks, this);
             names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), source));
@@ -151,7 +146,7 @@ public final class ParallelParameters {
                     .filter(Parameter::isInitialized)
                     .forEach(Placeholder::showInGraphs);
             checkBatchGather();
-            Map<Block, String> blocks = BlockNames.of(block);
+            Map<Block, String> blocks = BlockWalk.namesOf(block);
             contexts.forEach(context -> context.setBlockNames(blocks));
         }
     }
@@ -209,7 +204,7 @@ public final class ParallelParameters {
             Placeholder.put(modelManager, parameter);
             return;
         }
-        replicated.handOut(parameter);
+        replicate(parameter);
     }
 
     /**
@@ -312,7 +307,13 @@ public final class ParallelParameters {
     void copyBack(Parameter parameter) {
         boolean there = isThere(parameter) && stores.get(0).contains(parameter);
         if (there && !shards.contains(parameter)) {
-            replicated.copyBack(parameter);
+            NDArray value = stores.get(0).getHeld(parameter);
+            NDArray array = parameter.getArray();
+            if (value != array) {
+                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                    assign(array, value);
+                }
+            }
         }
     }
 
@@ -382,321 +383,171 @@ public final class ParallelParameters {
     }
 
     /**
-     * Initializes what is not initialized of a model, as DJL does, but a parameter that is cut
-     * right in its shards.
+     * Initializes what is not initialized of the model, as DJL does, but a parameter that is
+     * sharded right in its shards.
      */
-    private static final class ModelInitializer {
-
-        private static final Logger logger = LoggerFactory.getLogger(ModelInitializer.class);
-
-        private final Block block;
-        private final NDManager manager;
-        private final ParameterShards shards;
-        private final BiConsumer<Parameter, NDArray> drawn;
-
-        /** Creates the initializer, which tells what it draws for parameters that are cut. */
-        ModelInitializer(
-                Block block,
-                NDManager manager,
-                ParameterShards shards,
-                BiConsumer<Parameter, NDArray> drawn) {
-            this.block = block;
-            this.manager = manager;
-            this.shards = shards;
-            this.drawn = drawn;
-        }
-
-        /** Initializes the model, whose batch may be cut over the ranks. */
-        void run(boolean cutRows, DataType dataType, Shape... shapes) {
-            Preconditions.checkArgument(
-                    dataType != DataType.BFLOAT16,
-                    "DJL has no arrays in bfloat16, and its native code would end the process: use"
-                            + " model.setDataType(DataType.FLOAT32), and let layers multiply in"
-                            + " bfloat16 with optPrecision(Precision.BFLOAT16)");
-            Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
-            Map<Parameter, String> names = new IdentityHashMap<>();
-            block.getParameters().forEach(named -> names.put(named.getValue(), named.getKey()));
-            for (Parameter parameter : shards.parameters()) {
-                if (!parameter.isInitialized()) {
-                    Initializer initializer = parameter.getInitializer();
-                    initializers.put(parameter, initializer);
-                    String name = names.getOrDefault(parameter, parameter.getName());
-                    parameter.setInitializer(
-                            (scope, shape, type) ->
-                                    initializeShards(name, parameter, initializer, shape, type));
-                }
+    private void initialize(DataType dataType, Shape... shapes) {
+        Preconditions.checkArgument(
+                dataType != DataType.BFLOAT16,
+                "DJL has no arrays in bfloat16, and its native code would end the process: use"
+                        + " model.setDataType(DataType.FLOAT32), and let layers multiply in"
+                        + " bfloat16 with optPrecision(Precision.BFLOAT16)");
+        Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
+        Map<Parameter, String> names = new IdentityHashMap<>();
+        block.getParameters().forEach(named -> names.put(named.getValue(), named.getKey()));
+        for (Parameter parameter : shards.parameters()) {
+            if (!parameter.isInitialized()) {
+                Initializer initializer = parameter.getInitializer();
+                initializers.put(parameter, initializer);
+                String name = names.getOrDefault(parameter, parameter.getName());
+                parameter.setInitializer(
+                        (scope, shape, type) ->
+                                initializeShards(name, parameter, initializer, shape, type));
             }
+        }
+        try {
+            block.initialize(modelManager, dataType, shapes);
+            BlockWalk.of(block, (each, path, certain) -> prepare(each, dataType, shapes));
+        } finally {
+            initializers.forEach(Parameter::setInitializer);
+        }
+        if (contexts.get(0).getDataGroup().getSize() > 1) {
+            warnOfRowMixing();
+        }
+    }
+
+    /**
+     * Gives every rank its shard of the values that the initializer gives the whole, which is there
+     * for this one parameter only.
+     */
+    private NDArray initializeShards(
+            String name, Parameter parameter, Initializer initializer, Shape shape, DataType type) {
+        shards.strategyOf(parameter).checkSplit(name, shape, shards.size());
+        if (initializer instanceof SlicedInitializer) {
+            shards.fill(parameter, shape, type, (SlicedInitializer) initializer);
+        } else {
+            shards.create(parameter, shape, type);
+            try (NDManager scope = modelManager.newSubManager()) {
+                NDArray whole = initializer.initialize(scope, shape, type);
+                noteDrawn(parameter, whole);
+                shards.scatterRows(parameter, whole, 0, shape);
+            }
+        }
+        return Placeholder.of(modelManager, shape, type);
+    }
+
+    /** Warns once, however many there are: a ResNet-20 has 21. */
+    private void warnOfRowMixing() {
+        List<String> paths = new ArrayList<>();
+        BlockWalk.of(
+                block,
+                (each, path, certain) -> {
+                    if (each instanceof BatchNorm) {
+                        paths.add(path);
+                    }
+                });
+        if (paths.isEmpty()) {
+            return;
+        }
+        logger.warn(
+                "{}: where the batch is cut over the ranks, each batch normalization normalizes"
+                        + " its own rows, and the step is not that of one device."
+                        + " io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the"
+                        + " statistics of all rows, and TENSOR mode has no such limit.",
+                String.join(", ", paths));
+    }
+
+    /**
+     * DJL initializes a block that its parent has left out, such as a dropout in a field, in its
+     * first training pass: all ranks would do that at once, to one object.
+     */
+    private void prepare(Block each, DataType dataType, Shape... shapes) {
+        if (!each.isInitialized() && each.getParameters().isEmpty()) {
             try {
-                block.initialize(manager, dataType, shapes);
-                BlockWalk.of(block, (each, path, certain) -> prepare(each, dataType, shapes));
-            } finally {
-                initializers.forEach(Parameter::setInitializer);
-            }
-            if (cutRows) {
-                warnOfRowMixing();
-            }
-        }
-
-        /**
-         * Gives every rank its shard of the values that the initializer gives the whole, which is
-         * there for this one parameter only.
-         */
-        private NDArray initializeShards(
-                String name,
-                Parameter parameter,
-                Initializer initializer,
-                Shape shape,
-                DataType type) {
-            shards.strategyOf(parameter).checkSplit(name, shape, shards.size());
-            if (initializer instanceof SlicedInitializer) {
-                shards.fill(parameter, shape, type, (SlicedInitializer) initializer);
-            } else {
-                shards.create(parameter, shape, type);
-                try (NDManager scope = manager.newSubManager()) {
-                    NDArray whole = initializer.initialize(scope, shape, type);
-                    drawn.accept(parameter, whole);
-                    shards.scatterRows(parameter, whole, 0, shape);
-                }
-            }
-            return Placeholder.of(manager, shape, type);
-        }
-
-        /** Warns once, however many there are: a ResNet-20 has 21. */
-        private void warnOfRowMixing() {
-            List<String> paths = new ArrayList<>();
-            BlockWalk.of(
-                    block,
-                    (each, path, certain) -> {
-                        if (each instanceof BatchNorm) {
-                            paths.add(path);
-                        }
-                    });
-            if (paths.isEmpty()) {
-                return;
-            }
-            logger.warn(
-                    "{}: where the batch is cut over the ranks, each batch normalization normalizes"
-                            + " its own rows, and the step is not that of one device."
-                            + " io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the"
-                            + " statistics of all rows, and TENSOR mode has no such limit.",
-                    String.join(", ", paths));
-        }
-
-        /**
-         * DJL initializes a block that its parent has left out, such as a dropout in a field, in
-         * its first training pass: all ranks would do that at once, to one object.
-         */
-        private void prepare(Block each, DataType dataType, Shape... shapes) {
-            if (!each.isInitialized() && each.getParameters().isEmpty()) {
-                try {
-                    each.initialize(manager, dataType, shapes);
-                } catch (RuntimeException e) {
-                    logger.debug("{} is initialized by its first pass", each, e);
-                }
+                each.initialize(modelManager, dataType, shapes);
+            } catch (RuntimeException e) {
+                logger.debug("{} is initialized by its first pass", each, e);
             }
         }
     }
 
     /**
-     * The replicas of parameters that are not cut. Rank 0 works on the model's own array where that
-     * is on its device, the others on copies.
+     * Gives every rank of this process the model's values of a parameter. Rank 0 works on the
+     * model's own array where that is on its device, the others on copies.
      */
-    @SuppressWarnings("try") // a scope is used by being open
-    private static final class ParameterReplicas {
-
-        private final RankPool ranks;
-        private final List<RankParameterStore> stores;
-
-        ParameterReplicas(RankPool ranks, List<RankParameterStore> stores) {
-            this.ranks = ranks;
-            this.stores = stores;
-        }
-
-        /** Gives every rank of this process the model's values of a parameter. */
-        void handOut(Parameter parameter) {
-            NDArray array = parameter.getArray();
-            boolean dense =
-                    TensorView.of(array).isContiguous(); // as updates need it: no transpose()
-            for (int i = 0; i < stores.size(); i++) {
-                RankParameterStore store = stores.get(i);
-                boolean here = array.getDevice().equals(ranks.getContext(0).getDevice());
-                boolean own = i == 0 && here;
-                if (own && !(dense && AlignedMemory.holds(array))) {
-                    NDArray copy = copy(array, array.getManager()); // as those of the other ranks
-                    Placeholder.replace(parameter, copy);
-                }
-                NDArray value = own ? array : copy(array, store.getManager());
-                if (own) {
-                    Autograd.zeroGradient(array); // of a trainer before, which a copy does not have
-                }
-                store.setValue(parameter, value);
+    private void replicate(Parameter parameter) {
+        NDArray array = parameter.getArray();
+        boolean dense = TensorView.of(array).isContiguous(); // as updates need it: no transpose()
+        for (int i = 0; i < stores.size(); i++) {
+            RankParameterStore store = stores.get(i);
+            boolean here = array.getDevice().equals(contexts.get(0).getDevice());
+            boolean own = i == 0 && here;
+            if (own && !(dense && AlignedMemory.holds(array))) {
+                NDArray copy = copy(array, array.getManager()); // as those of the other ranks
+                Placeholder.replace(parameter, copy);
             }
-        }
-
-        /**
-         * Gives all ranks the values of the first that has the same part: another process may have
-         * drawn or loaded others.
-         */
-        void agree(Block block, ParameterShards shards) {
-            boolean overlaid = ranks.getContext(0).getMesh().isOverlaid();
-            ShardExchange exchange = new ShardExchange(ranks);
-            Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-            for (Pair<String, Parameter> named : block.getParameters()) {
-                Parameter parameter = named.getValue();
-                boolean cut = shards.contains(parameter);
-                if (seen.add(parameter) && !(cut && overlaid)) {
-                    exchange.replicate(
-                            "the initialization of " + named.getKey(),
-                            cut ? DeviceMesh.DATA : null, // along which ranks have the same shard
-                            context -> stores.get(context.getLocalIndex()).getHeld(parameter));
-                }
+            NDArray value = own ? array : copy(array, store.getManager());
+            if (own) {
+                Autograd.zeroGradient(array); // of a trainer before, which a copy does not have
             }
+            store.setValue(parameter, value);
         }
+    }
 
-        /** Copies the replica of rank 0 back if it is not the model's own array. */
-        void copyBack(Parameter parameter) {
-            NDArray value = stores.get(0).getHeld(parameter);
-            NDArray array = parameter.getArray();
-            if (value != array) {
-                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                    assign(array, value);
-                }
-            }
-        }
-
-        private static NDArray copy(NDArray array, NDManager manager) {
-            NDArray copy = manager.create(array.getShape(), array.getDataType());
-            assign(copy, array);
-            return copy;
-        }
-
-        /** Writes values in place, across devices. */
-        private static void assign(NDArray target, NDArray values) {
-            NDArray moved = values.toDevice(target.getDevice(), false); // the same if it is there
-            target.set(new NDIndex("..."), moved);
-            if (moved != values) {
-                moved.close();
+    /**
+     * Gives all ranks the values of the first that has the same part: another process may have
+     * drawn or loaded others.
+     */
+    private void agree() {
+        boolean overlaid = contexts.get(0).getMesh().isOverlaid();
+        Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
+        for (Pair<String, Parameter> named : block.getParameters()) {
+            Parameter parameter = named.getValue();
+            boolean cut = shards.contains(parameter);
+            if (seen.add(parameter) && !(cut && overlaid)) {
+                String issuer = "the initialization of " + named.getKey();
+                ranks.run(
+                        context -> {
+                            // along which ranks have the same shard
+                            Communicator group = cut ? context.getDataGroup() : context.getWorld();
+                            group.setIssuer(issuer);
+                            broadcast(
+                                    group, stores.get(context.getLocalIndex()).getHeld(parameter));
+                            return null;
+                        });
             }
         }
     }
 
-    /** Which blocks of a tree use a parameter, and whether ranks can give it to all of them. */
-    private static final class ParameterUses {
-
-        private final Map<Parameter, Use> uses = new IdentityHashMap<>();
-        private final int ranks;
-        private final int tensorRanks;
-
-        private ParameterUses(int ranks, int tensorRanks) {
-            this.ranks = ranks;
-            this.tensorRanks = tensorRanks;
+    private static void broadcast(Communicator group, NDArray replica) {
+        if (replica.size() == 0) {
+            return;
         }
-
-        /** A block that has a parameter, and how that is cut there. */
-        private record Use(String path, Block block, ShardingStrategy strategy) {
-
-            @Override
-            public String toString() {
-                return path + " (" + block.getClass().getSimpleName() + ")";
+        try (Autograd.GradMode mode = Autograd.gradMode(false);
+                NDArray values = Autograd.detach(replica, replica.getManager())) {
+            if (values.getDataType().isFloating()) {
+                group.broadcast(TensorView.of(values), 0).await();
+            } else { // of bytes and booleans too, which groups do not take
+                NDArray whole = values.toType(DataType.INT64, true);
+                group.broadcast(TensorView.of(whole), 0).await();
+                values.set(new NDIndex("..."), whole);
+                whole.close();
             }
         }
+    }
 
-        /**
-         * Checks a model.
-         *
-         * @param model the root of the tree
-         * @param ranks the number of ranks of all processes
-         * @param tensorRanks the number of ranks over which parameters are cut
-         * @throws IllegalArgumentException if a parameter is used under two strategies
-         * @throws UnsupportedOperationException if a block has trained parameters that ranks cannot
-         *     have replicas of
-         */
-        static void check(Block model, int ranks, int tensorRanks) {
-            new ParameterUses(ranks, tensorRanks).walk(model, "");
-        }
+    private static NDArray copy(NDArray array, NDManager manager) {
+        NDArray copy = manager.create(array.getShape(), array.getDataType());
+        assign(copy, array);
+        return copy;
+    }
 
-        private void walk(Block block, String path) {
-            String name = path.isEmpty() ? "the model's block" : path;
-            for (Pair<String, Parameter> named : block.getDirectParameters()) {
-                Parameter parameter = named.getValue();
-                if (ranks > 1 && block instanceof SymbolBlock && parameter.requiresGradient()) {
-                    throw new UnsupportedOperationException(
-                            "The block "
-                                    + name
-                                    + " ("
-                                    + block.getClass().getSimpleName()
-                                    + ") computes with parameters of its own, such as "
-                                    + named.getKey()
-                                    + shape(parameter)
-                                    + ", of which "
-                                    + ranks
-                                    + " ranks cannot have replicas: load the model without"
-                                    + " trainParam, so that they stay as they are, or train it with one"
-                                    + " rank");
-                }
-                if (tensorRanks > 1) {
-                    add(
-                            named.getKey(),
-                            parameter,
-                            new Use(name, block, strategy(block, parameter)));
-                }
-            }
-            for (Pair<String, Block> child : block.getChildren()) {
-                walk(child.getValue(), path + (path.isEmpty() ? "" : "_") + child.getKey());
-            }
-        }
-
-        private static ShardingStrategy strategy(Block block, Parameter parameter) {
-            return block instanceof ShardedBlock
-                    ? ((ShardedBlock) block).getShardingStrategy(parameter)
-                    : ShardingStrategy.replicate();
-        }
-
-        private void add(String name, Parameter parameter, Use use) {
-            Use first = uses.putIfAbsent(parameter, use);
-            if (first == null
-                    || first.strategy.equals(use.strategy)
-                    || first.strategy.isReplicated() && use.strategy.isReplicated()
-                    || cutAlike(parameter, first.strategy, use.strategy)) {
-                return;
-            }
-            throw new IllegalArgumentException(
-                    "The parameter "
-                            + name
-                            + shape(parameter)
-                            + " has two strategies over "
-                            + tensorRanks
-                            + " ranks: "
-                            + first.strategy
-                            + " in "
-                            + first
-                            + ", "
-                            + use.strategy
-                            + " in "
-                            + use
-                            + ". Let both blocks cut it alike, or give each a parameter of its own");
-        }
-
-        /** Returns whether two strategies that are not equal do the same to a known shape. */
-        private boolean cutAlike(
-                Parameter parameter, ShardingStrategy one, ShardingStrategy other) {
-            Shape shape = shapeOf(parameter);
-            return shape != null
-                    && !one.isReplicated()
-                    && !other.isReplicated()
-                    && one.axis(shape) == other.axis(shape)
-                    && one.cut(shape, tensorRanks).equals(other.cut(shape, tensorRanks));
-        }
-
-        private static Shape shapeOf(Parameter parameter) {
-            return parameter.isInitialized()
-                    ? parameter.getArray().getShape()
-                    : parameter.getShape();
-        }
-
-        private static String shape(Parameter parameter) {
-            Shape shape = shapeOf(parameter);
-            return shape == null ? "" : " " + shape;
+    /** Writes values in place, across devices. */
+    private static void assign(NDArray target, NDArray values) {
+        NDArray moved = values.toDevice(target.getDevice(), false); // the same if it is there
+        target.set(new NDIndex("..."), moved);
+        if (moved != values) {
+            moved.close();
         }
     }
 }

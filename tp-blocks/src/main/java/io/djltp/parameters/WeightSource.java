@@ -8,9 +8,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.Communicator;
 import io.djltp.collective.DifferentCalls;
+import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -89,6 +93,8 @@ public final class WeightSource {
             join(block);
         } catch (IOException | RuntimeException e) {
             failure.addSuppressed(e);
+        } finally {
+            skipped = 0;
         }
     }
 
@@ -134,16 +140,40 @@ public final class WeightSource {
             NDArray old = parameter.getArray();
             NDArray values = modelManager.create(old.getShape(), old.getDataType());
             if (ranks.isDistributed()) {
-                new ShardExchange(ranks)
-                        .gather(
-                                issuer + parameters.nameOf(parameter),
-                                shards.strategyOf(parameter),
-                                context -> parameters.getStore(context).getHeld(parameter),
-                                values);
+                ranks.run(
+                        context -> {
+                            exchange(context, issuer, parameter, values);
+                            return null;
+                        });
             } else {
                 shards.gatherRows(parameter, values, 0, values.getShape());
             }
             Placeholder.replace(parameter, values);
+        }
+    }
+
+    /** Each rank's shard goes to all, and in each process one of them puts it in its place. */
+    private void exchange(
+            ParallelContext context, String issuer, Parameter parameter, NDArray values) {
+        ShardingStrategy strategy = shards.strategyOf(parameter);
+        NDArray shard = parameters.getStore(context).getHeld(parameter);
+        Communicator group = context.getTensorGroup();
+        group.setIssuer(issuer + parameters.nameOf(parameter));
+        for (int root = 0; root < group.getSize(); root++) {
+            Shape shape = strategy.shardShape(values.getShape(), root, group.getSize());
+            try (Autograd.GradMode mode = Autograd.gradMode(false);
+                    NDManager scope = shard.getManager().newSubManager()) {
+                NDArray part =
+                        root == group.getRank()
+                                ? Autograd.detach(shard, scope)
+                                : scope.create(shape, shard.getDataType());
+                if (shape.size() > 0) {
+                    group.broadcast(TensorView.of(part), root).await();
+                }
+                if (context.getLocalIndex() == 0) {
+                    strategy.gather(part, values, root, group.getSize());
+                }
+            }
         }
     }
 

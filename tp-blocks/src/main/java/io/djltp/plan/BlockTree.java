@@ -93,7 +93,7 @@ final class BlockTree {
             Slot slot =
                     own
                             ? elementSlot(children.values(), i, null)
-                            : new Unreachable(
+                            : unreachable(
                                     parent.block.getClass().getName() + ".getChildren()",
                                     "which is no AbstractBlock of DJL: hold it in a field");
             String key = child.getKey();
@@ -123,7 +123,7 @@ final class BlockTree {
         if (value instanceof Block) {
             Block block = (Block) value;
             String type = block.getClass().getSimpleName();
-            link(parent, block, new FieldSlot(owner, field), List.of(name, List.of(type)));
+            link(parent, block, fieldSlot(owner, field), List.of(name, List.of(type)));
         } else if (value instanceof Function && functions.add(value)) {
             for (Field captured : value.getClass().getDeclaredFields()) {
                 visitField(parent, value, captured, with(name, captured.getName()));
@@ -152,7 +152,7 @@ final class BlockTree {
             }
         } else if (value instanceof Collection) {
             Slot slot =
-                    new Unreachable(
+                    unreachable(
                             field == null
                                     ? value.getClass().getName()
                                     : PrivateFields.describe(field),
@@ -184,18 +184,84 @@ final class BlockTree {
         return longer;
     }
 
+    /** Returns a place that can only be read. */
+    private static Slot unreachable(String where, String why) {
+        return new Slot(
+                type -> "it is held by " + where + ", " + why,
+                block -> {
+                    throw new IllegalStateException("It is held by " + where);
+                });
+    }
+
+    /** Returns the place in a field of a block, or of a function that a block has. */
+    private static Slot fieldSlot(Object owner, Field field) {
+        return new Slot(
+                type -> refusal(field, type), block -> PrivateFields.write(owner, field, block));
+    }
+
+    private static String refusal(Field field, Class<? extends Block> type) {
+        if (!field.getType().isAssignableFrom(type)) {
+            return PrivateFields.describe(field)
+                    + " holds a "
+                    + field.getType().getSimpleName()
+                    + " and nothing else. Declare it as a Block, or leave the block whole";
+        }
+        Class<?> declaring = field.getDeclaringClass();
+        boolean fixed = declaring.isHidden() || declaring.isRecord();
+        if (fixed && Modifier.isFinal(field.getModifiers())) {
+            return PrivateFields.describe(field)
+                    + " belongs to a "
+                    + (declaring.isRecord() ? "record" : "lambda")
+                    + ", whose fields Java does not let change. Hold the block in a field"
+                    + " of a class, or leave it whole";
+        }
+        return null;
+    }
+
     /** Returns the place of an element of a list; {@code field} is null for DJL's own children. */
-    private static <T> Slot elementSlot(List<T> list, int index, Field field) {
-        @SuppressWarnings("unchecked") // Slot.check knows as much of the type as Java does
-        Consumer<Object> setter = value -> list.set(index, (T) value);
-        return new Element(list, list.get(index), setter, field, "a list", "an ArrayList");
+    @SuppressWarnings("unchecked") // a refusal knows as much of the type as Java does
+    private static Slot elementSlot(List<?> list, int index, Field field) {
+        List<Object> blocks = (List<Object>) list;
+        Consumer<Object> setter = value -> blocks.set(index, value);
+        String holder = field == null ? list.getClass().getName() : PrivateFields.describe(field);
+        String remedy = "a list that cannot be changed, in " + holder + ". Use an ArrayList";
+        return elementSlot(list.get(index), setter, field, remedy);
     }
 
     /** Returns the place of a value of a map. */
-    private static <V> Slot valueSlot(Map<?, V> map, Object key, Field field) {
-        @SuppressWarnings("unchecked") // Slot.check knows as much of the type as Java does
-        Consumer<Object> setter = value -> ((Map<Object, Object>) map).put(key, value);
-        return new Element(map, map.get(key), setter, field, "a map", "a LinkedHashMap");
+    @SuppressWarnings("unchecked") // a refusal knows as much of the type as Java does
+    private static Slot valueSlot(Map<?, ?> map, Object key, Field field) {
+        Map<Object, Object> blocks = (Map<Object, Object>) map;
+        Consumer<Object> setter = value -> blocks.put(key, value);
+        String holder = field == null ? map.getClass().getName() : PrivateFields.describe(field);
+        String remedy = "a map that cannot be changed, in " + holder + ". Use a LinkedHashMap";
+        return elementSlot(map.get(key), setter, field, remedy);
+    }
+
+    private static Slot elementSlot(
+            Object element, Consumer<Object> setter, Field field, String remedy) {
+        return new Slot(
+                type -> {
+                    if (field != null
+                            && field.getGenericType() instanceof ParameterizedType generic) {
+                        Type[] arguments = generic.getActualTypeArguments();
+                        Type last = arguments[arguments.length - 1];
+                        if (last instanceof Class<?> known && !known.isAssignableFrom(type)) {
+                            return PrivateFields.describe(field)
+                                    + " holds elements of "
+                                    + known.getSimpleName()
+                                    + " and nothing else. Declare them as blocks, or leave the"
+                                    + " block whole";
+                        }
+                    }
+                    try {
+                        setter.accept(element); // to see whether the holder can be changed
+                        return null;
+                    } catch (UnsupportedOperationException e) {
+                        return "it is in " + remedy + ", or leave the block whole";
+                    }
+                },
+                setter::accept);
     }
 
     /** A block of a network, once, however many places hold it. */
@@ -250,7 +316,7 @@ final class BlockTree {
          */
         void check(Class<? extends Block> type) {
             for (Slot slot : slots) {
-                String why = slot.refusal(type);
+                String why = slot.refusal().apply(type);
                 if (why != null) {
                     throw new IllegalArgumentException(
                             "The block "
@@ -265,7 +331,7 @@ final class BlockTree {
 
         /** Puts another block into all places that hold this one. */
         void replace(Block replacement) {
-            slots.forEach(slot -> slot.set(replacement));
+            slots.forEach(slot -> slot.setter().accept(replacement));
         }
 
         /** {@inheritDoc} */
@@ -277,116 +343,12 @@ final class BlockTree {
         }
     }
 
-    /** A place in a network that refers to a block: a child, a field, an element. */
-    private interface Slot {
-
-        /** Returns why a block of a class cannot be put there, with a remedy, or null if it can. */
-        String refusal(Class<? extends Block> type);
-
-        /** Puts another block there. */
-        void set(Block replacement);
-    }
-
-    /** A place that can only be read. */
-    private record Unreachable(String where, String why) implements Slot {
-
-        /** {@inheritDoc} */
-        @Override
-        public String refusal(Class<? extends Block> type) {
-            return "it is held by " + where + ", " + why;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void set(Block replacement) {
-            throw new IllegalStateException("It is held by " + where);
-        }
-    }
-
-    /** A field of a block, or of a function that a block has, that holds a block. */
-    private record FieldSlot(Object owner, Field field) implements Slot {
-
-        /** {@inheritDoc} */
-        @Override
-        public String refusal(Class<? extends Block> type) {
-            if (!field.getType().isAssignableFrom(type)) {
-                return PrivateFields.describe(field)
-                        + " holds a "
-                        + field.getType().getSimpleName()
-                        + " and nothing else. Declare it as a Block, or leave the block whole";
-            }
-            Class<?> declaring = field.getDeclaringClass();
-            boolean fixed = declaring.isHidden() || declaring.isRecord();
-            if (fixed && Modifier.isFinal(field.getModifiers())) {
-                return PrivateFields.describe(field)
-                        + " belongs to a "
-                        + (declaring.isRecord() ? "record" : "lambda")
-                        + ", whose fields Java does not let change. Hold the block in a field"
-                        + " of a class, or leave it whole";
-            }
-            return null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void set(Block replacement) {
-            PrivateFields.write(owner, field, replacement);
-        }
-    }
-
     /**
-     * An element of a list or a value of a map.
+     * A place in a network that refers to a block: a child, a field, an element.
      *
-     * @param holder the list or map
-     * @param element the element
-     * @param setter replaces the element
-     * @param field the field that has the list or map, or {@code null}: it may hold any block
-     * @param kind what errors call the holder
-     * @param remedy the class that the user can use instead of one that cannot be changed
+     * @param refusal says why a block of a class cannot be put there, with a remedy, or null if it
+     *     can
+     * @param setter puts another block there
      */
-    private record Element(
-            Object holder,
-            Object element,
-            Consumer<Object> setter,
-            Field field,
-            String kind,
-            String remedy)
-            implements Slot {
-
-        /** {@inheritDoc} */
-        @Override
-        public String refusal(Class<? extends Block> type) {
-            if (field != null && field.getGenericType() instanceof ParameterizedType) {
-                Type[] arguments =
-                        ((ParameterizedType) field.getGenericType()).getActualTypeArguments();
-                Type last = arguments[arguments.length - 1];
-                if (last instanceof Class && !((Class<?>) last).isAssignableFrom(type)) {
-                    return PrivateFields.describe(field)
-                            + " holds elements of "
-                            + ((Class<?>) last).getSimpleName()
-                            + " and nothing else. Declare them as blocks, or leave the block whole";
-                }
-            }
-            try {
-                setter.accept(element); // to see whether the holder can be changed
-                return null;
-            } catch (UnsupportedOperationException e) {
-                return "it is in "
-                        + kind
-                        + " that cannot be changed, in "
-                        + (field == null
-                                ? holder.getClass().getName()
-                                : PrivateFields.describe(field))
-                        + ". Use "
-                        + remedy
-                        + ", or leave the block whole";
-            }
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void set(Block replacement) {
-            setter.accept(replacement);
-        }
-    }
+    private record Slot(Function<Class<? extends Block>, String> refusal, Consumer<Block> setter) {}
 }

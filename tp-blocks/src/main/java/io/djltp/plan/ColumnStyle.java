@@ -13,7 +13,7 @@ public final class ColumnStyle extends Style {
     private final ShardingStrategy strategy; // or null: balanced
 
     ColumnStyle(boolean gatherOutput, boolean batchShardedInput, ShardingStrategy strategy) {
-        super("DJL's Linear", ColumnParallelLinear.class);
+        super("column()", "DJL's Linear", ColumnParallelLinear.class, Styles::isLinear, null);
         this.gatherOutput = gatherOutput;
         this.batchShardedInput = batchShardedInput;
         this.strategy = strategy;
@@ -54,12 +54,6 @@ public final class ColumnStyle extends Style {
 
     /** {@inheritDoc} */
     @Override
-    boolean isFor(Block block) {
-        return Styles.isLinear(block);
-    }
-
-    /** {@inheritDoc} */
-    @Override
     ColumnParallelLinear parallel(Block block) {
         ColumnParallelLinear.Builder builder =
                 ColumnParallelLinear.builder()
@@ -76,7 +70,7 @@ public final class ColumnStyle extends Style {
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return "column()"
+        return super.toString()
                 + (gatherOutput ? ".gatherOutput()" : "")
                 + (batchShardedInput ? ".batchShardedInput()" : "")
                 + (strategy == null ? "" : ".strategy(" + strategy + ")");

@@ -16,7 +16,7 @@ public final class RowStyle extends Style {
     private final ShardingStrategy strategy; // or null: balanced
 
     RowStyle(boolean inputIsParallel, boolean batchShardedOutput, ShardingStrategy strategy) {
-        super("DJL's Linear", RowParallelLinear.class);
+        super("row()", "DJL's Linear", RowParallelLinear.class, Styles::isLinear, null);
         this.inputIsParallel = inputIsParallel;
         this.batchShardedOutput = batchShardedOutput;
         this.strategy = strategy;
@@ -57,12 +57,6 @@ public final class RowStyle extends Style {
 
     /** {@inheritDoc} */
     @Override
-    boolean isFor(Block block) {
-        return Styles.isLinear(block);
-    }
-
-    /** {@inheritDoc} */
-    @Override
     RowParallelLinear parallel(Block block) {
         RowParallelLinear.Builder builder =
                 RowParallelLinear.builder()
@@ -79,7 +73,7 @@ public final class RowStyle extends Style {
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return "row()"
+        return super.toString()
                 + (inputIsParallel ? "" : ".scatterInput()")
                 + (batchShardedOutput ? ".batchShardedOutput()" : "")
                 + (strategy == null ? "" : ".strategy(" + strategy + ")");

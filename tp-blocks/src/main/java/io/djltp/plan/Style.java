@@ -2,6 +2,9 @@ package io.djltp.plan;
 
 import ai.djl.nn.Block;
 
+import java.util.function.Predicate;
+import java.util.function.UnaryOperator;
+
 /**
  * What a plan makes of a block: a parallel one with the same parameters. Styles are values; the
  * options of {@link ColumnStyle} and {@link RowStyle} return another style.
@@ -10,20 +13,34 @@ import ai.djl.nn.Block;
  * torch.distributed.tensor.parallel}); {@code docs/plans.md} has a table of the names in PyTorch,
  * Megatron-LM and MAX.
  */
-public abstract class Style {
+public class Style {
 
+    private final String name;
     private final String wanted;
     private final Class<? extends Block> type; // or null: the class of the block
+    private final Predicate<Block> isFor;
+    private final UnaryOperator<Block> parallel;
 
     /**
      * Creates a style.
      *
+     * @param name how a plan is written with it, for messages
      * @param wanted what the style is for, for messages
      * @param type the class that a block becomes, or {@code null} if it stays as it is
+     * @param isFor whether a block can have the style
+     * @param parallel makes the parallel block with the parameters of a block
      */
-    Style(String wanted, Class<? extends Block> type) {
+    Style(
+            String name,
+            String wanted,
+            Class<? extends Block> type,
+            Predicate<Block> isFor,
+            UnaryOperator<Block> parallel) {
+        this.name = name;
         this.wanted = wanted;
         this.type = type;
+        this.isFor = isFor;
+        this.parallel = parallel;
     }
 
     /**
@@ -124,7 +141,9 @@ public abstract class Style {
     }
 
     /** Returns whether a block can have the style. */
-    abstract boolean isFor(Block block);
+    final boolean isFor(Block block) {
+        return isFor.test(block);
+    }
 
     /** Returns what the style is for, for messages. */
     final String wanted() {
@@ -137,10 +156,18 @@ public abstract class Style {
     }
 
     /** Returns the parallel block with the parameters of this one. */
-    abstract Block parallel(Block block);
+    Block parallel(Block block) {
+        return parallel.apply(block);
+    }
 
     /** Returns whether the style is one of all blocks below the block, too. */
-    boolean isWhole() {
-        return false;
+    final boolean isWhole() {
+        return Styles.WHOLE.contains(this);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String toString() {
+        return name;
     }
 }

@@ -30,7 +30,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
-import java.util.function.Predicate;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 
@@ -41,44 +40,49 @@ import java.util.function.UnaryOperator;
 final class Styles {
 
     static final Style HEAD =
-            style("head()", "Linear", ClassificationHead.class, Styles::isLinear, Styles::head);
+            new Style(
+                    "head()",
+                    "DJL's Linear",
+                    ClassificationHead.class,
+                    Styles::isLinear,
+                    Styles::head);
 
     static final Style DROPOUT =
-            style(
+            new Style(
                     "dropout()",
-                    "Dropout",
+                    "DJL's Dropout",
                     ParallelDropout.class,
                     block -> block.getClass() == Dropout.class,
                     Styles::dropout);
 
     static final Style BATCH_NORM =
-            style(
+            new Style(
                     "batchNorm()",
-                    "BatchNorm",
+                    "DJL's BatchNorm",
                     SyncBatchNorm.class,
                     block -> block.getClass() == BatchNorm.class,
                     Styles::batchNorm);
 
     static final Style VOCABULARY =
-            style(
+            new Style(
                     "vocabulary()",
-                    "Embedding, with a dense gradient",
+                    "DJL's Embedding, with a dense gradient",
                     ReplacedEmbedding.class,
                     Styles::isDenseEmbedding,
                     Styles::embedding);
 
     static final Style ATTENTION =
-            whole(
+            new Style(
                     "attention()",
-                    "ScaledDotProductAttentionBlock",
+                    "DJL's ScaledDotProductAttentionBlock",
                     ParallelAttention.class,
                     Styles::isAttention,
                     Styles::attention);
 
     static final Style ENCODER =
-            whole(
+            new Style(
                     "encoder()",
-                    "TransformerEncoderBlock",
+                    "DJL's TransformerEncoderBlock",
                     ParallelTransformerEncoder.class,
                     Styles::isEncoder,
                     block -> encoder(block, null));
@@ -88,10 +92,25 @@ final class Styles {
      * that class. Its encoders become parallel ones.
      */
     static final Style BERT =
-            whole("bert()", "BertBlock", BertBlock.class, Styles::isBert, Styles::bert);
+            new Style("bert()", "DJL's BertBlock", BertBlock.class, Styles::isBert, Styles::bert);
 
     static final Style REPLICATE =
-            new DjlStyle("replicate()", "any block", null, true, block -> true, block -> block);
+            new Style("replicate()", "any block", null, block -> true, block -> block);
+
+    /** Those that are styles of all blocks below the block, too. */
+    static final Set<Style> WHOLE = Set.of(ATTENTION, ENCODER, BERT, REPLICATE);
+
+    /** DJL's block with the parameters of a parallel one, by the class of that. */
+    private static final Map<Class<?>, UnaryOperator<Block>> PLAIN =
+            Map.of(
+                    ColumnParallelLinear.class, Styles::plainLinear,
+                    RowParallelLinear.class, Styles::plainLinear,
+                    ClassificationHead.class, Styles::plainLinear,
+                    ParallelDropout.class, Styles::plainDropout,
+                    SyncBatchNorm.class, Styles::plainBatchNorm,
+                    ReplacedEmbedding.class, Styles::plainEmbedding,
+                    ParallelAttention.class, Styles::plainAttention,
+                    ParallelTransformerEncoder.class, Styles::plainEncoder);
 
     private static final Class<?> BERT_TYPE = BertBlock.class;
     private static final Class<?> ATTENTION_TYPE = ScaledDotProductAttentionBlock.class;
@@ -115,9 +134,6 @@ final class Styles {
 
     private static final List<String> NORM_PARAMETERS =
             List.of("gamma", "beta", "runningMean", "runningVar");
-
-    private static final Set<Class<?>> PARALLEL_LINEAR =
-            Set.of(ColumnParallelLinear.class, RowParallelLinear.class, ClassificationHead.class);
 
     private Styles() {}
 
@@ -168,8 +184,9 @@ final class Styles {
         return PrivateFields.copy(block, dropout, AbstractBlock.class);
     }
 
-    private static Dropout plainDropout(ParallelDropout parallel) {
-        Dropout dropout = Dropout.builder().optRate(parallel.getRate()).build();
+    private static Dropout plainDropout(Block parallel) {
+        float rate = ((ParallelDropout) parallel).getRate();
+        Dropout dropout = Dropout.builder().optRate(rate).build();
         return PrivateFields.copy(parallel, dropout, AbstractBlock.class);
     }
 
@@ -254,6 +271,11 @@ final class Styles {
         return PrivateFields.copy(block, embedding, AbstractBlock.class);
     }
 
+    private static Block plainEmbedding(Block parallel) {
+        AbstractBlock original = ((ReplacedEmbedding) parallel).original.get();
+        return PrivateFields.copy(parallel, original, AbstractBlock.class);
+    }
+
     // ScaledDotProductAttentionBlock
 
     private static boolean isAttention(Block block) {
@@ -285,7 +307,8 @@ final class Styles {
                 AbstractBaseBlock.class);
     }
 
-    private static ScaledDotProductAttentionBlock plainAttention(ParallelAttention parallel) {
+    private static ScaledDotProductAttentionBlock plainAttention(Block block) {
+        ParallelAttention parallel = (ParallelAttention) block;
         ScaledDotProductAttentionBlock attention =
                 ScaledDotProductAttentionBlock.builder()
                         .setEmbeddingSize((int) (parallel.getHeads() * parallel.getHeadDim()))
@@ -347,8 +370,8 @@ final class Styles {
         return sequence;
     }
 
-    private static TransformerEncoderBlock plainEncoder(ParallelTransformerEncoder parallel) {
-        Parts parts = parallel.getParts();
+    private static TransformerEncoderBlock plainEncoder(Block parallel) {
+        Parts parts = ((ParallelTransformerEncoder) parallel).getParts();
         BlockTree.childrenOf(parts.feedForward()).values().replaceAll(Styles::plainOf);
         List<Block> blocks =
                 List.of(
@@ -435,12 +458,7 @@ final class Styles {
 
     /** Returns whether a block is one that a plan makes. */
     static boolean isParallel(Block block) {
-        return PARALLEL_LINEAR.contains(block.getClass())
-                || block instanceof ParallelDropout
-                || block instanceof SyncBatchNorm
-                || block instanceof ReplacedEmbedding
-                || block instanceof ParallelAttention
-                || block instanceof ParallelTransformerEncoder;
+        return PLAIN.containsKey(block.getClass());
     }
 
     /**
@@ -450,85 +468,6 @@ final class Styles {
      * @return DJL's, or the block itself if it is not one that a plan makes
      */
     static Block plainOf(Block block) {
-        if (PARALLEL_LINEAR.contains(block.getClass())) {
-            return plainLinear(block);
-        } else if (block instanceof ParallelDropout) {
-            return plainDropout((ParallelDropout) block);
-        } else if (block instanceof SyncBatchNorm) {
-            return plainBatchNorm(block);
-        } else if (block instanceof ReplacedEmbedding) {
-            AbstractBlock original = ((ReplacedEmbedding) block).original.get();
-            return PrivateFields.copy(block, original, AbstractBlock.class);
-        } else if (block instanceof ParallelAttention) {
-            return plainAttention((ParallelAttention) block);
-        } else if (block instanceof ParallelTransformerEncoder) {
-            return plainEncoder((ParallelTransformerEncoder) block);
-        }
-        return block;
-    }
-
-    private static Style style(
-            String name,
-            String djlClass,
-            Class<? extends Block> type,
-            Predicate<Block> isFor,
-            UnaryOperator<Block> parallel) {
-        return new DjlStyle(name, "DJL's " + djlClass, type, false, isFor, parallel);
-    }
-
-    private static Style whole(
-            String name,
-            String djlClass,
-            Class<? extends Block> type,
-            Predicate<Block> isFor,
-            UnaryOperator<Block> parallel) {
-        return new DjlStyle(name, "DJL's " + djlClass, type, true, isFor, parallel);
-    }
-
-    /** A style without options; {@code type} is null for a block that stays as it is. */
-    private static final class DjlStyle extends Style {
-
-        private final String name;
-        private final boolean whole;
-        private final Predicate<Block> isFor;
-        private final UnaryOperator<Block> parallel;
-
-        DjlStyle(
-                String name,
-                String wanted,
-                Class<? extends Block> type,
-                boolean whole,
-                Predicate<Block> isFor,
-                UnaryOperator<Block> parallel) {
-            super(wanted, type);
-            this.name = name;
-            this.whole = whole;
-            this.isFor = isFor;
-            this.parallel = parallel;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        boolean isFor(Block block) {
-            return isFor.test(block);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        Block parallel(Block block) {
-            return parallel.apply(block);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        boolean isWhole() {
-            return whole;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return name;
-        }
+        return PLAIN.getOrDefault(block.getClass(), UnaryOperator.identity()).apply(block);
     }
 }

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.stream.Collectors;
 
 /** Cuts an axis part by part: a rank's shard is its share of each, one after another. */
-final class Segmented extends OneAxis {
+final class Segmented extends ShardingStrategy.OneAxis {
 
     private final List<AxisPart> parts;
 
@@ -83,15 +83,15 @@ final class Segmented extends OneAxis {
 
     /** {@inheritDoc} */
     @Override
-    StrategyKind kind() {
+    Kind kind() {
         HeadPart first = parts.get(0).heads();
         if (first == null || axis < 0 || axis > 1) {
-            return StrategyKind.OTHER;
+            return Kind.OTHER;
         }
         if (parts.size() == 1) {
-            return axis == 0 ? StrategyKind.HEAD_AWARE_ROWWISE : StrategyKind.HEAD_AWARE_COLUMNWISE;
+            return axis == 0 ? Kind.HEAD_AWARE_ROWWISE : Kind.HEAD_AWARE_COLUMNWISE;
         }
-        return axis == 0 && isStack() ? StrategyKind.STACKED_QKV : StrategyKind.OTHER;
+        return axis == 0 && isStack() ? Kind.STACKED_QKV : Kind.OTHER;
     }
 
     private boolean isStack() {

@@ -1,12 +1,14 @@
 package io.djltp.sharding;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 import java.util.List;
+import java.util.Objects;
 import java.util.OptionalInt;
 
 /**
@@ -22,8 +24,11 @@ import java.util.OptionalInt;
  * shard, and several ranks the same range, which then are replicas of each other.
  *
  * <p>Strategies are compared by what they do: blocks that share a parameter must have equal ones.
+ * The questions for their kind have the names of MAX ({@code is_rowwise} is {@link #isRowwise()}).
+ * Strategies that do the same are of the same kind, however they were made: {@code axiswise(0)} is
+ * row-wise.
  */
-public abstract class ShardingStrategy extends NamedStrategy {
+public abstract class ShardingStrategy {
 
     /** Creates a strategy. */
     protected ShardingStrategy() {}
@@ -265,7 +270,60 @@ public abstract class ShardingStrategy extends NamedStrategy {
      *     fit the shape or the number of ranks
      */
     public void checkSplit(String name, Shape shape, int size) {
-        SplitCheck.check(this, name, shape, size);
+        String parameter = "Parameter " + name + " " + shape + " cannot be cut over ";
+        int axis;
+        Cut cut;
+        try {
+            axis = axis(shape);
+            cut = cut(shape, size);
+            checkFits(cut, shape.get(axis), axis, size);
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException(parameter + size + " ranks: " + e.getMessage(), e);
+        }
+        for (int rank = 0; rank < size; rank++) {
+            if (cut.getShardLength(rank) == 0 || shape.size() == 0) {
+                throw new IllegalArgumentException(
+                        parameter
+                                + size
+                                + " ranks: axis "
+                                + axis
+                                + " has length "
+                                + shape.get(axis)
+                                + " and leaves rank "
+                                + rank
+                                + " empty. "
+                                + (shape.get(axis) < size
+                                        ? "Use at most "
+                                                + shape.get(axis)
+                                                + (shape.get(axis) == 1 ? " rank" : " ranks")
+                                                + " or a larger layer."
+                                        : "Give every rank one or more."));
+            }
+        }
+    }
+
+    /** Checks that a cut is one of an axis and of a group. */
+    final void checkFits(Cut cut, long length, int axis, int size) {
+        if (cut.getRanks() != size) {
+            throw new IllegalArgumentException(
+                    "the strategy "
+                            + this
+                            + " is one for "
+                            + cut.getRanks()
+                            + " ranks, not for "
+                            + size);
+        }
+        if (cut.getLength() != length) {
+            throw new IllegalArgumentException(
+                    "the strategy "
+                            + this
+                            + " cuts "
+                            + cut.getLength()
+                            + " elements, and axis "
+                            + axis
+                            + " has "
+                            + length);
+        }
     }
 
     /**
@@ -280,8 +338,7 @@ public abstract class ShardingStrategy extends NamedStrategy {
      */
     public void scatterRows(
             NDArray rows, long firstRow, Shape whole, NDArray shard, int rank, int size) {
-        List<ShardRange> ranges = cut(whole, size).getRanges(rank);
-        new ShardCopy(axis(whole), ranges).toShard(rows, firstRow, shard);
+        transfer(rows, firstRow, whole, shard, rank, size, true);
     }
 
     /**
@@ -296,8 +353,7 @@ public abstract class ShardingStrategy extends NamedStrategy {
      */
     public void gatherRows(
             NDArray shard, NDArray rows, long firstRow, Shape whole, int rank, int size) {
-        List<ShardRange> ranges = cut(whole, size).getRanges(rank);
-        new ShardCopy(axis(whole), ranges).toRows(shard, rows, firstRow);
+        transfer(rows, firstRow, whole, shard, rank, size, false);
     }
 
     /**
@@ -312,6 +368,272 @@ public abstract class ShardingStrategy extends NamedStrategy {
         gatherRows(shard, whole, 0, whole.getShape(), rank, size);
     }
 
+    /** Returns the kind. */
+    Kind kind() {
+        return Kind.OTHER;
+    }
+
+    /**
+     * Returns the axis that is cut, as it was given: a negative one counts from the last.
+     *
+     * @return the axis, or none where nothing is cut, or a block resolves the strategy
+     */
+    public OptionalInt shardedAxis() {
+        return OptionalInt.empty();
+    }
+
+    /**
+     * Returns whether every rank has the whole.
+     *
+     * @return whether nothing is cut
+     */
+    public boolean isReplicated() {
+        return false;
+    }
+
+    /**
+     * Returns whether axis 0 is cut as one range a rank.
+     *
+     * @return whether it is {@link #rowwise()}
+     */
+    public final boolean isRowwise() {
+        return kind() == Kind.ROWWISE;
+    }
+
+    /**
+     * Returns whether axis 1 is cut as one range a rank.
+     *
+     * @return whether it is {@link #columnwise()}
+     */
+    public final boolean isColwise() {
+        return kind() == Kind.COLUMNWISE;
+    }
+
+    /**
+     * Returns whether each rank has a part of two halves.
+     *
+     * @return whether it is {@link #gateUp()}, of any axis
+     */
+    public final boolean isGateUp() {
+        return kind() == Kind.GATE_UP;
+    }
+
+    /**
+     * Returns whether each rank has its heads of stacked queries, keys and values.
+     *
+     * @return whether it is {@link #stackedQkv(int, long)}
+     */
+    public final boolean isStackedQkv() {
+        return kind() == Kind.STACKED_QKV;
+    }
+
+    /**
+     * Returns whether axis 1 is cut by heads.
+     *
+     * @return whether it is {@link #headAwareColumnwise(int, long)}
+     */
+    public final boolean isHeadAwareColwise() {
+        return kind() == Kind.HEAD_AWARE_COLUMNWISE;
+    }
+
+    /**
+     * Returns whether axis 0 is cut by heads.
+     *
+     * @return whether it is {@link #headAwareRowwise(int, long)}, or that of keys and values
+     */
+    public final boolean isHeadAwareRowwise() {
+        return kind() == Kind.HEAD_AWARE_ROWWISE;
+    }
+
+    /**
+     * Returns whether a block chooses the strategies of its weights.
+     *
+     * @return whether it is {@link #tensorParallel()}
+     */
+    public final boolean isTensorParallel() {
+        return kind() == Kind.TENSOR_PARALLEL;
+    }
+
+    /**
+     * Returns whether a block divides its experts over the ranks.
+     *
+     * @return whether it is {@link #expertParallel()}
+     */
+    public final boolean isExpertParallel() {
+        return kind() == Kind.EXPERT_PARALLEL;
+    }
+
+    /** Copies, across devices, what lies in some rows of the whole to or from a rank's shard. */
+    private void transfer(
+            NDArray rows,
+            long firstRow,
+            Shape whole,
+            NDArray shard,
+            int rank,
+            int size,
+            boolean toShard) {
+        int axis = axis(whole);
+        long endRow = firstRow + rows.getShape().get(0);
+        long at = 0; // where the range lies in the shard
+        for (ShardRange range : cut(whole, size).getRanges(rank)) {
+            if (axis == 0) {
+                long start = Math.max(range.start(), firstRow);
+                long end = Math.min(range.end(), endRow);
+                if (start < end) {
+                    NDIndex inRows = slice(0, start - firstRow, end - firstRow);
+                    NDIndex inShard =
+                            slice(0, at + start - range.start(), at + end - range.start());
+                    copy(rows, inRows, shard, inShard, toShard);
+                }
+            } else {
+                NDIndex inRows = slice(axis, range.start(), range.end());
+                NDIndex inShard = slice(0, firstRow, endRow);
+                for (int i = 1; i < axis; i++) {
+                    inShard = inShard.addAllDim();
+                }
+                inShard = inShard.addSliceDim(at, at + range.length());
+                copy(rows, inRows, shard, inShard, toShard);
+            }
+            at += range.length();
+        }
+    }
+
+    private static void copy(
+            NDArray rows, NDIndex inRows, NDArray shard, NDIndex inShard, boolean toShard) {
+        NDArray target = toShard ? shard : rows;
+        try (NDArray part = toShard ? rows.get(inRows) : shard.get(inShard);
+                NDArray moved = part.toDevice(target.getDevice(), false)) {
+            target.set(toShard ? inShard : inRows, moved);
+        }
+    }
+
+    private static NDIndex slice(int axis, long start, long end) {
+        NDIndex index = new NDIndex();
+        for (int i = 0; i < axis; i++) {
+            index = index.addAllDim();
+        }
+        return index.addSliceDim(start, end);
+    }
+
+    /** The kinds of strategies that have a name of their own. */
+    enum Kind {
+        ROWWISE,
+        COLUMNWISE,
+        GATE_UP,
+        STACKED_QKV,
+        HEAD_AWARE_COLUMNWISE,
+        HEAD_AWARE_ROWWISE,
+        TENSOR_PARALLEL,
+        EXPERT_PARALLEL,
+        OTHER
+    }
+
+    /** A strategy that cuts one axis, which may count from the last. */
+    abstract static class OneAxis extends ShardingStrategy {
+
+        final int axis;
+
+        OneAxis(int axis) {
+            this.axis = axis;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public final OptionalInt shardedAxis() {
+            return OptionalInt.of(axis);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public final int axis(Shape shape) {
+            int dimensions = shape.dimension();
+            int counted = axis < 0 ? axis + dimensions : axis;
+            if (counted < 0 || counted >= dimensions) {
+                throw new IllegalArgumentException("The shape " + shape + " has no axis " + axis);
+            }
+            return counted;
+        }
+    }
+
+    /** Cuts one axis: into balanced ranges, or as it is told to. */
+    private static final class Axiswise extends OneAxis {
+
+        private final Cut chosen; // or null: balanced
+
+        Axiswise(int axis, Cut chosen) {
+            super(axis);
+            this.chosen = chosen;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        Kind kind() {
+            return axis == 0 ? Kind.ROWWISE : axis == 1 ? Kind.COLUMNWISE : Kind.OTHER;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Cut cut(Shape shape, int size) {
+            int cutAxis = axis(shape);
+            long length = shape.get(cutAxis);
+            if (chosen == null) {
+                return Cut.balanced(length, size);
+            }
+            checkFits(chosen, length, cutAxis, size);
+            return chosen;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof Axiswise
+                    && ((Axiswise) other).axis == axis
+                    && Objects.equals(((Axiswise) other).chosen, chosen);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public int hashCode() {
+            return Objects.hash(axis, chosen);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            return "axiswise(" + axis + (chosen == null ? "" : ", " + chosen) + ")";
+        }
+    }
+
+    /** Gives every rank all of it. */
+    private static final class Replicate extends ShardingStrategy {
+
+        static final ShardingStrategy INSTANCE = new Replicate();
+
+        /** {@inheritDoc} */
+        @Override
+        public boolean isReplicated() {
+            return true;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public int axis(Shape shape) {
+            return 0;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Cut cut(Shape shape, int size) {
+            return Cut.replicated(shape.get(0), size);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            return "replicate";
+        }
+    }
+
     /** Cuts an axis that is two halves, [gate; up]: each half into balanced ranges. */
     private static final class GateUp extends OneAxis {
 
@@ -321,8 +643,8 @@ public abstract class ShardingStrategy extends NamedStrategy {
 
         /** {@inheritDoc} */
         @Override
-        StrategyKind kind() {
-            return StrategyKind.GATE_UP;
+        Kind kind() {
+            return Kind.GATE_UP;
         }
 
         /** {@inheritDoc} */
@@ -376,21 +698,21 @@ public abstract class ShardingStrategy extends NamedStrategy {
     private static final class ResolvedByBlock extends ShardingStrategy {
 
         static final ShardingStrategy TENSOR =
-                new ResolvedByBlock(StrategyKind.TENSOR_PARALLEL, "tensorParallel");
+                new ResolvedByBlock(Kind.TENSOR_PARALLEL, "tensorParallel");
         static final ShardingStrategy EXPERT =
-                new ResolvedByBlock(StrategyKind.EXPERT_PARALLEL, "expertParallel");
+                new ResolvedByBlock(Kind.EXPERT_PARALLEL, "expertParallel");
 
-        private final StrategyKind kind;
+        private final Kind kind;
         private final String name;
 
-        private ResolvedByBlock(StrategyKind kind, String name) {
+        private ResolvedByBlock(Kind kind, String name) {
             this.kind = kind;
             this.name = name;
         }
 
         /** {@inheritDoc} */
         @Override
-        StrategyKind kind() {
+        Kind kind() {
             return kind;
         }
 
@@ -435,7 +757,7 @@ public abstract class ShardingStrategy extends NamedStrategy {
 
         /** {@inheritDoc} */
         @Override
-        StrategyKind kind() {
+        Kind kind() {
             return strategy.kind();
         }
 

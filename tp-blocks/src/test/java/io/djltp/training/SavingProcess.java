@@ -108,6 +108,12 @@ public final class SavingProcess {
                 : DeviceMesh.of(ParallelMode.valueOf(way), RANKS);
     }
 
+    /** Returns a folder that no other process writes to. */
+    private Path own() throws IOException {
+        Path own = isProcess(0) ? folder : folder.resolve("other" + job.getProcess());
+        return Files.createDirectories(own);
+    }
+
     private boolean isProcess(int number) {
         return job == null ? number == 0 : job.getProcess() == number;
     }
@@ -122,7 +128,7 @@ public final class SavingProcess {
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks(mesh))) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 step(trainer, 1, null);
-                model.save(isProcess(0) ? folder : folder.resolve("other"), "first-plain");
+                model.save(own(), "first-plain");
                 failToSave(trainer, isProcess(0) ? file : folder);
                 sleep(1); // process 0 is the first to come here, and waits for the others
                 step(trainer, 2, null);
@@ -135,7 +141,7 @@ public final class SavingProcess {
                 sleep(0); // and the others wait for process 0
                 trainer.save(folder, "all");
                 step(trainer, 4, null);
-                model.save(isProcess(0) ? folder : folder.resolve("other"), "all-plain");
+                model.save(own(), "all-plain");
                 step(trainer, 5, null);
                 model.save(folder, "same-file"); // all write it at once
                 export(model);
@@ -147,7 +153,7 @@ public final class SavingProcess {
                 evaluate(trainer);
             }
             model.setProperty("Epoch", "0"); // which the listener has set
-            model.save(isProcess(0) ? folder : folder.resolve("other"), "closed");
+            model.save(own(), "closed");
         }
         Files.delete(file);
         System.out.println("REPORT done");
@@ -159,7 +165,7 @@ public final class SavingProcess {
                 .setMapping(NameMapping.own())
                 .optName("exported")
                 .build()
-                .write(model.getBlock(), isProcess(0) ? folder : folder.resolve("other"));
+                .write(model.getBlock(), own());
     }
 
     /** Process 0 cannot write, the others are not told, and all go on. */

@@ -84,20 +84,10 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         units = builder.units;
         hidden = builder.hidden;
         cut = builder.strategy.isTensorParallel();
-        MlpLayers layers =
-                new MlpLayers(
-                        hidden,
-                        cut,
-                        builder.hiddenCut,
-                        builder.bias,
-                        builder.batchSharded,
-                        builder.sequenceParallel,
-                        builder.precision);
-        gateUp = builder.gated ? layers.gateUp() : null;
-        up = addChildBlock(gateUp == null ? "up" : "gateUp", layers.first(gateUp));
-        Block between = MlpLayers.activation(builder.activation, builder.gated);
-        activation = addChildBlock("activation", between);
-        down = addChildBlock("down", layers.second(units));
+        gateUp = builder.gated ? builder.gateUp() : null;
+        up = addChildBlock(gateUp == null ? "up" : "gateUp", builder.first(gateUp));
+        activation = addChildBlock("activation", builder.between());
+        down = addChildBlock("down", builder.second());
     }
 
     /**
@@ -327,44 +317,25 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
                     "The cut " + hiddenCut + " is not one of " + hidden + " hidden features");
             return new ParallelMlp(this);
         }
-    }
-
-    /**
-     * Makes the two layers of an MLP, and resolves how each is cut.
-     *
-     * @param hidden the number of hidden features
-     * @param cut whether they are cut over the ranks
-     * @param chosen which of them each rank has, or {@code null}: balanced ranges
-     * @param bias whether the layers have a bias
-     * @param batchSharded whether what comes before and after has a part of the batch
-     * @param sequenceParallel whether what comes before and after has a part of the tokens
-     * @param precision that of the layers' products
-     */
-    private record MlpLayers(
-            long hidden,
-            boolean cut,
-            Cut chosen,
-            boolean bias,
-            boolean batchSharded,
-            boolean sequenceParallel,
-            Precision precision) {
 
         /** Returns the two projections that a gated MLP stacks. */
-        StackedOutput gateUp() {
-            AxisPart half = chosen == null ? AxisPart.even(hidden) : AxisPart.chosen(chosen);
+        private StackedOutput gateUp() {
+            AxisPart half = hiddenCut == null ? AxisPart.even(hidden) : AxisPart.chosen(hiddenCut);
             return new StackedOutput(half, half);
         }
 
         /** Returns the first layer, of a gated MLP with both projections. */
-        Block first(StackedOutput stacked) {
+        private Block first(StackedOutput stacked) {
             long rows = stacked == null ? hidden : stacked.getUnits();
-            if (!cut) {
+            if (strategy.isReplicated()) {
                 return Linear.builder().setUnits(rows).optBias(bias).build();
             }
             ShardingStrategy one =
-                    chosen == null ? ShardingStrategy.rowwise() : ShardingStrategy.rowwise(chosen);
+                    hiddenCut == null
+                            ? ShardingStrategy.rowwise()
+                            : ShardingStrategy.rowwise(hiddenCut);
             ShardingStrategy both =
-                    chosen == null || stacked == null
+                    hiddenCut == null || stacked == null
                             ? ShardingStrategy.gateUp()
                             : stacked.getShardingStrategy();
             return ColumnParallelLinear.builder()
@@ -378,9 +349,9 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         }
 
         /** Returns the activation between them: what was chosen, or the default. */
-        static Block activation(Block chosen, boolean gated) {
-            if (chosen != null) {
-                return chosen;
+        private Block between() {
+            if (activation != null) {
+                return activation;
             }
             // not DJL's swish: it frees the memory of the number that it multiplies with before the
             // backward pass reads it
@@ -390,8 +361,8 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         }
 
         /** Returns the second layer. */
-        Block second(long units) {
-            if (!cut) {
+        private Block second() {
+            if (strategy.isReplicated()) {
                 return Linear.builder().setUnits(units).optBias(bias).build();
             }
             return RowParallelLinear.builder()
@@ -401,9 +372,9 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
                     .optBatchShardedOutput(batchSharded)
                     .optSequenceParallel(sequenceParallel)
                     .optShardingStrategy(
-                            chosen == null
+                            hiddenCut == null
                                     ? ShardingStrategy.columnwise()
-                                    : ShardingStrategy.columnwise(chosen))
+                                    : ShardingStrategy.columnwise(hiddenCut))
                     .build();
         }
     }

@@ -147,7 +147,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
             context.getPass().use(gate, region);
         }
         ForwardPass pass = context == null ? null : context.getPass();
-        options.checkInput(input, region, weight.getShape().get(1));
+        options.checkInput(input.getShape(), region, weight.getShape().get(1));
 
         boolean spare = region.isRowsCut() && context.getPass().getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
@@ -331,7 +331,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
         /** Returns the output: {@link TokenDispatch}. */
         ForecastArray forward(ForecastArray input) {
-            check(input);
+            options.checkInput(input.shape(), input.region(), hidden.getShape().get(2));
             pass.use(MixtureOfExperts.this, input);
             boolean cut = input.region().isRowsCut();
             if (cut) { // TokenCounts
@@ -416,21 +416,6 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         private void add(Direction direction, Collective collective, long rows, long features) {
             pass.getMappings(MixtureOfExperts.this)
                     .add(direction, collective, new Shape(rows, features));
-        }
-
-        private void check(ForecastArray input) {
-            boolean shard = input.region().isShard();
-            if (shard || input.region().isTokensCut()) {
-                throw new IllegalArgumentException(
-                        "MixtureOfExperts of "
-                                + options.experts
-                                + " experts needs whole tokens, and all of a rank's rows, and gets "
-                                + (shard
-                                        ? "a slice of the features: build the layer before it with"
-                                                + " optGatherOutput(true)"
-                                        : "a rank's tokens of a sequence-parallel region: put a"
-                                                + " SequenceGather before it"));
-            }
         }
     }
 }

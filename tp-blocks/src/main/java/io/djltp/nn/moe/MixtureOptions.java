@@ -216,8 +216,7 @@ public final class MixtureOptions {
     }
 
     /** Refuses an input that the block is not for. */
-    void checkInput(NDArray input, Region region, long features) {
-        Shape shape = input.getShape();
+    void checkInput(Shape shape, Region region, long features) {
         String block = "MixtureOfExperts of " + experts + " experts ";
         if (region.isShard()) {
             throw new IllegalArgumentException(
