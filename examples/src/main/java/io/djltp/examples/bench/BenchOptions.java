@@ -57,7 +57,7 @@ final class BenchOptions {
     void check(List<Integer> ranks, PrintStream out) {
         positive("--repeats", repeats);
         positive("--timeout", timeoutSeconds);
-        positive("--threads-per-rank", threadsPerRank == null ? 1 : threadsPerRank);
+        DeviceOptions.positive("--threads-per-rank", threadsPerRank);
         if (warmup < 0) {
             throw new BadInputException("--warmup must be 0 or more, not " + warmup);
         }

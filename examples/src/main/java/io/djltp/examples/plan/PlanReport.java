@@ -50,7 +50,7 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
 
     /** Returns the name of the optimizer, or {@code null} if there is no training. */
     String optimizerName() {
-        return optimizer == null ? null : optimizer.name().toLowerCase(Locale.ROOT);
+        return optimizer == null ? null : optimizer.toString();
     }
 
     /** Returns what a batch is computed in. */

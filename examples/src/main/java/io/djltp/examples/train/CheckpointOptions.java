@@ -61,10 +61,10 @@ public final class CheckpointOptions {
      * @param out the folder of the run, or {@code null} if none was given
      */
     public void check(Path out) {
-        DeviceOptions.positive("--checkpoint-steps", steps == null ? 1 : steps);
-        DeviceOptions.positive("--checkpoint-minutes", minutes == null ? 1 : minutes);
+        DeviceOptions.positive("--checkpoint-steps", steps);
+        DeviceOptions.positive("--checkpoint-minutes", minutes);
         DeviceOptions.positive("--keep", keep);
-        DeviceOptions.positive("--resume-from", from == null ? 1 : from);
+        DeviceOptions.positive("--resume-from", from);
         if (!isOn()) {
             return;
         }

@@ -238,9 +238,10 @@ public final class DeviceOptions {
      * Refuses a number that is not greater than 0, or is infinite.
      *
      * @param option the option
-     * @param value its number
+     * @param number its number, or {@code null} if it was not given
      */
-    public static void positive(String option, double value) {
+    public static void positive(String option, Number number) {
+        double value = number == null ? 1 : number.doubleValue();
         if (!(value > 0)) {
             String shown = value == Math.rint(value) ? Long.toString((long) value) : "" + value;
             throw new BadInputException(option + " must be greater than 0, not " + shown);

@@ -162,13 +162,13 @@ final class TrainOptions extends JobOptions {
         checkMode();
         positive("--dim", dim);
         positive("--batch", batch);
-        positive("--epochs", epochs == null ? 1 : epochs);
-        positive("--steps", steps == null ? 1 : steps);
-        positive("--minutes", minutes == null ? 1 : minutes);
+        positive("--epochs", epochs);
+        positive("--steps", steps);
+        positive("--minutes", minutes);
         checkHead();
         checkPrecision();
         checkHeldOut();
-        positive("--lr", learningRate == null ? 1 : learningRate);
+        positive("--lr", learningRate);
         ranks.checkBatch(batch, modeName());
         checkpoints.check(out);
     }

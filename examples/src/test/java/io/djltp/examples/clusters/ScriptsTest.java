@@ -8,6 +8,7 @@ import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.TpRun;
 
+import org.apache.commons.io.FileUtils;
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.AfterMethod;
@@ -26,7 +27,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Stream;
 
 /**
  * {@code tp train} by the scripts of {@code examples/clusters}: it learns what it learns in one
@@ -140,7 +140,9 @@ public class ScriptsTest {
             Matcher from = GOING_ON.matcher(text(result));
             Assert.assertTrue(from.find(), text(result));
             String checkpoint = "checkpoints/step-%08d".formatted(Long.parseLong(from.group(1)));
-            copy(folder.resolve(RUN).resolve(checkpoint), byHand.resolve(checkpoint));
+            FileUtils.copyDirectory(
+                    folder.resolve(RUN).resolve(checkpoint).toFile(),
+                    byHand.resolve(checkpoint).toFile());
         }
         TpRun resumed = run(arguments + " --tp 2", "by-hand");
         Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
@@ -281,25 +283,12 @@ public class ScriptsTest {
     /** Runs it in this process. */
     private TpRun run(String arguments, String name) {
         String all = arguments + " --out " + out(name) + " --json " + out(name + ".json");
-        TpRun run = TpRun.of(all.split(" "));
+        TpRun run = TpRun.line(all);
         run.assertPrints(0);
         return run;
     }
 
     private Path out(String name) {
         return folder.resolve(name);
-    }
-
-    private static void copy(Path from, Path to) throws IOException {
-        try (Stream<Path> files = Files.walk(from)) {
-            for (Path file : files.toList()) {
-                Path copy = to.resolve(from.relativize(file).toString());
-                if (Files.isDirectory(file)) {
-                    Files.createDirectories(copy);
-                } else {
-                    Files.copy(file, copy);
-                }
-            }
-        }
     }
 }

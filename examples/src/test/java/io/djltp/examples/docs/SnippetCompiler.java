@@ -27,35 +27,15 @@ final class SnippetCompiler {
     /**
      * What the fragments of the pages are assumed to import, beside all packages of the library.
      */
-    private static final List<String> PACKAGES =
-            List.of(
-                    "ai.djl",
-                    "ai.djl.engine",
-                    "ai.djl.inference",
-                    "ai.djl.metric",
-                    "ai.djl.modality",
-                    "ai.djl.ndarray",
-                    "ai.djl.ndarray.types",
-                    "ai.djl.nn",
-                    "ai.djl.nn.core",
-                    "ai.djl.nn.norm",
-                    "ai.djl.repository.zoo",
-                    "ai.djl.training",
-                    "ai.djl.training.dataset",
-                    "ai.djl.training.evaluator",
-                    "ai.djl.training.initializer",
-                    "ai.djl.training.listener",
-                    "ai.djl.training.loss",
-                    "ai.djl.training.optimizer",
-                    "ai.djl.training.tracker",
-                    "ai.djl.translate",
-                    "ai.djl.util",
-                    "java.io",
-                    "java.nio.file",
-                    "java.time",
-                    "java.util",
-                    "java.util.function",
-                    "java.util.stream");
+    private static final String PACKAGES =
+            "ai.djl ai.djl.engine ai.djl.inference ai.djl.metric ai.djl.modality"
+                    + " ai.djl.ndarray ai.djl.ndarray.types ai.djl.nn ai.djl.nn.core"
+                    + " ai.djl.nn.norm ai.djl.repository.zoo ai.djl.training"
+                    + " ai.djl.training.dataset ai.djl.training.evaluator"
+                    + " ai.djl.training.initializer ai.djl.training.listener"
+                    + " ai.djl.training.loss ai.djl.training.optimizer"
+                    + " ai.djl.training.tracker ai.djl.translate ai.djl.util java.io"
+                    + " java.nio.file java.time java.util java.util.function java.util.stream";
 
     private static final Pattern IMPORT = Pattern.compile("(?m)^import .*;$");
 
@@ -144,7 +124,7 @@ final class SnippetCompiler {
     }
 
     private String imports() throws IOException {
-        List<String> packages = new ArrayList<>(PACKAGES);
+        List<String> packages = new ArrayList<>(List.of(PACKAGES.split(" ")));
         for (String module : List.of("tp-engine-bridge", "tp-blocks", "examples")) {
             Path sources = root.resolve(module).resolve("src/main/java");
             try (Stream<Path> files = Files.walk(sources)) {

@@ -60,11 +60,7 @@ public class ManyProcessesBadInputTest {
 
     @Test(dataProvider = "options", timeOut = 120_000)
     public void optionsThatDoNotFit(String first, String second, String expected) throws Exception {
-        int port = FreePort.find();
-        run(
-                List.of(environment(0, 2, port), environment(1, 2, port)),
-                List.of(first, second),
-                List.of(expected, expected));
+        both(first, second, expected);
     }
 
     @Test(timeOut = 120_000)
@@ -72,12 +68,10 @@ public class ManyProcessesBadInputTest {
         if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
             throw new SkipException("This machine has no bfloat16");
         }
-        int port = FreePort.find();
-        String expected = "--precision is float32 on process 0 and bfloat16 on process 1";
-        run(
-                List.of(environment(0, 2, port), environment(1, 2, port)),
-                List.of("lm --timeout 30", "lm --timeout 30 --precision bfloat16"),
-                List.of(expected, expected));
+        both(
+                "lm --timeout 30",
+                "lm --timeout 30 --precision bfloat16",
+                "--precision is float32 on process 0 and bfloat16 on process 1");
     }
 
     @Test(timeOut = 120_000)
@@ -85,13 +79,8 @@ public class ManyProcessesBadInputTest {
         if (Files.exists(Path.of("/dev/nvidiactl"))) {
             throw new SkipException("This machine has GPUs");
         }
-        int port = FreePort.find();
-        String options = "--device gpu";
-        String expected = "(NVIDIA|GPU)"; // of which there is no driver, or none
-        run(
-                List.of(environment(0, 2, port), environment(1, 2, port)),
-                List.of(options, options),
-                List.of(expected, expected));
+        // of which there is no driver, or none
+        both("--device gpu", "--device gpu", "(NVIDIA|GPU)");
     }
 
     @Test(timeOut = 120_000)
@@ -167,6 +156,15 @@ public class ManyProcessesBadInputTest {
                             "cannot listen at 127.0.0.1:" + port + ".*MASTER_PORT",
                             "Process 1 cannot reach process 0 at 127.0.0.1:" + port));
         }
+    }
+
+    /** Starts two processes of a job, of which both say the same. */
+    private void both(String first, String second, String expected) throws Exception {
+        int port = FreePort.find();
+        run(
+                List.of(environment(0, 2, port), environment(1, 2, port)),
+                List.of(first, second),
+                List.of(expected, expected));
     }
 
     private Map<String, String> environment(int rank, int size, int port) {
