@@ -138,6 +138,6 @@ final class FusedTraining {
 
     void assertSame(FusedTraining expected) {
         ArrayAssert.assertClose(losses, expected.losses, 1e-5, "losses");
-        ArrayAssert.assertAllClose(weights, expected.weights, 1e-5, "parameter ");
+        ArrayAssert.assertAllClose(weights, expected.weights, 1e-5, "parameter");
     }
 }

@@ -312,9 +312,7 @@ public class LossOfCallersGraphTest {
             TrainerKind kind, Supplier<Block> network, BiConsumer<Trainer, NDManager> refused) {
         List<float[]> expected = train(kind, network.get(), (trainer, manager) -> {});
         List<float[]> actual = train(kind, network.get(), refused);
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertBitEqual(actual.get(i), expected.get(i), "parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(actual, expected, "parameter");
     }
 
     private static List<float[]> train(
