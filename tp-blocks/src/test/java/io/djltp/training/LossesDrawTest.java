@@ -22,7 +22,6 @@ import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -39,18 +38,8 @@ public class LossesDrawTest {
     private static final int UNITS = 3;
     private static final Shape INPUT = new Shape(ROWS, FEATURES);
 
-    @DataProvider
-    public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {TrainerKind.mesh(2, 2)},
-        };
-    }
-
     /** At the first pass, in an evaluation and in training, and also where it begins to later. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aLossThatDraws(TrainerKind kind) {
         for (int quiet : new int[] {0, 2}) {
             Weighted loss = new Weighted();
@@ -106,7 +95,7 @@ public class LossesDrawTest {
     }
 
     /** The remedy that the error names. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void numbersThatComeWithTheLabels(TrainerKind kind) {
         runGiven(kind).assertSame(runGiven(TrainerKind.PLAIN), 1e-5);
     }
@@ -127,7 +116,7 @@ public class LossesDrawTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anEvaluatorOnRanks(TrainerKind kind) {
         TrainingRun.of(
                 kind,
