@@ -183,6 +183,6 @@ public class NormsAndTiesTest {
     }
 
     private static void assertSame(Result actual, Result expected, String what) {
-        ArrayAssert.assertAllClose(actual.weights, expected.weights, 1e-5, what + ": ");
+        ArrayAssert.assertAllClose(actual.weights, expected.weights, 1e-5, what);
     }
 }

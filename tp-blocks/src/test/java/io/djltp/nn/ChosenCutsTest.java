@@ -70,9 +70,7 @@ public class ChosenCutsTest {
         Run plain = train(TrainerKind.PLAIN, network.create(0), adam);
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
         Run actual = train(kind, network.create(ranks), adam);
-        for (int i = 0; i < plain.start.size(); i++) {
-            ArrayAssert.assertBitEqual(actual.start.get(i), plain.start.get(i), "start " + i);
-        }
+        ArrayAssert.assertAllBitEqual(actual.start, plain.start, "start");
         // fp32 sums in another order; Adam divides by the root of squares that start near zero
         double tolerance = adam ? 1e-4 : 1e-5;
         assertClose(actual.outputs, plain.outputs, tolerance, "output of step ");

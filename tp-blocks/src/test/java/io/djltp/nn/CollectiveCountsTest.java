@@ -7,8 +7,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
-import io.djltp.rank.ParallelContext;
 import io.djltp.testing.LayerPass;
+import io.djltp.testing.LayerPass.Part;
 import io.djltp.testing.Layers;
 import io.djltp.testing.Ranks;
 import io.djltp.torch.Autograd;
@@ -18,23 +18,9 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
-import java.util.function.BiFunction;
 
 /** The layers communicate what their mathematics needs, and nothing else. */
 public class CollectiveCountsTest {
-
-    /** How an array is handed to a rank. */
-    private enum Cut {
-        NONE((whole, context) -> whole.duplicate()),
-        ROWS((whole, context) -> Ranks.slice(whole, 0, context.getDataGroup())),
-        FEATURES((whole, context) -> Ranks.slice(whole, 1, context.getTensorGroup()));
-
-        private final BiFunction<NDArray, ParallelContext, NDArray> function;
-
-        Cut(BiFunction<NDArray, ParallelContext, NDArray> function) {
-            this.function = function;
-        }
-    }
 
     @DataProvider
     public Object[][] layers() {
@@ -51,13 +37,13 @@ public class CollectiveCountsTest {
         ParallelMode tensor = ParallelMode.TENSOR;
         ParallelMode mixed = ParallelMode.MIXED;
         return new Object[][] {
-            {"column", tensor, column.build(), Cut.NONE, Cut.FEATURES, "none", "1 all-reduce"},
+            {"column", tensor, column.build(), Part.WHOLE, Part.FEATURES, "none", "1 all-reduce"},
             {
                 "column, output gathered",
                 tensor,
                 gathered.build(),
-                Cut.NONE,
-                Cut.NONE,
+                Part.WHOLE,
+                Part.WHOLE,
                 "1 all-gather",
                 "1 all-reduce"
             },
@@ -65,18 +51,18 @@ public class CollectiveCountsTest {
                 "column, batch-sharded input",
                 mixed,
                 head.build(),
-                Cut.ROWS,
-                Cut.FEATURES,
+                Part.ROWS,
+                Part.FEATURES,
                 "1 all-gather",
                 "1 reduce-scatter"
             },
-            {"row", tensor, row.build(), Cut.FEATURES, Cut.NONE, "1 all-reduce", "none"},
+            {"row", tensor, row.build(), Part.FEATURES, Part.WHOLE, "1 all-reduce", "none"},
             {
                 "row, whole input",
                 tensor,
                 whole.build(),
-                Cut.NONE,
-                Cut.NONE,
+                Part.WHOLE,
+                Part.WHOLE,
                 "1 all-reduce",
                 "1 all-gather"
             },
@@ -84,8 +70,8 @@ public class CollectiveCountsTest {
                 "row, batch-sharded output",
                 mixed,
                 tail.build(),
-                Cut.FEATURES,
-                Cut.ROWS,
+                Part.FEATURES,
+                Part.ROWS,
                 "1 reduce-scatter",
                 "1 all-gather"
             },
@@ -97,8 +83,8 @@ public class CollectiveCountsTest {
             String name,
             ParallelMode mode,
             AbstractParallelLinear layer,
-            Cut cutInput,
-            Cut cutGradient,
+            Part input,
+            Part output,
             String forward,
             String backward) {
         for (int ranks : new int[] {1, 2, 4}) {
@@ -117,8 +103,8 @@ public class CollectiveCountsTest {
                                 layer,
                                 manager.ones(new Shape(4, 6)),
                                 manager.ones(new Shape(4, 8)),
-                                cutInput.function,
-                                cutGradient.function);
+                                input,
+                                output);
                 String what = name + " on " + ranks + " ranks";
                 boolean single = ranks == 1; // alone, there is nobody to talk to
                 Assert.assertEquals(

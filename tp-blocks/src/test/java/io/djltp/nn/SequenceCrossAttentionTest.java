@@ -190,6 +190,6 @@ public class SequenceCrossAttentionTest {
     }
 
     private static void assertSame(List<float[]> actual, List<float[]> expected, double bound) {
-        ArrayAssert.assertAllClose(actual, expected, bound, "parameter ");
+        ArrayAssert.assertAllClose(actual, expected, bound, "parameter");
     }
 }

@@ -145,7 +145,7 @@ public class SequenceStepTest {
         List<float[]> dense = perceptron(TrainerKind.PLAIN, false);
         for (int ranks : new int[] {1, 2, 3, 4}) {
             List<float[]> cut = perceptron(new TrainerKind(ParallelMode.TENSOR, ranks), true);
-            ArrayAssert.assertAllClose(cut, dense, 1e-6, ranks + " ranks, ");
+            ArrayAssert.assertAllClose(cut, dense, 1e-6, ranks + " ranks");
         }
     }
 
@@ -181,7 +181,7 @@ public class SequenceStepTest {
     public void aParameterThatOneProcessUses() throws Exception {
         List<float[]> expected = branching(null);
         for (List<float[]> actual : ThreadedJob.run(4, SequenceStepTest::branching)) {
-            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "weights ");
+            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "weights");
         }
     }
 
@@ -245,7 +245,7 @@ public class SequenceStepTest {
                             TrainerKind.mesh(2, 2),
                             TrainerKind.mesh(2, 3))) {
                 List<float[]> actual = dropout(kind, axis);
-                ArrayAssert.assertAllClose(actual, expected, TOLERANCE, kind + ", ");
+                ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "" + kind);
             }
         }
     }
@@ -318,7 +318,7 @@ public class SequenceStepTest {
         List<float[]> expected =
                 train(TrainerKind.PLAIN, body(false, true, 2), Loss.l2Loss(), trainer -> null);
         for (List<float[]> actual : ThreadedJob.run(SequenceStepTest::process)) {
-            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "tcp ");
+            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "tcp");
         }
     }
 

@@ -116,6 +116,21 @@ public final class ArrayAssert {
     }
 
     /**
+     * Asserts that as many arrays are the same bit for bit.
+     *
+     * @param actual the actual arrays
+     * @param expected the expected arrays
+     * @param what what is compared, for the message
+     */
+    public static void assertAllBitEqual(
+            List<float[]> actual, List<float[]> expected, String what) {
+        Assert.assertEquals(actual.size(), expected.size(), what + ": number of arrays");
+        for (int i = 0; i < expected.size(); i++) {
+            assertBitEqual(actual.get(i), expected.get(i), what + " " + i);
+        }
+    }
+
+    /**
      * Returns the elements of an array of any floating-point type.
      *
      * @param array the array
@@ -125,6 +140,20 @@ public final class ArrayAssert {
         try (NDArray wide = array.toType(DataType.FLOAT32, true)) {
             return wide.toFloatArray();
         }
+    }
+
+    /**
+     * Returns numbers as an array.
+     *
+     * @param numbers the numbers
+     * @return the array
+     */
+    public static float[] floats(List<Float> numbers) {
+        float[] values = new float[numbers.size()];
+        for (int i = 0; i < values.length; i++) {
+            values[i] = numbers.get(i);
+        }
+        return values;
     }
 
     private static int[] bits(float[] values) {

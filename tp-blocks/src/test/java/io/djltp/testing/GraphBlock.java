@@ -70,7 +70,7 @@ public final class GraphBlock extends AbstractBlock {
          * Calls a child.
          *
          * @param child its name
-         * @param input its input
+         * @param inputs its inputs
          * @return its output
          */
         public NDArray call(String child, NDArray input) {
@@ -81,11 +81,11 @@ public final class GraphBlock extends AbstractBlock {
          * Calls a child.
          *
          * @param child its name
-         * @param input its input
+         * @param inputs its inputs
          * @return its outputs
          */
-        public NDList list(String child, NDArray input) {
-            return blocks.get(child).forward(store, new NDList(input), training);
+        public NDList list(String child, NDArray... inputs) {
+            return blocks.get(child).forward(store, new NDList(inputs), training);
         }
 
         /**

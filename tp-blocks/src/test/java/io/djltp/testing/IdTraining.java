@@ -203,17 +203,12 @@ public final class IdTraining {
      */
     public void assertSame(IdTraining expected, double tolerance, String what) {
         ArrayAssert.assertClose(
-                floats(losses), floats(expected.losses), tolerance, what + ": losses");
+                ArrayAssert.floats(losses),
+                ArrayAssert.floats(expected.losses),
+                tolerance,
+                what + ": losses");
         // a tied weight is there once more at the end
         List<float[]> own = weights.subList(0, expected.weights.size());
         ArrayAssert.assertAllClose(own, expected.weights, tolerance, what + ": parameter");
-    }
-
-    private static float[] floats(List<Float> values) {
-        float[] floats = new float[values.size()];
-        for (int i = 0; i < floats.length; i++) {
-            floats[i] = values.get(i);
-        }
-        return floats;
     }
 }

@@ -24,6 +24,29 @@ import java.util.function.BiFunction;
  */
 public final class LayerPass {
 
+    /** What a rank has of an array. */
+    public enum Part {
+        /** All of it. */
+        WHOLE,
+        /** Its range of the last axis. */
+        FEATURES,
+        /** Its range of the first axis. */
+        ROWS;
+
+        /**
+         * Returns a copy of what a rank has.
+         *
+         * @param whole the whole
+         * @param rank the rank
+         * @param ranks the number of ranks
+         * @return the copy
+         */
+        public NDArray of(NDArray whole, int rank, int ranks) {
+            int axis = this == ROWS ? 0 : whole.getShape().dimension() - 1;
+            return this == WHOLE ? whole.duplicate() : Ranks.slice(whole, axis, rank, ranks);
+        }
+    }
+
     private final ShardedBlock block;
     private final NDManager manager;
     private final int size;
@@ -67,6 +90,86 @@ public final class LayerPass {
                                         cutInput.apply(input, context),
                                         cutGradient.apply(gradient, context)));
         return pass;
+    }
+
+    /**
+     * Runs a forward and a backward pass.
+     *
+     * @param mode how the ranks share the work
+     * @param ranks the number of ranks
+     * @param block the layer, initialized
+     * @param input the whole input
+     * @param gradient the whole gradient of the output
+     * @param inputPart what a rank has of the input
+     * @param outputPart what a rank has of the output
+     * @return the passes of all ranks
+     */
+    public static LayerPass run(
+            ParallelMode mode,
+            int ranks,
+            ShardedBlock block,
+            NDArray input,
+            NDArray gradient,
+            Part inputPart,
+            Part outputPart) {
+        return run(
+                mode,
+                ranks,
+                block,
+                input,
+                gradient,
+                (whole, context) -> inputPart.of(whole, context.getRank(), ranks),
+                (whole, context) -> outputPart.of(whole, context.getRank(), ranks));
+    }
+
+    /**
+     * Asserts that the outputs and the gradients are those of a dense layer.
+     *
+     * @param dense the output, and the gradients of the input, of the weight and of the bias if
+     *     there is one
+     * @param inputPart what a rank has of the input
+     * @param outputPart what a rank has of the output
+     * @param tolerance the difference that is allowed, or 0 if the bits are the same
+     */
+    public void assertDense(NDList dense, Part inputPart, Part outputPart, double tolerance) {
+        for (int rank = 0; rank < size; rank++) {
+            NDArray own = outputPart.of(dense.get(0), rank, size);
+            assertSame(output(rank), own, tolerance, "output of rank " + rank);
+            own = inputPart.of(dense.get(1), rank, size);
+            assertSame(inputGradient(rank), own, tolerance, "input gradient of rank " + rank);
+        }
+        assertSame(gatheredGradient("weight"), dense.get(2), tolerance, "weight gradient");
+        if (dense.size() > 3) {
+            assertBias(dense.get(3), outputPart, tolerance);
+        }
+    }
+
+    private void assertBias(NDArray expected, Part outputPart, double tolerance) {
+        Parameter bias = block.getDirectParameters().get("bias");
+        if (!block.getShardingStrategy(bias).isReplicated()) {
+            assertSame(gatheredGradient("bias"), expected, tolerance, "bias gradient");
+            return;
+        }
+        NDArray sum = manager.zeros(expected.getShape());
+        for (int rank = 0; rank < size; rank++) {
+            sum.addi(gradient(rank, "bias").toType(DataType.FLOAT32, false));
+            if (outputPart == Part.WHOLE) {
+                String what = "bias gradient of rank " + rank;
+                assertSame(gradient(rank, "bias"), expected, tolerance, what);
+            }
+        }
+        if (outputPart == Part.ROWS) { // each rank has that of its rows
+            assertSame(sum, expected, tolerance, "sum of bias gradients");
+        }
+    }
+
+    private static void assertSame(
+            NDArray actual, NDArray expected, double tolerance, String what) {
+        if (tolerance == 0) {
+            ArrayAssert.assertExact(actual, expected.toFloatArray(), expected.getShape(), what);
+        } else {
+            ArrayAssert.assertClose(actual, expected, tolerance, what);
+        }
     }
 
     private RankPass runRank(

@@ -107,7 +107,10 @@ public record Network(
 
     private static void assertSame(String kind, Result actual, Result expected, double tolerance) {
         ArrayAssert.assertClose(
-                floats(actual.losses), floats(expected.losses), tolerance, kind + "losses");
+                ArrayAssert.floats(actual.losses),
+                ArrayAssert.floats(expected.losses),
+                tolerance,
+                kind + "losses");
         Assert.assertEquals(actual.shapes, expected.shapes, kind + "shapes of outputs");
         for (int i = 0; i < expected.outputs.size(); i++) {
             if (actual.outputs.get(i) != null) { // else its loss tells
@@ -261,13 +264,5 @@ public record Network(
                     new NDList(TrainingRun.random(manager, 10 + step, rows, features)),
                     new NDList(TrainingRun.labels(manager, 50 + step, rows, classes))
                 };
-    }
-
-    private static float[] floats(List<Float> values) {
-        float[] floats = new float[values.size()];
-        for (int i = 0; i < floats.length; i++) {
-            floats[i] = values.get(i);
-        }
-        return floats;
     }
 }

@@ -52,8 +52,20 @@ public final class Ranks {
      * @return the copy
      */
     public static NDArray slice(NDArray whole, int axis, Communicator group) {
-        ShardRange range =
-                Cut.balanced(whole.getShape().get(axis), group.getSize()).getRange(group.getRank());
+        return slice(whole, axis, group.getRank(), group.getSize());
+    }
+
+    /**
+     * Copies a rank's range of an axis.
+     *
+     * @param whole the whole
+     * @param axis the axis
+     * @param rank the rank
+     * @param ranks the number of ranks
+     * @return the copy
+     */
+    public static NDArray slice(NDArray whole, int axis, int rank, int ranks) {
+        ShardRange range = Cut.balanced(whole.getShape().get(axis), ranks).getRange(rank);
         NDIndex index = new NDIndex();
         for (int i = 0; i < axis; i++) {
             index = index.addAllDim();

@@ -98,6 +98,21 @@ public record TrainerKind(
     }
 
     /**
+     * Returns a parallel trainer of each mode with 2 ranks, and one with a mesh.
+     *
+     * @return one row of a data provider for each
+     */
+    @DataProvider(name = "eachMode")
+    public static Object[][] eachMode() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 2)},
+            {mesh(2, 2)}
+        };
+    }
+
+    /**
      * Returns the parallel trainers of all modes and 1 to 3 ranks.
      *
      * @return one row of a data provider for each

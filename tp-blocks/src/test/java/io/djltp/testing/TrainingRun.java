@@ -159,15 +159,11 @@ public final class TrainingRun {
      * @param tolerance the difference that is allowed, relative to the largest of an array
      */
     public void assertSame(TrainingRun expected, double tolerance) {
-        ArrayAssert.assertClose(floats(numbers), floats(expected.numbers), tolerance, "numbers");
+        ArrayAssert.assertClose(
+                ArrayAssert.floats(numbers),
+                ArrayAssert.floats(expected.numbers),
+                tolerance,
+                "numbers");
         ArrayAssert.assertAllClose(weights, expected.weights, tolerance, "parameter");
-    }
-
-    private static float[] floats(List<Float> values) {
-        float[] floats = new float[values.size()];
-        for (int i = 0; i < floats.length; i++) {
-            floats[i] = values.get(i);
-        }
-        return floats;
     }
 }

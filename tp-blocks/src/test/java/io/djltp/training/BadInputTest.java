@@ -1,6 +1,8 @@
 package io.djltp.training;
 
 import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.Model;
@@ -20,16 +22,20 @@ import ai.djl.training.optimizer.Optimizer;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 
 /**
  * Data that cannot be computed are refused with one clear error, which names the value, the limit
@@ -41,88 +47,206 @@ public class BadInputTest {
     private static final int ROWS = 6;
     private static final int FEATURES = 5;
     private static final int CLASSES = 7;
+    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
+    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
+    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
+
+    /** A network, what is done with its trainer, and the error. */
+    private record Case(
+            String name,
+            Supplier<Block> block,
+            Supplier<Loss> loss,
+            Consumer<Trainer> call,
+            Class<? extends RuntimeException> type,
+            String... parts) {
+
+        @Override
+        public String toString() {
+            return name;
+        }
+    }
+
+    private static Case of(
+            String name,
+            Consumer<Trainer> call,
+            Class<? extends RuntimeException> type,
+            String... parts) {
+        return new Case(
+                name, () -> head(CLASSES), VocabParallelCrossEntropyLoss::new, call, type, parts);
+    }
+
+    private static void add(List<Object[]> rows, Case each, TrainerKind... kinds) {
+        for (TrainerKind kind : kinds) {
+            rows.add(new Object[] {kind, each});
+        }
+    }
+
+    private static TrainerKind[] oneAndTwo() {
+        return Arrays.stream(TrainerKind.parallel(1, 2))
+                .map(row -> (TrainerKind) row[0])
+                .toArray(TrainerKind[]::new);
+    }
+
+    private static NDList ones(Trainer trainer, long... shape) {
+        return new NDList(trainer.getManager().ones(new Shape(shape)));
+    }
+
+    @DataProvider
+    public Object[][] cases() {
+        Class<IllegalArgumentException> argument = IllegalArgumentException.class;
+        List<Object[]> rows = new ArrayList<>();
+        add(
+                rows,
+                of("a batch without rows", t -> step(t, 0), argument, "no rows", "(0, 5)"),
+                TENSOR,
+                DATA,
+                MIXED);
+        for (TrainerKind kind : List.of(DATA, MIXED)) {
+            add(
+                    rows,
+                    of(
+                            "arrays that differ in rows",
+                            trainer -> {
+                                NDList data = ones(trainer, ROWS, FEATURES);
+                                data.addAll(ones(trainer, ROWS + 1, FEATURES));
+                                trainer.evaluate(data);
+                            },
+                            argument,
+                            "(6, 5)",
+                            "(7, 5)",
+                            kind.mode().toString(),
+                            "for each row",
+                            "TENSOR mode"),
+                    kind);
+        }
+        add(
+                rows,
+                of(
+                        "an input of another length",
+                        trainer -> trainer.evaluate(ones(trainer, ROWS, FEATURES + 1)),
+                        argument,
+                        "ColumnParallelLinear",
+                        "(7, 5)",
+                        "length 5",
+                        "6)"),
+                oneAndTwo());
+        for (long label : new long[] {CLASSES, -1}) {
+            add(
+                    rows,
+                    of(
+                            "a label that is no class: " + label,
+                            trainer -> step(trainer, new long[] {0, 1, label, 3, 4, 5}),
+                            argument,
+                            "The label of row 2 is " + label,
+                            "7 classes are the whole numbers 0 to 6",
+                            "-100"),
+                    oneAndTwo());
+        }
+        add(
+                rows,
+                of(
+                        "fewer labels than rows",
+                        trainer -> {
+                            NDArray labels = trainer.getManager().create(new long[] {1, 2, 3, 4});
+                            trainer.forward(ones(trainer, ROWS, FEATURES), new NDList(labels));
+                        },
+                        argument,
+                        "labels (4)",
+                        ", 7) over all ranks",
+                        "one label for each row"),
+                oneAndTwo());
+        add(
+                rows,
+                of(
+                        "a step without gradients",
+                        Trainer::step,
+                        IllegalStateException.class,
+                        "backward"),
+                oneAndTwo());
+        add(
+                rows,
+                new Case(
+                        "a layer before the one that gathers",
+                        () -> sequence(column(4), head(CLASSES)),
+                        VocabParallelCrossEntropyLoss::new,
+                        trainer -> step(trainer, ROWS),
+                        IllegalStateException.class,
+                        "the part (3, 5)",
+                        "batch of 6",
+                        "optBatchShardedInput(true)"),
+                MIXED);
+        add(
+                rows,
+                new Case(
+                        "a loss of DJL on sliced logits",
+                        () -> head(CLASSES),
+                        Loss::softmaxCrossEntropyLoss,
+                        trainer -> step(trainer, ROWS),
+                        argument,
+                        "SoftmaxCrossEntropyLoss",
+                        "slice of the classes",
+                        "VocabParallelCrossEntropyLoss",
+                        "optGatherOutput(true)"),
+                TENSOR);
+        add(
+                rows,
+                new Case(
+                        "a vocab-parallel loss on gathered logits",
+                        () ->
+                                ColumnParallelLinear.builder()
+                                        .setUnits(CLASSES)
+                                        .optGatherOutput(true)
+                                        .build(),
+                        VocabParallelCrossEntropyLoss::new,
+                        trainer -> step(trainer, ROWS),
+                        argument,
+                        "(6, 7)",
+                        "without optGatherOutput",
+                        "SoftmaxCrossEntropyLoss"),
+                TENSOR);
+        return rows.toArray(new Object[0][]);
+    }
+
+    /** What all ranks refuse leaves the trainer as it was: nothing is lost. */
+    @Test(dataProvider = "cases", timeOut = 60_000)
+    public void isRefused(TrainerKind kind, Case each) {
+        use(
+                kind,
+                each.block.get(),
+                each.loss.get(),
+                trainer -> {
+                    for (int i = 0; i < 2; i++) {
+                        Refusals.expect(each.type, () -> each.call.accept(trainer), each.parts);
+                        if (each.loss.get() instanceof VocabParallelCrossEntropyLoss
+                                && trainer.getModel().getBlock() instanceof ColumnParallelLinear own
+                                && own.isBatchShardedInput()) {
+                            step(trainer, ROWS);
+                        }
+                    }
+                });
+    }
 
     @Test(timeOut = 60_000)
-    public void mixedModeWithALayerBeforeTheOneThatGathers() {
-        Block block = sequence(column(4), head());
-        Throwable cause =
-                failure(
-                        new TrainerKind(ParallelMode.MIXED, 2),
-                        block,
-                        new VocabParallelCrossEntropyLoss(),
-                        trainer -> step(trainer, ROWS));
-        Assert.assertTrue(cause instanceof IllegalStateException, "" + cause);
-        assertMessage(cause, "the part (3, 5)", "batch of 6", "optBatchShardedInput(true)");
-    }
-
-    @DataProvider
-    public Object[][] modes() {
-        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.DATA}, {ParallelMode.MIXED}};
-    }
-
-    @DataProvider
-    public Object[][] cuttingModes() {
-        return new Object[][] {{ParallelMode.DATA}, {ParallelMode.MIXED}};
-    }
-
-    @Test(dataProvider = "modes", timeOut = 60_000)
-    public void aBatchWithoutRows(ParallelMode mode) {
-        try (Model model = model(head());
-                Trainer trainer =
-                        open(
-                                model,
-                                new TrainerKind(mode, 2),
-                                new VocabParallelCrossEntropyLoss())) {
-            trainer.initialize(new Shape(ROWS, FEATURES));
-            Refusals.expect(
-                    IllegalArgumentException.class,
-                    () -> step(trainer, 0),
-                    "batch has no rows",
-                    "(0, 5)");
-            step(trainer, ROWS); // nothing is lost
-        }
-    }
-
-    @Test(dataProvider = "cuttingModes", timeOut = 60_000)
-    public void arraysOfABatchThatDifferInRows(ParallelMode mode) {
-        try (Model model = model(head());
-                Trainer trainer =
-                        open(
-                                model,
-                                new TrainerKind(mode, 2),
-                                new VocabParallelCrossEntropyLoss())) {
-            trainer.initialize(new Shape(ROWS, FEATURES));
-            NDManager manager = trainer.getManager();
-            NDList data =
-                    new NDList(
-                            manager.ones(new Shape(ROWS, FEATURES)),
-                            manager.ones(new Shape(ROWS + 1, FEATURES)));
-            Refusals.expect(
-                    IllegalArgumentException.class,
-                    () -> trainer.evaluate(data),
-                    "(6, 5)",
-                    "(7, 5)",
-                    mode.toString(),
-                    "for each row",
-                    "TENSOR mode");
-            step(trainer, ROWS);
-        }
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void anInputOfAnotherLength(TrainerKind kind) {
-        Throwable cause =
-                failure(
-                        kind,
-                        head(),
-                        new VocabParallelCrossEntropyLoss(),
-                        trainer -> {
-                            NDManager manager = trainer.getManager();
-                            trainer.evaluate(
-                                    new NDList(manager.ones(new Shape(ROWS, FEATURES + 1))));
-                        });
-        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-        assertMessage(cause, "ColumnParallelLinear", "(7, 5)", "length 5", "6)");
+    public void anEvaluatorOfDjlOnSlicedLogits() {
+        use(
+                TENSOR,
+                trainer -> {
+                    NDList output = trainer.evaluate(ones(trainer, ROWS, FEATURES));
+                    Assert.assertEquals(output.head().getShape(), new Shape(ROWS, CLASSES));
+                    NDList labels =
+                            new NDList(trainer.getManager().create(new long[] {0, 1, 2, 3, 4, 5}));
+                    Refusals.expect(
+                            UnsupportedOperationException.class,
+                            () -> new Accuracy().evaluate(labels, output),
+                            "(6, 7)",
+                            "cut over the ranks",
+                            "VocabParallelAccuracy",
+                            "argMax()");
+                    Assert.assertThrows(
+                            UnsupportedOperationException.class,
+                            () -> output.head().toFloatArray());
+                    step(trainer, ROWS); // nothing is lost
+                });
     }
 
     @DataProvider
@@ -131,214 +255,112 @@ public class BadInputTest {
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void aLabelThatIsNoClass(TrainerKind kind) {
-        for (long label : new long[] {CLASSES, -1}) {
-            Throwable cause =
-                    failure(
-                            kind,
-                            head(),
-                            new VocabParallelCrossEntropyLoss(),
-                            trainer -> step(trainer, new long[] {0, 1, label, 3, 4, 5}));
-            Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-            assertMessage(
-                    cause,
-                    "The label of row 2 is " + label,
-                    "7 classes are the whole numbers 0 to 6",
-                    "-100");
-        }
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void fewerLabelsThanRows(TrainerKind kind) {
-        Throwable cause =
-                failure(
-                        kind,
-                        head(),
-                        new VocabParallelCrossEntropyLoss(),
-                        trainer -> {
-                            NDManager manager = trainer.getManager();
-                            NDList data = new NDList(manager.ones(new Shape(ROWS, FEATURES)));
-                            NDList labels = new NDList(manager.create(new long[] {1, 2, 3, 4}));
-                            trainer.forward(data, labels);
-                        });
-        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-        assertMessage(cause, "labels (4)", ", 7) over all ranks", "one label for each row");
-    }
-
-    @Test(timeOut = 60_000)
-    public void aLossOfDjlOnSlicedLogits() {
-        Throwable cause =
-                failure(
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        head(),
-                        Loss.softmaxCrossEntropyLoss(),
-                        trainer -> step(trainer, ROWS));
-        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-        assertMessage(
-                cause,
-                "SoftmaxCrossEntropyLoss",
-                "slice of the classes",
-                "VocabParallelCrossEntropyLoss",
-                "optGatherOutput(true)");
-    }
-
-    @Test(timeOut = 60_000)
-    public void aVocabParallelLossOnGatheredLogits() {
-        Throwable cause =
-                failure(
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optGatherOutput(true)
-                                .build(),
-                        new VocabParallelCrossEntropyLoss(),
-                        trainer -> step(trainer, ROWS));
-        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-        assertMessage(cause, "(6, 7)", "without optGatherOutput", "SoftmaxCrossEntropyLoss");
-    }
-
-    @Test(timeOut = 60_000)
-    public void anEvaluatorOfDjlOnSlicedLogits() {
-        try (Model model = model(head());
-                Trainer trainer =
-                        open(
-                                model,
-                                new TrainerKind(ParallelMode.TENSOR, 2),
-                                new VocabParallelCrossEntropyLoss())) {
-            NDManager manager = trainer.getManager();
-            NDList output = trainer.evaluate(new NDList(manager.ones(new Shape(ROWS, FEATURES))));
-            Assert.assertEquals(output.head().getShape(), new Shape(ROWS, CLASSES));
-            NDList labels = new NDList(manager.create(new long[] {0, 1, 2, 3, 4, 5}));
-            Refusals.expect(
-                    UnsupportedOperationException.class,
-                    () -> new Accuracy().evaluate(labels, output),
-                    "(6, 7)",
-                    "cut over the ranks",
-                    "VocabParallelAccuracy",
-                    "argMax()");
-            Assert.assertThrows(
-                    UnsupportedOperationException.class, () -> output.head().toFloatArray());
-            step(trainer, ROWS); // nothing is lost
-        }
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void aStepWithoutGradients(TrainerKind kind) {
-        try (Model model = model(head());
-                Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
-            trainer.initialize(new Shape(ROWS, FEATURES));
-            Refusals.expect(IllegalStateException.class, trainer::step, "backward");
-            step(trainer, ROWS);
-            // and not a second one on the same gradients
-            Refusals.expect(IllegalStateException.class, trainer::step, "backward");
-            step(trainer, ROWS);
-        }
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aBackwardPassOfSomethingElse(TrainerKind kind) {
-        try (Model model = model(head());
-                Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
-            NDManager manager = trainer.getManager();
-            trainer.initialize(new Shape(ROWS, FEATURES));
-            try (GradientCollector collector = trainer.newGradientCollector()) {
-                Refusals.expect(
-                        IllegalArgumentException.class,
-                        () -> collector.backward(manager.create(1f)),
-                        "trainer.getLoss().evaluate");
-                NDArray other = manager.create(1f);
-                other.setRequiresGradient(true);
-                Refusals.expect(
-                        IllegalArgumentException.class,
-                        () -> collector.backward(other),
-                        "trainer.getLoss().evaluate");
-                NDList labels = new NDList(manager.create(new long[] {0, 1, 2, 3, 4, 5}));
-                NDList output =
-                        trainer.forward(
-                                new NDList(manager.ones(new Shape(ROWS, FEATURES))), labels);
-                NDArray loss = trainer.getLoss().evaluate(labels, output);
-                collector.backward(loss);
-                Refusals.expect(
-                        IllegalArgumentException.class,
-                        () -> collector.backward(loss),
-                        "not differentiated before");
-            }
-            trainer.step();
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void anOptimizerThatDjlDoesNotHaveOnPyTorch() {
-        DefaultTrainingConfig config =
-                Configs.of(new VocabParallelCrossEntropyLoss(), Optimizer.rmsprop().build());
-        try (Model model = model(head())) {
-            TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
-            Refusals.expect(
-                    UnsupportedOperationException.class,
-                    () -> kind.open(model, config),
-                    "Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but the optimizer is a"
-                            + " ai.djl.training.optimizer.RmsProp");
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void aTrainerThatIsClosed() {
-        try (Model model = model(head())) {
-            Trainer trainer =
-                    open(
-                            model,
-                            new TrainerKind(ParallelMode.TENSOR, 2),
-                            new VocabParallelCrossEntropyLoss());
-            trainer.initialize(new Shape(ROWS, FEATURES));
-            trainer.close();
-            NDManager manager = model.getNDManager();
-            Refusals.expect(
-                    IllegalStateException.class,
-                    () -> trainer.evaluate(new NDList(manager.ones(new Shape(ROWS, FEATURES)))),
-                    "closed");
-        }
+        use(
+                kind,
+                trainer -> {
+                    NDManager manager = trainer.getManager();
+                    Class<IllegalArgumentException> type = IllegalArgumentException.class;
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        NDArray other = manager.create(1f);
+                        other.setRequiresGradient(true);
+                        for (NDArray array : List.of(manager.create(1f), other)) {
+                            Refusals.expect(
+                                    type,
+                                    () -> collector.backward(array),
+                                    "trainer.getLoss().evaluate");
+                        }
+                        NDList labels = new NDList(manager.create(new long[] {0, 1, 2, 3, 4, 5}));
+                        NDList output = trainer.forward(ones(trainer, ROWS, FEATURES), labels);
+                        NDArray loss = trainer.getLoss().evaluate(labels, output);
+                        collector.backward(loss);
+                        Refusals.expect(
+                                type, () -> collector.backward(loss), "not differentiated before");
+                    }
+                    trainer.step();
+                });
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void nothingToTrain(TrainerKind kind) {
-        try (Model model = model(head());
-                Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
-            trainer.initialize(new Shape(ROWS, FEATURES));
-            model.getBlock().freezeParameters(true);
-            Refusals.expect(
-                    IllegalStateException.class,
-                    () -> step(trainer, ROWS),
-                    "frozen",
-                    "freezeParameters(false)");
-            model.getBlock().freezeParameters(false);
-            step(trainer, ROWS); // nothing is lost
-        }
+        use(
+                kind,
+                trainer -> {
+                    trainer.getModel().getBlock().freezeParameters(true);
+                    Refusals.expect(
+                            IllegalStateException.class,
+                            () -> step(trainer, ROWS),
+                            "frozen",
+                            "freezeParameters(false)");
+                    trainer.getModel().getBlock().freezeParameters(false);
+                    step(trainer, ROWS); // nothing is lost
+                });
     }
 
     @Test(timeOut = 60_000)
-    public void noLoss() {
-        try (Model model = model(head())) {
-            Refusals.expect(
-                    IllegalArgumentException.class,
-                    () -> open(model, new TrainerKind(ParallelMode.TENSOR, 2), null),
-                    "has no loss",
-                    "DefaultTrainingConfig");
+    public void aTrainerThatIsClosed() {
+        use(
+                TENSOR,
+                trainer -> {
+                    trainer.close();
+                    NDManager manager = trainer.getModel().getNDManager();
+                    NDList data = new NDList(manager.ones(new Shape(ROWS, FEATURES)));
+                    Refusals.expect(
+                            IllegalStateException.class, () -> trainer.evaluate(data), "closed");
+                });
+    }
+
+    @DataProvider
+    public Object[][] configurations() {
+        return new Object[][] {
+            {
+                Configs.of(new VocabParallelCrossEntropyLoss(), Optimizer.rmsprop().build()),
+                UnsupportedOperationException.class,
+                "Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but the optimizer is a"
+                        + " ai.djl.training.optimizer.RmsProp"
+            },
+            {Configs.of(null), IllegalArgumentException.class, "has no loss"},
+            {Configs.of(null), IllegalArgumentException.class, "DefaultTrainingConfig"},
+        };
+    }
+
+    @Test(dataProvider = "configurations", timeOut = 60_000)
+    public void isNotOpened(
+            DefaultTrainingConfig config, Class<? extends Exception> type, String part) {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(head(CLASSES));
+            Refusals.expect(type, () -> TENSOR.open(model, config), part);
         }
     }
 
-    private static Block head() {
-        return Blocks.head(CLASSES);
+    @DataProvider
+    public Object[][] ofSequences() {
+        return new Object[][] {{TENSOR}, {MIXED}, {TrainerKind.mesh(2, 2)}};
     }
 
-    private static Model model(Block block) {
-        Engine.getInstance().setRandomSeed(1);
-        Model model = Model.newInstance("net");
-        model.setBlock(block);
-        return model;
-    }
-
-    private static Trainer open(Model model, TrainerKind kind, Loss loss) {
-        return kind.open(model, Configs.of(loss));
+    @Test(dataProvider = "ofSequences", timeOut = 60_000)
+    public void sequencesOfLengthZeroAndLabelsThatAreNoNumbers(TrainerKind kind) {
+        TrainingRun.of(
+                kind,
+                sequence(linear(6), head(9)),
+                new VocabParallelCrossEntropyLoss(),
+                new Shape(4, 3, 5),
+                (trainer, manager, numbers) -> {
+                    NDArray x = TrainingRun.random(manager, 1, 4, 3, 5);
+                    Refusals.expect(
+                            IllegalArgumentException.class,
+                            () -> trainer.evaluate(new NDList(manager.zeros(new Shape(4, 0, 5)))),
+                            "rows of the batch are empty: (4, 0, 5)");
+                    float[] values = new float[12];
+                    values[2] = Float.NaN;
+                    NDArray bad = manager.create(values, new Shape(4, 3));
+                    Refusals.expect(
+                            IllegalArgumentException.class,
+                            () -> TrainingRun.backward(trainer, x, bad),
+                            "position [0, 2] is NaN");
+                    NDArray labels = manager.zeros(new Shape(4, 3));
+                    numbers.add(TrainingRun.backward(trainer, x, labels)); // nothing is lost
+                });
     }
 
     private static void step(Trainer trainer, int rows) {
@@ -350,42 +372,25 @@ public class BadInputTest {
     }
 
     private static void step(Trainer trainer, long[] classes) {
-        try (NDManager manager = trainer.getManager().newSubManager();
-                GradientCollector collector = trainer.newGradientCollector()) {
-            NDList labels = new NDList(manager.create(classes));
-            NDList data = new NDList(manager.ones(new Shape(classes.length, FEATURES)));
-            NDList output = trainer.forward(data, labels);
-            collector.backward(trainer.getLoss().evaluate(labels, output));
+        try (NDManager manager = trainer.getManager().newSubManager()) {
+            NDArray data = manager.ones(new Shape(classes.length, FEATURES));
+            TrainingRun.backward(trainer, data, manager.create(classes));
             trainer.step();
         }
     }
 
-    /** Runs something that all ranks refuse, and checks that the trainer goes on as before. */
-    private static Throwable failure(
-            TrainerKind kind, Block block, Loss loss, Consumer<Trainer> call) {
-        try (Model model = model(block)) {
-            try (Trainer trainer = open(model, kind, loss)) {
+    private static void use(TrainerKind kind, Consumer<Trainer> call) {
+        use(kind, head(CLASSES), new VocabParallelCrossEntropyLoss(), call);
+    }
+
+    private static void use(TrainerKind kind, Block block, Loss loss, Consumer<Trainer> call) {
+        Engine.getInstance().setRandomSeed(1);
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(block);
+            try (Trainer trainer = kind.open(model, Configs.of(loss))) {
                 trainer.initialize(new Shape(ROWS, FEATURES));
-                RuntimeException e =
-                        Assert.expectThrows(RuntimeException.class, () -> call.accept(trainer));
-                if (loss instanceof VocabParallelCrossEntropyLoss && isTrainable(block)) {
-                    step(trainer, ROWS); // nothing is lost
-                } else {
-                    Assert.expectThrows(RuntimeException.class, () -> call.accept(trainer));
-                }
-                return e;
+                call.accept(trainer);
             }
-        }
-    }
-
-    private static boolean isTrainable(Block block) {
-        return block instanceof ColumnParallelLinear
-                && ((ColumnParallelLinear) block).isBatchShardedInput();
-    }
-
-    private static void assertMessage(Throwable e, String... parts) {
-        for (String part : parts) {
-            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
         }
     }
 }

@@ -15,7 +15,6 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.FreedBuffers;
@@ -46,17 +45,7 @@ public class BeforeBackwardTest {
     private static final int CLASSES = 7;
     private static final Shape INPUT = new Shape(ROWS, FEATURES);
 
-    @DataProvider
-    public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {TrainerKind.mesh(2, 2)},
-        };
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aManagerThatIsClosed(TrainerKind kind) {
         assertRefusedAndGoesOn(
                 kind,
@@ -97,7 +86,7 @@ public class BeforeBackwardTest {
     }
 
     /** Arrays of the batch, and another pass, may be closed before the backward pass. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void whatIsNotNeededAnyMore(TrainerKind kind) {
         runClosing(kind).assertSame(runClosing(TrainerKind.PLAIN), 1e-5);
     }
@@ -127,7 +116,7 @@ public class BeforeBackwardTest {
     }
 
     /** The graph does not keep it, and the collector may free it. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anInputInJavaMemoryThatIsClosed(TrainerKind kind) {
         runOnShared(kind, true).assertSame(runOnShared(TrainerKind.PLAIN, false), 1e-5);
     }
@@ -170,7 +159,7 @@ public class BeforeBackwardTest {
         }
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aSecondCollector(TrainerKind kind) {
         assertRefusedAndGoesOn(
                 kind,
@@ -197,7 +186,7 @@ public class BeforeBackwardTest {
         List<Object[]> rows = new ArrayList<>();
         List<Supplier<Block>> heads = List.of(() -> head(CLASSES), () -> fused(CLASSES));
         for (Supplier<Block> block : heads) {
-            for (Object[] kind : kinds()) {
+            for (Object[] kind : TrainerKind.eachMode()) {
                 rows.add(new Object[] {kind[0], block});
             }
         }
@@ -242,7 +231,7 @@ public class BeforeBackwardTest {
     }
 
     /** A loss of whole outputs has got no slice. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void labelsOfAnotherShape(TrainerKind kind) {
         Block block = gathered(CLASSES);
         TrainingRun.of(
@@ -264,7 +253,7 @@ public class BeforeBackwardTest {
      * Evaluators ask for the loss again before the step: it is there, and a head that draws classes
      * keeps its gradient.
      */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void theLossIsThereAfterIt(TrainerKind kind) {
         Block head =
                 ClassificationHead.builder()

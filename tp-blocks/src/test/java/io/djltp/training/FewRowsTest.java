@@ -173,7 +173,7 @@ public class FewRowsTest {
     public void anIncompleteLastBatchOfEasyTrain(TrainerKind kind) throws Exception {
         List<float[]> expected = fit(TrainerKind.PLAIN);
         List<float[]> actual = fit(kind);
-        ArrayAssert.assertAllClose(actual, expected, 1e-5, "parameter ");
+        ArrayAssert.assertAllClose(actual, expected, 1e-5, "parameter");
     }
 
     private static List<float[]> fit(TrainerKind kind) throws Exception {
@@ -204,7 +204,7 @@ public class FewRowsTest {
         for (boolean fused : new boolean[] {false, true}) {
             List<float[]> expected = process(null, fused);
             for (List<float[]> actual : ThreadedJob.run(4, job -> process(job, fused))) {
-                ArrayAssert.assertAllClose(actual, expected, 1e-5, "fused " + fused + ", ");
+                ArrayAssert.assertAllClose(actual, expected, 1e-5, "fused " + fused);
             }
         }
     }
@@ -253,7 +253,7 @@ public class FewRowsTest {
         List<float[]> expected = trainTable(new TrainerKind(ParallelMode.TENSOR, 1));
         for (TrainerKind kind : kinds()) {
             List<float[]> actual = trainTable(kind);
-            ArrayAssert.assertAllClose(actual, expected, 1e-5, kind + ": ");
+            ArrayAssert.assertAllClose(actual, expected, 1e-5, "" + kind);
         }
     }
 

@@ -86,7 +86,7 @@ public class FrozenBetweenPassesTest {
                         tolerance * Math.abs(expected.losses.get(i)),
                         what + ", loss " + i);
             }
-            ArrayAssert.assertAllClose(weights, expected.weights, tolerance, what + ", parameter ");
+            ArrayAssert.assertAllClose(weights, expected.weights, tolerance, what + ", parameter");
         }
     }
 

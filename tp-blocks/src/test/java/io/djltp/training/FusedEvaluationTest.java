@@ -65,7 +65,7 @@ public class FusedEvaluationTest {
         List<float[]> seen = new ArrayList<>();
         use(TrainerKind.PLAIN, fused(), (trainer, manager) -> evaluate(trainer, manager, expected));
         use(kind, fused(), (trainer, manager) -> evaluate(trainer, manager, seen));
-        ArrayAssert.assertAllClose(seen, expected, 1e-5, "result ");
+        ArrayAssert.assertAllClose(seen, expected, 1e-5, "result");
     }
 
     private static void evaluate(Trainer trainer, NDManager manager, List<float[]> results) {

@@ -61,8 +61,6 @@ public class FusedHeadBadInputTest {
         FusedTraining.use(
                 kind,
                 block,
-                FusedTraining.loss(LossOptions.DEFAULT),
-                FusedTraining.sgd(),
                 (trainer, manager) -> {
                     float[] before = null;
                     try {

@@ -68,6 +68,10 @@ final class FusedTraining {
     }
 
     /** Opens a trainer from the weights that a fixed seed gives. */
+    static void use(TrainerKind kind, Block block, Use use) {
+        use(kind, block, loss(LossOptions.DEFAULT), sgd(), use);
+    }
+
     static void use(TrainerKind kind, Block block, Loss loss, Optimizer optimizer, Use use) {
         Engine.getInstance().setRandomSeed(42);
         try (Model model = Model.newInstance("net")) {
@@ -91,6 +95,10 @@ final class FusedTraining {
 
         /** Computes gradients, and returns a loss. */
         float run(Trainer trainer, NDManager manager, int step);
+    }
+
+    static FusedTraining run(TrainerKind kind, Block block) {
+        return run(kind, block, loss(LossOptions.DEFAULT), sgd());
     }
 
     /** Trains with a batch in each step. */
@@ -138,6 +146,6 @@ final class FusedTraining {
 
     void assertSame(FusedTraining expected) {
         ArrayAssert.assertClose(losses, expected.losses, 1e-5, "losses");
-        ArrayAssert.assertAllClose(weights, expected.weights, 1e-5, "parameter ");
+        ArrayAssert.assertAllClose(weights, expected.weights, 1e-5, "parameter");
     }
 }

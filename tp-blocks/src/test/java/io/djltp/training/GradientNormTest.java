@@ -59,8 +59,9 @@ public class GradientNormTest {
     private record Result(List<Float> norms, List<float[]> weights) {
 
         void assertSame(Result expected, String what) {
-            ArrayAssert.assertClose(floats(norms), floats(expected.norms), TOLERANCE, what);
-            ArrayAssert.assertAllClose(weights, expected.weights, TOLERANCE, what + ", ");
+            ArrayAssert.assertClose(
+                    ArrayAssert.floats(norms), ArrayAssert.floats(expected.norms), TOLERANCE, what);
+            ArrayAssert.assertAllClose(weights, expected.weights, TOLERANCE, what);
         }
     }
 
@@ -118,7 +119,7 @@ public class GradientNormTest {
             NDArray data = manager.create(f(24, 3, 7, 3, 3), new Shape(6, 4));
             NDArray labels = manager.create(f(18, 2, 5, 2, 2), new Shape(6, 3));
             Result result = train(kind, block, LIMIT, data, labels);
-            ArrayAssert.assertClose(floats(result.norms), norms, TOLERANCE, "norms");
+            ArrayAssert.assertClose(ArrayAssert.floats(result.norms), norms, TOLERANCE, "norms");
             float[] all = new float[weights.length];
             int at = 0;
             for (float[] array : result.weights) {
@@ -189,9 +190,7 @@ public class GradientNormTest {
                         kind, CutNetwork.values()[0].create(2), Float.POSITIVE_INFINITY, 4, 7);
         Assert.assertTrue(Float.isNaN(without.norms.get(2)));
         Assert.assertTrue(with.norms.get(2) > 0.05f, "" + with.norms);
-        for (int i = 0; i < with.weights.size(); i++) {
-            ArrayAssert.assertBitEqual(with.weights.get(i), without.weights.get(i), "weight " + i);
-        }
+        ArrayAssert.assertAllBitEqual(with.weights, without.weights, "weight");
     }
 
     /** As in PyTorch: an infinite norm makes finite gradients zero, NaN makes all NaN. */
@@ -335,13 +334,5 @@ public class GradientNormTest {
             parameter.getArray().getGradient().muli(Math.min(1, limit / (norm + 1e-6)));
         }
         return norm;
-    }
-
-    private static float[] floats(List<Float> values) {
-        float[] floats = new float[values.size()];
-        for (int i = 0; i < floats.length; i++) {
-            floats[i] = values.get(i);
-        }
-        return floats;
     }
 }

@@ -447,8 +447,6 @@ public class HeadsEqualDjlTest {
         FusedTraining.use(
                 new TrainerKind(mode, 2),
                 fused(),
-                loss(DEFAULT),
-                sgd(),
                 (trainer, manager) -> {
                     ParallelTrainer parallel = (ParallelTrainer) trainer;
                     CollectiveCounts before = parallel.getCollectiveCounts();
@@ -467,8 +465,6 @@ public class HeadsEqualDjlTest {
             FusedTraining.use(
                     kind,
                     fused(),
-                    loss(DEFAULT),
-                    sgd(),
                     (trainer, manager) -> {
                         float[] before = head(trainer);
                         backward(trainer, manager, 0);
@@ -506,8 +502,6 @@ public class HeadsEqualDjlTest {
             FusedTraining.use(
                     kind,
                     fused(),
-                    loss(DEFAULT),
-                    sgd(),
                     (trainer, manager) -> results.add(evaluations(trainer, manager)));
         }
         Assert.assertEquals(results.get(1), results.get(0), 1e-6f);
@@ -545,8 +539,6 @@ public class HeadsEqualDjlTest {
         FusedTraining.use(
                 TWO,
                 fused(),
-                loss(DEFAULT),
-                sgd(),
                 (trainer, manager) -> {
                     backward(trainer, manager, 0);
                     trainer.step();

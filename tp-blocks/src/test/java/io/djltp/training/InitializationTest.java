@@ -32,7 +32,6 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -189,10 +188,7 @@ public class InitializationTest {
     }
 
     private static void assertSame(List<float[]> actual, List<float[]> expected, String what) {
-        Assert.assertEquals(actual.size(), expected.size());
-        for (int i = 0; i < actual.size(); i++) {
-            ArrayAssert.assertBitEqual(actual.get(i), expected.get(i), what + ": parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(actual, expected, what + ": parameter");
     }
 
     private static List<float[]> start(

@@ -34,7 +34,6 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -161,11 +160,7 @@ public class InitializersTest {
         for (int ranks = 1; ranks <= 4; ranks++) {
             TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
             List<float[]> actual = start(kind, initializer.get());
-            Assert.assertEquals(actual.size(), expected.size());
-            for (int i = 0; i < actual.size(); i++) {
-                ArrayAssert.assertBitEqual(
-                        actual.get(i), expected.get(i), name + ", " + kind + ", parameter " + i);
-            }
+            ArrayAssert.assertAllBitEqual(actual, expected, name + ", " + kind + ", parameter");
         }
     }
 

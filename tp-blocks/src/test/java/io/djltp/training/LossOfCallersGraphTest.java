@@ -24,6 +24,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.LossScaling;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -311,9 +312,7 @@ public class LossOfCallersGraphTest {
             TrainerKind kind, Supplier<Block> network, BiConsumer<Trainer, NDManager> refused) {
         List<float[]> expected = train(kind, network.get(), (trainer, manager) -> {});
         List<float[]> actual = train(kind, network.get(), refused);
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertBitEqual(actual.get(i), expected.get(i), "parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(actual, expected, "parameter");
     }
 
     private static List<float[]> train(
@@ -359,10 +358,7 @@ public class LossOfCallersGraphTest {
     }
 
     private static String assertThrows(Assert.ThrowingRunnable call, String... parts) {
-        String message = Assert.expectThrows(IllegalArgumentException.class, call).getMessage();
-        for (String part : parts) {
-            Assert.assertTrue(message.contains(part), part + " in: " + message);
-        }
+        String message = Refusals.expect(IllegalArgumentException.class, call, parts).getMessage();
         return message;
     }
 }

@@ -43,10 +43,7 @@ public class LossScalingRefusedTest {
         Assert.assertEquals(after.leftOut, List.of(0, 1));
         Assert.assertTrue(after.end.getMessage().contains("loss scale of 1.0"), "" + after.end);
         Assert.assertFalse(after.hasUpdated);
-        for (int i = 0; i < after.weights.size(); i++) {
-            ArrayAssert.assertBitEqual(
-                    after.weights.get(i), before.weights.get(i), "parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(after.weights, before.weights, "parameter");
     }
 
     /** A block of the user's own that updates itself would keep the scale in its gradients. */

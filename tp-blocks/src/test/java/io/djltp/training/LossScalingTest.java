@@ -83,7 +83,7 @@ public class LossScalingTest {
         Assert.assertEquals(actual.steps, STEPS);
         List<Float> distinct = expected.scales.stream().distinct().toList();
         Assert.assertTrue(distinct.size() >= 3, "the scale grows and falls: " + expected.scales);
-        ArrayAssert.assertAllClose(actual.weights, expected.weights, 1e-5, "parameter ");
+        ArrayAssert.assertAllClose(actual.weights, expected.weights, 1e-5, "parameter");
     }
 
     /** Adam, and a loss of large differences in one step, whose gradients overflow. */
@@ -204,10 +204,7 @@ public class LossScalingTest {
             List<Integer> left = scaled.leftOut;
             Assert.assertTrue(left.size() >= 2 && left.size() < 8, "left out: " + left);
             Result plain = training.run(kind, 12, 12, left);
-            for (int i = 0; i < plain.weights.size(); i++) {
-                ArrayAssert.assertBitEqual(
-                        scaled.weights.get(i), plain.weights.get(i), "parameter " + i);
-            }
+            ArrayAssert.assertAllBitEqual(scaled.weights, plain.weights, "parameter");
             Assert.assertEquals(plain.losses, scaled.losses);
         }
     }
@@ -262,7 +259,7 @@ public class LossScalingTest {
         for (Result each : List.of(actual, expected)) {
             Assert.assertEquals(each.losses.size(), 3);
         }
-        ArrayAssert.assertAllClose(actual.weights, expected.weights, 0.005, "parameter ");
+        ArrayAssert.assertAllClose(actual.weights, expected.weights, 0.005, "parameter");
     }
 
     /** A loss whose gradients float16 has no numbers for without a scale. */
@@ -297,6 +294,6 @@ public class LossScalingTest {
             double norm = plain.norms.get(i);
             Assert.assertEquals(scaled.norms.get(i), norm, 1e-6 * norm);
         }
-        ArrayAssert.assertAllClose(scaled.weights, plain.weights, 1e-6, "parameter ");
+        ArrayAssert.assertAllClose(scaled.weights, plain.weights, 1e-6, "parameter");
     }
 }

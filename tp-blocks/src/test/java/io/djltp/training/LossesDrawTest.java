@@ -17,11 +17,11 @@ import ai.djl.training.loss.Loss;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -38,18 +38,8 @@ public class LossesDrawTest {
     private static final int UNITS = 3;
     private static final Shape INPUT = new Shape(ROWS, FEATURES);
 
-    @DataProvider
-    public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {TrainerKind.mesh(2, 2)},
-        };
-    }
-
     /** At the first pass, in an evaluation and in training, and also where it begins to later. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aLossThatDraws(TrainerKind kind) {
         for (int quiet : new int[] {0, 2}) {
             Weighted loss = new Weighted();
@@ -105,7 +95,7 @@ public class LossesDrawTest {
     }
 
     /** The remedy that the error names. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void numbersThatComeWithTheLabels(TrainerKind kind) {
         runGiven(kind).assertSame(runGiven(TrainerKind.PLAIN), 1e-5);
     }
@@ -126,7 +116,7 @@ public class LossesDrawTest {
                 });
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anEvaluatorOnRanks(TrainerKind kind) {
         TrainingRun.of(
                 kind,
@@ -136,16 +126,13 @@ public class LossesDrawTest {
                 (trainer, manager, numbers) -> {
                     NDList output = trainer.evaluate(new NDList(manager.ones(INPUT)));
                     NDList labels = new NDList(manager.zeros(new Shape(ROWS)));
-                    String message =
-                            Assert.expectThrows(
-                                            UnsupportedOperationException.class,
-                                            () ->
-                                                    ((ShardedPredictions) output)
-                                                            .evaluateOnRanks(
-                                                                    labels, LossesDrawTest::noise))
-                                    .getMessage();
-                    Assert.assertTrue(message.contains("An evaluator draws"), message);
-                    Assert.assertTrue(message.contains("LossesDrawTest.noise"), message);
+                    Refusals.expect(
+                            UnsupportedOperationException.class,
+                            () ->
+                                    ((ShardedPredictions) output)
+                                            .evaluateOnRanks(labels, LossesDrawTest::noise),
+                            "An evaluator draws",
+                            "LossesDrawTest.noise");
                 });
     }
 
@@ -155,17 +142,13 @@ public class LossesDrawTest {
     }
 
     private static void assertRefused(Assert.ThrowingRunnable call) {
-        String message =
-                Assert.expectThrows(UnsupportedOperationException.class, call).getMessage();
-        for (String part :
-                new String[] {
-                    "The loss weighted draws random numbers",
-                    "LossesDrawTest$Weighted.evaluate",
-                    "one more array of the labels",
-                    "optRandomCheck(false)"
-                }) {
-            Assert.assertTrue(message.contains(part), part + " in: " + message);
-        }
+        Refusals.expect(
+                UnsupportedOperationException.class,
+                call,
+                "The loss weighted draws random numbers",
+                "LossesDrawTest$Weighted.evaluate",
+                "one more array of the labels",
+                "optRandomCheck(false)");
     }
 
     private static Block block() {

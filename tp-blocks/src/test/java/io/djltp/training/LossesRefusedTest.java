@@ -272,9 +272,7 @@ public class LossesRefusedTest {
     private static void assertGoesOn(TrainerKind kind, Network network, Consumer<Use> refused) {
         List<float[]> expected = run(kind, network, use -> {});
         List<float[]> actual = run(kind, network, refused);
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertBitEqual(actual.get(i), expected.get(i), "parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(actual, expected, "parameter");
     }
 
     private static List<float[]> run(TrainerKind kind, Network network, Consumer<Use> between) {

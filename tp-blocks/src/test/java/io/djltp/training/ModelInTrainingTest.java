@@ -128,14 +128,11 @@ public class ModelInTrainingTest {
         try (Trainer trainer = open(kind)) {
             step(trainer);
             for (ParallelMode mode : ParallelMode.values()) {
-                IllegalStateException e =
-                        Assert.expectThrows(
-                                IllegalStateException.class,
-                                () -> new ParallelTrainer(model, config(), Ranks.config(mode, 2)));
-                Assert.assertTrue(
-                        e.getMessage().contains("Another open ParallelTrainer")
-                                && e.getMessage().contains("close it first"),
-                        e.getMessage());
+                Refusals.expect(
+                        IllegalStateException.class,
+                        () -> new ParallelTrainer(model, config(), Ranks.config(mode, 2)),
+                        "Another open ParallelTrainer",
+                        "close it first");
             }
             trainer.initialize(new Shape(ROWS, FEATURES)); // the same one may
             try (Trainer other = model.newTrainer(Configs.of(Loss.softmaxCrossEntropyLoss()))) {
@@ -166,11 +163,11 @@ public class ModelInTrainingTest {
                         new ThrowingRunnable[] {
                             () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
                         }) {
-                    Exception e = Assert.expectThrows(IllegalStateException.class, call);
-                    Assert.assertTrue(
-                            e.getMessage().contains("model net was closed")
-                                    && e.getMessage().contains("close the trainer before"),
-                            e.getMessage());
+                    Refusals.expect(
+                            IllegalStateException.class,
+                            call,
+                            "model net was closed",
+                            "close the trainer before");
                 }
             }
             manager.close();
@@ -188,11 +185,11 @@ public class ModelInTrainingTest {
                     new ThrowingRunnable[] {
                         () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
                     }) {
-                Exception e = Assert.expectThrows(IllegalStateException.class, call);
-                Assert.assertTrue(
-                        e.getMessage().contains("model net was given another block")
-                                && e.getMessage().contains("close the trainer"),
-                        e.getMessage());
+                Refusals.expect(
+                        IllegalStateException.class,
+                        call,
+                        "model net was given another block",
+                        "close the trainer");
             }
             model.setBlock(block);
             step(trainer); // nothing is lost

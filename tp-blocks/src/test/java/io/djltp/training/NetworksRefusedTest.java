@@ -237,12 +237,7 @@ public class NetworksRefusedTest {
         net.assertRefused(MIXED, "optBatchShardedInput(true)");
     }
 
-    @DataProvider
-    public Object[][] kinds() {
-        return new Object[][] {{TENSOR}, {DATA}, {MIXED}, {MESH}};
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aBlockThatDoesNotAskItsStore(TrainerKind kind) {
         Network net =
                 regression(
@@ -260,7 +255,7 @@ public class NetworksRefusedTest {
         net.assertRefused(kind, false, "array of parameter", "ask the parameter store");
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
+    @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aPenaltyOnTheModelsArrays(TrainerKind kind) {
         for (int penalized : new int[] {0, 2}) {
             Block[] net = new Block[1];

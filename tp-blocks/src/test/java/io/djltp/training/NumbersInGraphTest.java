@@ -168,9 +168,7 @@ public class NumbersInGraphTest {
         List<float[]> expected = train(kind, net.get(), loss, batches, steps, () -> {});
         List<float[]> actual =
                 train(kind, net.get(), loss, batches, steps, FreedBuffers::overwrite);
-        for (int i = 0; i < expected.size(); i++) {
-            ArrayAssert.assertBitEqual(actual.get(i), expected.get(i), kind + ", parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(actual, expected, kind + ", parameter");
     }
 
     private static List<float[]> train(

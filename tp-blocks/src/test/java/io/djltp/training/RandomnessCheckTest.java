@@ -33,6 +33,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Blocks;
+import io.djltp.testing.GraphBlock;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -113,7 +114,7 @@ public class RandomnessCheckTest {
         TrainerKind kind = new TrainerKind(ParallelMode.MIXED, ranks);
         Block block = headThenTail(drawing.block.get());
         assertRefused(kind, drawing, block);
-        Block reversed = new HeadAddedFirst(linear(FEATURES));
+        Block reversed = headAddedFirst(linear(FEATURES));
         reversed = sequence(reversed, drawing.block.get(), end());
         assertRefused(kind, drawing, reversed);
     }
@@ -124,7 +125,7 @@ public class RandomnessCheckTest {
         for (ParallelMode mode : new ParallelMode[] {ParallelMode.MIXED, ParallelMode.DATA}) {
             TrainerKind kind = new TrainerKind(mode, ranks);
             train(kind, bodyThenHead(drawing.block.get()));
-            Block reversed = new HeadAddedFirst(drawing.block.get());
+            Block reversed = headAddedFirst(drawing.block.get());
             train(kind, sequence(reversed, end()));
         }
         train(new TrainerKind(ParallelMode.TENSOR, 1), bodyThenHead(drawing.block.get()));
@@ -378,35 +379,11 @@ public class RandomnessCheckTest {
     }
 
     /** The tree has the layer that gathers the batch before the body that it comes after. */
-    private static final class HeadAddedFirst extends AbstractBlock {
-
-        private final Block head;
-        private final Block body;
-
-        HeadAddedFirst(Block body) {
-            super((byte) 1);
-            this.head = addChildBlock("head", head());
-            this.body = addChildBlock("body", body);
-        }
-
-        @Override
-        protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
-            return head.forward(store, body.forward(store, inputs, training), training);
-        }
-
-        @Override
-        public Shape[] getOutputShapes(Shape[] inputShapes) {
-            return head.getOutputShapes(inputShapes);
-        }
-
-        @Override
-        public void initializeChildBlocks(NDManager manager, DataType type, Shape... shapes) {
-            body.initialize(manager, type, shapes);
-            head.initialize(manager, type, shapes);
-        }
+    private static Block headAddedFirst(Block body) {
+        return new GraphBlock(
+                        new Shape(TIMES, FEATURES),
+                        (call, input) -> call.list("head", call.call("body", input.head())))
+                .add("head", head(), TIMES, FEATURES)
+                .add("body", body, TIMES, FEATURES);
     }
 }

@@ -356,9 +356,7 @@ public class RankFailureTest {
 
     private static void assertWeights(Model model, List<float[]> expected) {
         List<float[]> weights = TrainingRun.weights(model.getBlock());
-        for (int i = 0; i < weights.size(); i++) {
-            ArrayAssert.assertBitEqual(weights.get(i), expected.get(i), "parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(weights, expected, "parameter");
     }
 
     private static void assertTrained(Model model, List<float[]> before) {

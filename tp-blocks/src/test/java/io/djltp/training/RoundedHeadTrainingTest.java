@@ -91,20 +91,10 @@ public class RoundedHeadTrainingTest {
     }
 
     private static void assertNearFloat32(TrainerKind kind, Precision precision, boolean fused) {
-        FusedTraining expected =
-                FusedTraining.run(
-                        kind,
-                        network(Precision.FLOAT32),
-                        FusedTraining.loss(PLAIN),
-                        FusedTraining.sgd());
+        FusedTraining expected = FusedTraining.run(kind, network(Precision.FLOAT32));
         FusedTraining actual;
         try (AllowedPrecision allowed = new AllowedPrecision(precision)) {
-            actual =
-                    FusedTraining.run(
-                            kind,
-                            network(precision, fused),
-                            FusedTraining.loss(PLAIN),
-                            FusedTraining.sgd());
+            actual = FusedTraining.run(kind, network(precision, fused));
         }
         double bound = (fused ? 8 : 25) * precision.roundingError();
         boolean same = true;
@@ -121,12 +111,7 @@ public class RoundedHeadTrainingTest {
         List<FusedTraining> runs = new ArrayList<>();
         for (Precision precision :
                 new Precision[] {Precision.FLOAT32, Precision.BFLOAT16, Precision.FLOAT16}) {
-            runs.add(
-                    FusedTraining.run(
-                            TrainerKind.PLAIN,
-                            network(precision),
-                            FusedTraining.loss(PLAIN),
-                            FusedTraining.sgd()));
+            runs.add(FusedTraining.run(TrainerKind.PLAIN, network(precision)));
         }
         Assert.assertEquals(runs.get(1).losses, runs.get(0).losses);
         Assert.assertEquals(runs.get(2).losses, runs.get(0).losses);
@@ -138,12 +123,7 @@ public class RoundedHeadTrainingTest {
         IllegalArgumentException error =
                 Assert.expectThrows(
                         IllegalArgumentException.class,
-                        () ->
-                                FusedTraining.run(
-                                        ONE,
-                                        network(Precision.FLOAT16),
-                                        FusedTraining.loss(PLAIN),
-                                        FusedTraining.sgd()));
+                        () -> FusedTraining.run(ONE, network(Precision.FLOAT16)));
         String expected = "The precision float16 is arithmetic of GPUs, and the device is cpu()";
         Assert.assertTrue(error.getMessage().contains(expected), error.getMessage());
     }
@@ -166,8 +146,6 @@ public class RoundedHeadTrainingTest {
         FusedTraining.use(
                 ONE,
                 network(precision),
-                FusedTraining.loss(PLAIN),
-                FusedTraining.sgd(),
                 (trainer, manager) -> {
                     for (int step = 0; step < 300; step++) {
                         try (NDManager scope = manager.newSubManager()) {

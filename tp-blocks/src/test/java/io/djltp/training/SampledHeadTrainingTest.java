@@ -137,8 +137,6 @@ public class SampledHeadTrainingTest {
             FusedTraining.use(
                     kind,
                     withMargin(0.5f),
-                    FusedTraining.loss(LossOptions.DEFAULT),
-                    FusedTraining.sgd(),
                     (trainer, manager) -> losses.add(evaluate(trainer, manager)));
             ArrayAssert.assertClose(losses.get(ranks), losses.get(0), 1e-6, ranks + " ranks");
         }
@@ -213,8 +211,6 @@ public class SampledHeadTrainingTest {
         FusedTraining.use(
                 TWO,
                 withMargin(0.4f),
-                FusedTraining.loss(LossOptions.DEFAULT),
-                FusedTraining.sgd(),
                 (trainer, manager) -> {
                     ParallelTrainer parallel = (ParallelTrainer) trainer;
                     for (int i = 0; i < 2; i++) { // the third step compares no replicas

@@ -116,9 +116,7 @@ public class SaveAndLoadTest {
     public void savingChangesNothing(TrainerKind kind) throws Exception {
         List<float[]> with = trainAndSave(kind, true);
         List<float[]> without = trainAndSave(kind, false);
-        for (int i = 0; i < with.size(); i++) {
-            ArrayAssert.assertBitEqual(with.get(i), without.get(i), "parameter " + i);
-        }
+        ArrayAssert.assertAllBitEqual(with, without, "parameter");
     }
 
     private List<float[]> trainAndSave(TrainerKind kind, boolean save) throws IOException {
@@ -156,7 +154,7 @@ public class SaveAndLoadTest {
             train(kind, model, new VocabParallelCrossEntropyLoss(), 3, 6);
             actual = TrainingRun.weights(model.getBlock());
         }
-        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter ");
+        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
     }
 
     /** One model, trained by one trainer after another, of any mode and size. */
@@ -185,7 +183,7 @@ public class SaveAndLoadTest {
                         ++step);
             }
             List<float[]> actual = TrainingRun.weights(model.getBlock());
-            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter ");
+            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
         }
     }
 

@@ -144,7 +144,7 @@ public class SavingInProcessesTest {
                 Model expectedModel = load(expected)) {
             List<float[]> values = TrainingRun.weights(expectedModel.getBlock());
             List<float[]> actual = TrainingRun.weights(actualModel.getBlock());
-            ArrayAssert.assertAllClose(actual, values, TOLERANCE, file + ", parameter ");
+            ArrayAssert.assertAllClose(actual, values, TOLERANCE, file + ", parameter");
         }
     }
 

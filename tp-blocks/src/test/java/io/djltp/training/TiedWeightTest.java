@@ -8,13 +8,10 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.ndarray.types.SparseFormat;
-import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.GradientCollector;
-import ai.djl.training.ParameterStore;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
 import io.djltp.cut.Cut;
@@ -26,6 +23,7 @@ import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
+import io.djltp.testing.GraphBlock;
 import io.djltp.testing.IdTraining;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
@@ -53,46 +51,25 @@ public class TiedWeightTest {
     private final Map<Integer, IdTraining> expected = new HashMap<>();
 
     /** A network of plain DJL that uses a parameter twice. */
-    private static final class OneParameter extends AbstractBlock {
-
-        private final Parameter table;
-        private final Block body;
-
-        OneParameter() {
-            super((byte) 1);
-            table =
-                    addParameter(
-                            Parameter.builder()
-                                    .setName("table")
-                                    .setType(Parameter.Type.WEIGHT)
-                                    .optShape(new Shape(VOCABULARY, FEATURES))
-                                    .build());
-            body = addChildBlock("body", Blocks.sequence(Blocks.linear(FEATURES), Blocks.tanh()));
-        }
-
-        @Override
-        protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
-            NDArray ids = inputs.head();
-            NDArray values = store.getValue(table, ids.getDevice(), training);
-            NDList rows = ids.getNDArrayInternal().embedding(ids, values, SparseFormat.DENSE);
-            NDArray x = body.forward(store, rows, training).head();
-            NDArray logits = x.reshape(-1, FEATURES).matMul(values.transpose());
-            return new NDList(logits.reshape(ids.getShape().add(VOCABULARY)));
-        }
-
-        @Override
-        public Shape[] getOutputShapes(Shape[] inputs) {
-            return new Shape[] {inputs[0].add(VOCABULARY)};
-        }
-
-        @Override
-        public void initializeChildBlocks(NDManager manager, DataType type, Shape... inputs) {
-            body.initialize(manager, type, inputs[0].add(FEATURES));
-        }
+    private static Block oneParameter() {
+        return new GraphBlock(
+                        new Shape(IdTraining.PLACES, VOCABULARY),
+                        (call, inputs) -> {
+                            NDArray ids = inputs.head();
+                            NDArray table = call.value("table");
+                            NDList rows =
+                                    ids.getNDArrayInternal()
+                                            .embedding(ids, table, SparseFormat.DENSE);
+                            NDArray x = call.call("body", rows.head()).reshape(-1, FEATURES);
+                            NDArray logits = x.matMul(table.transpose());
+                            return new NDList(logits.reshape(ids.getShape().add(VOCABULARY)));
+                        })
+                .add("table", new Shape(VOCABULARY, FEATURES))
+                .add(
+                        "body",
+                        Blocks.sequence(Blocks.linear(FEATURES), Blocks.tanh()),
+                        IdTraining.PLACES,
+                        FEATURES);
     }
 
     static VocabParallelEmbedding.Builder embedding() {
@@ -172,7 +149,8 @@ public class TiedWeightTest {
     public void trainsAsOneParameterOfDjl(TrainerKind kind) {
         for (int i = 0; i < 3; i++) {
             IdTraining plain =
-                    expected.computeIfAbsent(i, o -> run(TrainerKind.PLAIN, OneParameter::new, o));
+                    expected.computeIfAbsent(
+                            i, o -> run(TrainerKind.PLAIN, TiedWeightTest::oneParameter, o));
             for (boolean fused : new boolean[] {false, true}) {
                 IdTraining actual = run(kind, () -> tied(fused, embedding().build()), i);
                 String what = kind + (fused ? " fused " : " ") + i;

@@ -86,7 +86,7 @@ public class TorchScriptTest {
     }
 
     private static void assertSame(List<float[]> actual, List<float[]> expected) {
-        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter ");
+        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
     }
 
     @Test(dataProvider = "severalRanks", timeOut = 60_000)

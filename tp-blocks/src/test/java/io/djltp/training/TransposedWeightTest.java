@@ -6,19 +6,18 @@ import static org.testng.Assert.assertEquals;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
-import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Configs;
+import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
@@ -38,34 +37,31 @@ public class TransposedWeightTest {
 
     @Test(dataProvider = "ranks", timeOut = 60_000)
     public void theStepIsThatOfADenseWeight(ParallelMode mode, int ranks) {
-        ParallelConfig config = ParallelConfig.builder().setMode(mode).setRanks(ranks).build();
-        float[] dense = train(config, (m, shape, type) -> m.create(ROWS, WEIGHT));
+        TrainerKind kind = new TrainerKind(mode, ranks);
+        float[] dense = train(kind, (m, shape, type) -> m.create(ROWS, WEIGHT));
         float[] turned =
-                train(config, (m, shape, type) -> m.create(COLUMNS, new Shape(3, 2)).transpose());
+                train(kind, (m, shape, type) -> m.create(COLUMNS, new Shape(3, 2)).transpose());
         assertEquals(turned, dense);
     }
 
     /** Returns the weight after two steps. */
-    private static float[] train(ParallelConfig ranks, Initializer initializer) {
-        try (Model model = Model.newInstance("model")) {
+    private static float[] train(TrainerKind kind, Initializer initializer) {
+        try (Model model = Model.newInstance("model");
+                NDManager manager = NDManager.newBaseManager()) {
             Linear linear = linear(2, false);
             linear.setInitializer(initializer, Parameter.Type.WEIGHT);
             linear.initialize(model.getNDManager(), DataType.FLOAT32, new Shape(4, 3));
             model.setBlock(linear);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l2Loss()).optOptimizer(Configs.adam(0.1f));
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
-                    NDManager manager = NDManager.newBaseManager()) {
+            try (Trainer trainer =
+                    kind.open(model, Configs.of(Loss.l2Loss(), Configs.adam(0.1f)))) {
                 trainer.initialize(new Shape(4, 3));
                 NDArray x = manager.arange(12f).reshape(4, 3).sin();
-                NDList data = new NDList(x);
-                NDList labels = new NDList(x.get(":, :2").mul(9));
                 for (int i = 0; i < 2; i++) {
-                    TrainingRun.backward(trainer, data, labels);
+                    TrainingRun.backward(trainer, x, x.get(":, :2").mul(9));
                     trainer.step();
                 }
             }
-            return linear.getParameters().valueAt(0).getArray().toFloatArray();
+            return TrainingRun.weights(linear).get(0);
         }
     }
 }

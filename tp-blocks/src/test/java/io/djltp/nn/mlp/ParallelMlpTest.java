@@ -178,9 +178,7 @@ public class ParallelMlpTest {
             List<float[]> expected = TrainingRun.weights(cut.getBlock());
             List<float[]> actual = TrainingRun.weights(loaded.getBlock());
             Assert.assertEquals(actual.size(), 6);
-            for (int i = 0; i < expected.size(); i++) {
-                ArrayAssert.assertBitEqual(actual.get(i), expected.get(i), "parameter " + i);
-            }
+            ArrayAssert.assertAllBitEqual(actual, expected, "parameter");
             Block up = cut.getBlock().getChildren().valueAt(1).getChildren().valueAt(0);
             Assert.assertEquals(
                     up.getDirectParameters().get("weight").getShape(),

@@ -106,12 +106,8 @@ final class BitRun {
     /** Asserts that all bits are those of another run. */
     void assertSame(BitRun expected, String what) {
         Assert.assertEquals(outputs.size(), expected.outputs.size(), what);
-        for (int i = 0; i < outputs.size(); i++) {
-            ArrayAssert.assertBitEqual(outputs.get(i), expected.outputs.get(i), what + " out " + i);
-        }
+        ArrayAssert.assertAllBitEqual(outputs, expected.outputs, what + " out");
         Assert.assertEquals(weights.size(), expected.weights.size(), what);
-        for (int i = 0; i < weights.size(); i++) {
-            ArrayAssert.assertBitEqual(weights.get(i), expected.weights.get(i), what + " w " + i);
-        }
+        ArrayAssert.assertAllBitEqual(weights, expected.weights, what + " w");
     }
 }

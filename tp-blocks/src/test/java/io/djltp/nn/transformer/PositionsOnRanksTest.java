@@ -8,20 +8,16 @@ import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.Parameter;
-import ai.djl.training.ParameterStore;
-import ai.djl.util.PairList;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.testing.BlockTraining;
+import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -40,54 +36,27 @@ public class PositionsOnRanksTest {
     private static final int HEADS = 5;
 
     /** Attention with a bias for each head and distance, learned or not. */
-    private static final class Biased extends AbstractBlock {
-
-        private final ParallelMultiHeadAttention attention =
-                addChildBlock(
+    private static Block biased(boolean learned) {
+        return new GraphBlock(
+                        new Shape(TOKENS, WIDTH),
+                        (call, in) -> {
+                            NDArray own = call.value("bias");
+                            // of the pass's manager
+                            NDArray added = in.head().getManager().zeros(own.getShape()).add(own);
+                            return call.list(
+                                    "attention", in.head(), learned ? added : added.stopGradient());
+                        })
+                .add("bias", new Shape(1, HEADS, TOKENS, TOKENS))
+                .add(
                         "attention",
                         ParallelMultiHeadAttention.builder()
                                 .setEmbeddingSize(WIDTH)
                                 .setHeads(HEADS)
                                 .optBias(false)
                                 .optCausal(true)
-                                .build());
-        private final Parameter bias;
-        private final boolean learned;
-
-        Biased(boolean learned) {
-            this.learned = learned;
-            bias =
-                    addParameter(
-                            Parameter.builder()
-                                    .setName("bias")
-                                    .setType(Parameter.Type.WEIGHT)
-                                    .optShape(new Shape(1, HEADS, TOKENS, TOKENS))
-                                    .build());
-        }
-
-        @Override
-        protected NDList forwardInternal(
-                ParameterStore store,
-                NDList in,
-                boolean training,
-                PairList<String, Object> params) {
-            NDArray x = in.head();
-            NDArray own = store.getValue(bias, x.getDevice(), training);
-            NDArray added = x.getManager().zeros(own.getShape()).add(own); // of the pass's manager
-            return attention.forward(
-                    store, new NDList(x, learned ? added : added.stopGradient()), training);
-        }
-
-        @Override
-        protected void initializeChildBlocks(
-                NDManager manager, ai.djl.ndarray.types.DataType type, Shape... shapes) {
-            attention.initialize(manager, type, shapes);
-        }
-
-        @Override
-        public Shape[] getOutputShapes(Shape[] shapes) {
-            return shapes;
-        }
+                                .build(),
+                        TOKENS,
+                        WIDTH);
     }
 
     @DataProvider
@@ -95,7 +64,7 @@ public class PositionsOnRanksTest {
         return new Object[][] {
             {(Supplier<Block>) () -> cut(new SinusoidalPositions())},
             {(Supplier<Block>) () -> cut(new PositionEmbedding(TOKENS + 1))},
-            {(Supplier<Block>) () -> sequence(linear(WIDTH), new Biased(true), linear(3))},
+            {(Supplier<Block>) () -> sequence(linear(WIDTH), biased(true), linear(3))},
         };
     }
 

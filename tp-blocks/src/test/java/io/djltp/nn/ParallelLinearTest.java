@@ -1,0 +1,384 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.LayerPass;
+import io.djltp.testing.LayerPass.Part;
+import io.djltp.testing.Layers;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * A column-parallel or row-parallel layer is the dense layer: its outputs and all its gradients, at
+ * every size, whatever a rank has of its input and output. The small cases have integers only, so
+ * that every order of summation gives the same bits, in 16 bits too.
+ */
+public class ParallelLinearTest {
+
+    // fp32: sums of up to 129 products in another order
+    private static final double TOLERANCE = 1e-6;
+
+    /** A layer, and what a rank has of its input and output. */
+    private enum Kind {
+        COLUMN(Part.WHOLE, Part.FEATURES),
+        GATHERED(Part.WHOLE, Part.WHOLE),
+        ROW(Part.FEATURES, Part.WHOLE),
+        ROW_OF_WHOLE_INPUTS(Part.WHOLE, Part.WHOLE),
+        // in MIXED mode: the batch is gathered, or cut again
+        COLUMN_THAT_GATHERS_ROWS(Part.ROWS, Part.FEATURES),
+        ROW_THAT_CUTS_ROWS(Part.FEATURES, Part.ROWS),
+        ROW_THAT_GATHERS_ROWS(Part.ROWS, Part.WHOLE);
+
+        private final Part input;
+        private final Part output;
+
+        Kind(Part input, Part output) {
+            this.input = input;
+            this.output = output;
+        }
+
+        boolean isColumn() {
+            return ordinal() < 2 || this == COLUMN_THAT_GATHERS_ROWS;
+        }
+
+        AbstractParallelLinear create(long units, boolean bias) {
+            return isColumn()
+                    ? ColumnParallelLinear.builder()
+                            .setUnits(units)
+                            .optBias(bias)
+                            .optGatherOutput(output == Part.WHOLE)
+                            .optBatchShardedInput(input == Part.ROWS)
+                            .build()
+                    : RowParallelLinear.builder()
+                            .setUnits(units)
+                            .optBias(bias)
+                            .optInputIsParallel(input == Part.FEATURES)
+                            .optBatchShardedInput(input == Part.ROWS)
+                            .optBatchShardedOutput(output == Part.ROWS)
+                            .build();
+        }
+
+        LayerPass run(int ranks, AbstractParallelLinear layer, NDArray input, NDArray gradient) {
+            boolean mixed = this.input == Part.ROWS || output == Part.ROWS;
+            ParallelMode mode = mixed ? ParallelMode.MIXED : ParallelMode.TENSOR;
+            return LayerPass.run(mode, ranks, layer, input, gradient, this.input, output);
+        }
+    }
+
+    private static final List<Kind> OF_TENSOR_MODE =
+            List.of(Kind.COLUMN, Kind.GATHERED, Kind.ROW, Kind.ROW_OF_WHOLE_INPUTS);
+
+    @DataProvider
+    public Object[][] goldenCases() {
+        List<Object[]> cases = new ArrayList<>();
+        for (Kind kind : OF_TENSOR_MODE) {
+            for (int ranks = 1; ranks <= 4; ranks++) {
+                cases.add(new Object[] {kind, ranks, DataType.FLOAT32});
+                cases.add(new Object[] {kind, ranks, DataType.FLOAT16});
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    @Test(dataProvider = "goldenCases", timeOut = 60_000)
+    public void everyRankHasItsPartOfTheGoldenCase(Kind kind, int ranks, DataType type) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            LayerPass pass = golden(manager, kind, ranks, type);
+            NDList expected =
+                    kind.isColumn()
+                            ? new NDList(
+                                    array(manager, 2, 6, 16, 26, 36, 15, 52, 89, 126),
+                                    array(manager, 2, 60, 70, 80, 132, 158, 184),
+                                    array(
+                                            manager, 4, 15, 21, 27, 18, 26, 34, 21, 31, 41, 24, 36,
+                                            48),
+                                    manager.create(new float[] {6, 8, 10, 12}))
+                            : new NDList(
+                                    array(manager, 2, 15, 40, 65, 39, 128, 217),
+                                    array(manager, 2, 32, 38, 44, 50, 68, 83, 98, 113),
+                                    array(
+                                            manager, 3, 16, 21, 26, 31, 20, 27, 34, 41, 24, 33, 42,
+                                            51),
+                                    manager.create(new float[] {5, 7, 9}));
+            pass.assertDense(expected, kind.input, kind.output, 0);
+            for (int rank = 0; rank < ranks; rank++) {
+                Assert.assertEquals(pass.output(rank).getDataType(), type);
+            }
+            Assert.assertEquals(pass.isOutputSharded(), kind == Kind.COLUMN && ranks > 1);
+        }
+    }
+
+    private static NDArray array(NDManager manager, int rows, float... values) {
+        return manager.create(values, new Shape(rows, values.length / rows));
+    }
+
+    /** The weight is 0, 1, .. 11, the bias 1, 2, .., the input 0, 1, .., its gradient 1, 2, .. */
+    private static LayerPass golden(NDManager manager, Kind kind, int ranks, DataType type) {
+        int units = kind.isColumn() ? 4 : 3;
+        Shape input = new Shape(2, 12 / units);
+        AbstractParallelLinear layer =
+                Layers.initialize(
+                        kind.create(units, true),
+                        manager,
+                        type,
+                        input,
+                        Layers.count(0, 12),
+                        Layers.count(1, units));
+        return kind.run(
+                ranks,
+                layer,
+                manager.create(Layers.count(0, (int) input.size()), input).toType(type, false),
+                array(manager, 2, Layers.count(1, 2 * units)).toType(type, false));
+    }
+
+    /** What the all-reduce of the backward pass adds up. */
+    @Test(timeOut = 60_000)
+    public void partialInputGradientsOfTwoRanksAddUp() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            LayerPass pass = golden(manager, Kind.COLUMN, 2, DataType.FLOAT32);
+            NDArray gradient = array(manager, 2, Layers.count(1, 8));
+            float[][] expected = {{6, 9, 12, 18, 29, 40}, {54, 61, 68, 114, 129, 144}};
+            for (int rank = 0; rank < 2; rank++) {
+                NDArray own = Part.FEATURES.of(gradient, rank, 2);
+                ArrayAssert.assertExact(
+                        own.dot(pass.value(rank, "weight")),
+                        expected[rank],
+                        new Shape(2, 3),
+                        "partial gradient of rank " + rank);
+            }
+        }
+    }
+
+    /** What the all-reduce of the forward pass adds up. */
+    @Test(timeOut = 60_000)
+    public void partialOutputsOfTwoRanksAddUp() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            LayerPass pass = golden(manager, Kind.ROW, 2, DataType.FLOAT32);
+            NDArray input = array(manager, 2, Layers.count(0, 8));
+            float[][] expected = {{1, 5, 9, 5, 41, 77}, {13, 33, 53, 33, 85, 137}};
+            for (int rank = 0; rank < 2; rank++) {
+                NDArray own = Part.FEATURES.of(input, rank, 2);
+                ArrayAssert.assertExact(
+                        own.dot(pass.value(rank, "weight").transpose()),
+                        expected[rank],
+                        new Shape(2, 3),
+                        "partial output of rank " + rank);
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] sizes() {
+        List<Object[]> cases = new ArrayList<>();
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            cases.add(new Object[] {Kind.COLUMN, ranks});
+            cases.add(new Object[] {Kind.ROW, ranks});
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    @Test(dataProvider = "sizes", timeOut = 60_000)
+    public void threeAxesAreTwoFlattened(Kind kind, int ranks) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray input = manager.randomNormal(new Shape(3, 5, 7));
+            NDArray gradient = manager.randomNormal(new Shape(3, 5, 10));
+            AbstractParallelLinear layer = random(manager, kind, 10, 7, true);
+            LayerPass deep = kind.run(ranks, layer, input, gradient);
+            LayerPass flat = kind.run(ranks, layer, input.reshape(15, 7), gradient.reshape(15, 10));
+            for (int rank = 0; rank < ranks; rank++) {
+                Assert.assertEquals(
+                        deep.output(rank).getShape(),
+                        kind.output.of(gradient, rank, ranks).getShape());
+                Assert.assertEquals(
+                        deep.inputGradient(rank).getShape(),
+                        kind.input.of(input, rank, ranks).getShape());
+                // the same products in the same order: the same bits
+                assertSame(deep.output(rank), flat.output(rank));
+                assertSame(deep.inputGradient(rank), flat.inputGradient(rank));
+                assertSame(deep.gradient(rank, "weight"), flat.gradient(rank, "weight"));
+                long own = deep.output(rank).getShape().get(2);
+                Assert.assertEquals(deep.gradient(rank, "bias").getShape(), new Shape(own));
+                if (kind == Kind.ROW) {
+                    assertSame(deep.gradient(rank, "bias"), flat.gradient(rank, "bias"));
+                }
+                ArrayAssert.assertClose(
+                        deep.gradient(rank, "bias"),
+                        flat.gradient(rank, "bias"),
+                        TOLERANCE, // summed over two axes instead of one
+                        "bias gradient");
+            }
+        }
+    }
+
+    private static void assertSame(NDArray actual, NDArray expected) {
+        ArrayAssert.assertBitEqual(
+                ArrayAssert.floats(actual), ArrayAssert.floats(expected), "three axes");
+    }
+
+    @DataProvider
+    public Object[][] unevenSizes() {
+        List<Object[]> cases = new ArrayList<>();
+        long[][] lengths = {{65, 64}, {43, 43, 43}, {33, 32, 32, 32}};
+        for (Kind kind : OF_TENSOR_MODE) {
+            for (long[] ofRanks : lengths) {
+                cases.add(new Object[] {kind, ofRanks});
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    /** 129 output features, or input features, are cut. */
+    @Test(dataProvider = "unevenSizes", timeOut = 60_000)
+    public void unevenLayersAreTheDenseLayer(Kind kind, long[] lengths) {
+        int units = kind.isColumn() ? 129 : 17;
+        int features = kind.isColumn() ? 17 : 129;
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (boolean bias : new boolean[] {true, false}) {
+                AbstractParallelLinear layer = random(manager, kind, units, features, bias);
+                NDArray input = manager.randomNormal(new Shape(6, features));
+                NDArray gradient = manager.randomNormal(new Shape(6, units));
+                LayerPass pass = kind.run(lengths.length, layer, input, gradient);
+                NDList dense = Layers.dense(layer, input, gradient);
+                pass.assertDense(dense, kind.input, kind.output, TOLERANCE);
+                for (int rank = 0; rank < lengths.length; rank++) {
+                    long own = lengths[rank];
+                    Shape part = kind.isColumn() ? new Shape(own, 17) : new Shape(17, own);
+                    Assert.assertEquals(pass.gradient(rank, "weight").getShape(), part);
+                }
+                assertGathered(manager, layer, pass, lengths.length);
+            }
+        }
+    }
+
+    /** Parts that are put together are the parameters, to the last bit. */
+    private static void assertGathered(
+            NDManager manager, AbstractParallelLinear layer, LayerPass pass, int ranks) {
+        for (var named : layer.getDirectParameters()) {
+            NDArray whole = named.getValue().getArray();
+            ShardingStrategy strategy = layer.getShardingStrategy(named.getValue());
+            NDArray again = manager.zeros(whole.getShape());
+            for (int rank = 0; rank < ranks; rank++) {
+                strategy.gather(pass.value(rank, named.getKey()), again, rank, ranks);
+            }
+            ArrayAssert.assertBitEqual(again.toFloatArray(), whole.toFloatArray(), named.getKey());
+        }
+    }
+
+    private static AbstractParallelLinear random(
+            NDManager manager, Kind kind, int units, int features, boolean bias) {
+        return Layers.initialize(
+                kind.create(units, bias),
+                manager,
+                DataType.FLOAT32,
+                new Shape(1, features),
+                manager.randomNormal(new Shape(units * features)).toFloatArray(),
+                manager.randomNormal(new Shape(units)).toFloatArray());
+    }
+
+    @DataProvider
+    public Object[][] frozenLayers() {
+        return new Object[][] {
+            // of the input's gradient only
+            {Kind.COLUMN, "none", "1 all-reduce"},
+            // of the outputs, and of the slices of the input's gradient
+            {Kind.ROW_OF_WHOLE_INPUTS, "1 all-reduce", "1 all-gather"}
+        };
+    }
+
+    /** Each of eight ranks has one feature. */
+    @Test(dataProvider = "frozenLayers", timeOut = 60_000)
+    public void aFrozenWeightGetsNoGradientAndCommunicatesNone(
+            Kind kind, String forward, String backward) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            float[] ones = new float[64];
+            Arrays.fill(ones, 1);
+            AbstractParallelLinear layer =
+                    Layers.initialize(
+                            kind.create(8, false),
+                            manager,
+                            DataType.FLOAT32,
+                            new Shape(8, 8),
+                            ones,
+                            null);
+            layer.freezeParameters(true);
+            NDArray all = manager.ones(new Shape(8, 8));
+            LayerPass pass = kind.run(8, layer, manager.eye(8), all);
+            for (int rank = 0; rank < 8; rank++) {
+                NDArray output = kind.output.of(all, rank, 8);
+                ArrayAssert.assertExact(
+                        pass.output(rank), output.toFloatArray(), output.getShape(), "output");
+                ArrayAssert.assertExact(
+                        pass.inputGradient(rank),
+                        all.mul(8).toFloatArray(),
+                        new Shape(8, 8),
+                        "input gradient");
+                Assert.assertFalse(pass.value(rank, "weight").hasGradient());
+                Assert.assertNull(pass.gradient(rank, "weight"));
+            }
+            Assert.assertEquals(pass.forwardCounts().toString(), forward);
+            Assert.assertEquals(pass.backwardCounts().toString(), backward);
+        }
+    }
+
+    @DataProvider
+    public Object[][] mixed() {
+        List<Object[]> cases = new ArrayList<>();
+        for (Kind kind :
+                List.of(
+                        Kind.COLUMN_THAT_GATHERS_ROWS,
+                        Kind.ROW_THAT_CUTS_ROWS,
+                        Kind.ROW_THAT_GATHERS_ROWS)) {
+            for (int ranks = 1; ranks <= 4; ranks++) {
+                cases.add(new Object[] {kind, ranks});
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    /** Four rows of integers: the parts of three ranks are uneven. */
+    @Test(dataProvider = "mixed", timeOut = 60_000)
+    public void aBatchIsGatheredOrCutAgainInMixedMode(Kind kind, int ranks) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            AbstractParallelLinear layer = integers(manager, kind);
+            NDArray input = array(manager, 4, Layers.count(-8, 16));
+            NDArray gradient = array(manager, 4, Layers.count(-9, 20));
+            NDList dense = Layers.dense(layer, input, gradient);
+            kind.run(ranks, layer, input, gradient).assertDense(dense, kind.input, kind.output, 0);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void inTheOtherModesThereIsNothingToGatherOrCut() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            AbstractParallelLinear layer = integers(manager, Kind.COLUMN_THAT_GATHERS_ROWS);
+            NDArray input = array(manager, 4, Layers.count(-8, 16));
+            NDArray gradient = array(manager, 4, Layers.count(-9, 20));
+            LayerPass pass = Kind.COLUMN.run(2, layer, input, gradient);
+            pass.assertDense(Layers.dense(layer, input, gradient), Part.WHOLE, Part.FEATURES, 0);
+            Assert.assertEquals(pass.forwardCounts().total(), 0);
+        }
+    }
+
+    private static AbstractParallelLinear integers(NDManager manager, Kind kind) {
+        return Layers.initialize(
+                kind.create(5, true),
+                manager,
+                DataType.FLOAT32,
+                new Shape(4, 4),
+                Layers.count(-7, 20),
+                Layers.count(1, 5));
+    }
+}
