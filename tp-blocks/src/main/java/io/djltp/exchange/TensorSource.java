@@ -131,8 +131,8 @@ final class TensorSource implements SlicedInitializer {
 
     /** Converts what was read: bfloat16 is the upper half of a float32, float64 is rounded. */
     private static NDArray converted(NDArray array, DataType type, String name) throws IOException {
-        if (array.getDataType() == type) {
-            return array;
+        if (array.getDataType() == type || !array.getDataType().isFloating()) {
+            return array; // of what is not trained, integers and booleans stay what they are
         }
         NDArray result = array.toType(type, false);
         if (type.getNumOfBytes() > array.getDataType().getNumOfBytes()) {

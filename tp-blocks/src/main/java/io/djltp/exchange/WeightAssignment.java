@@ -133,7 +133,12 @@ final class WeightAssignment {
         }
         List<String> missing =
                 match.tensors().stream().filter(each -> files.get(each) == null).toList();
-        problems.add(name + " needs " + String.join(", ", missing) + ", which is missing");
+        problems.add(
+                name
+                        + " needs "
+                        + String.join(", ", missing)
+                        + ", which is missing (of tied weights, which a file has once, a line of"
+                        + " the mapping names the tensor)");
     }
 
     private void reportUseless(List<NamePattern> kept) {
@@ -228,7 +233,10 @@ final class WeightAssignment {
                 problems.add(
                         String.format(
                                 Locale.ROOT,
-                                "tensors %s and %s differ, but are one parameter of the model, %s",
+                                "tensors %s and %s differ, but are one parameter of the model, %s:"
+                                        + " untie the blocks, or let a line of the mapping give"
+                                        + " both names the tensor that counts, and skip the other"
+                                        + " by optSkipTensors",
                                 first,
                                 name,
                                 match.paths().get(0)));
@@ -239,8 +247,14 @@ final class WeightAssignment {
     private String problem(Match<Parameter> match) {
         List<StoredTensor> tensors = match.tensors().stream().map(files::get).toList();
         for (StoredTensor tensor : tensors) {
-            if (!FLOATING.contains(tensor.type())) {
-                return "tensor " + tensor.name() + " has the data type " + tensor.type();
+            boolean trained = match.parameters().stream().anyMatch(Parameter::requiresGradient);
+            if (trained && !FLOATING.contains(tensor.type())) {
+                return "tensor "
+                        + tensor.name()
+                        + " has the data type "
+                        + tensor.type()
+                        + ", and a parameter that is trained is of floating point numbers: freeze"
+                        + " the parameter, or store F32, F16, BF16 or F64";
             }
             if (match.rule().transposed() && tensor.shape().dimension() != 2) {
                 return "tensor " + tensor.name() + " " + tensor.shape() + " is to be transposed";

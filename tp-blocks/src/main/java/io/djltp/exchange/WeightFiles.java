@@ -66,6 +66,13 @@ final class WeightFiles implements Closeable {
      */
     static WeightFiles open(Path path) throws IOException {
         Path first = Files.isDirectory(path) ? find(path) : path;
+        if (!Files.exists(first)) {
+            throw new FileNotFoundException(
+                    "There is no "
+                            + first.toAbsolutePath()
+                            + ": setPath takes a safetensors file, an index, or a folder with one"
+                            + " of them named model");
+        }
         WeightFiles opened = new WeightFiles(first);
         try {
             if (first.getFileName().toString().endsWith(".json")) {
