@@ -70,7 +70,7 @@ public final class GraphBlock extends AbstractBlock {
          * Calls a child.
          *
          * @param child its name
-         * @param inputs its inputs
+         * @param input its input
          * @return its output
          */
         public NDArray call(String child, NDArray input) {

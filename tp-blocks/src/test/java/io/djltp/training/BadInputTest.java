@@ -97,7 +97,12 @@ public class BadInputTest {
         List<Object[]> rows = new ArrayList<>();
         add(
                 rows,
-                of("a batch without rows", t -> step(t, 0), argument, "no rows", "(0, 5)"),
+                of(
+                        "a batch without rows",
+                        t -> step(t, 0),
+                        argument,
+                        "batch has no rows",
+                        "(0, 5)"),
                 TENSOR,
                 DATA,
                 MIXED);
