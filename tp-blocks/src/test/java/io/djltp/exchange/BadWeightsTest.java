@@ -123,7 +123,8 @@ public class BadWeightsTest {
                     path
                             + " does not fit the model, which is left as it was:\n"
                             + "  parameter Linear0.weight (4, 3) is not Linear0.weight (4, 5)\n"
-                            + "  parameter Linear1.bias (2) needs Linear1.bias, which is missing (of tied weights, which a file has once, a line of the mapping names the tensor)\n"
+                            + "  parameter Linear1.bias (2) needs Linear1.bias, which is missing (of tied"
+                            + " weights, which a file has once, a line of the mapping names the tensor)\n"
                             + "  tensor other.weight (1) is no parameter's");
             WeightExportTest.values(model.getBlock())
                     .forEach(
