@@ -47,7 +47,7 @@ public class ForwardPass {
     private final Map<Parameter, Set<Region>> assumed = new HashMap<>(); // of no placement
     private final List<DeferredHead> heads = new ArrayList<>();
     private final List<NDArray> shared = new ArrayList<>();
-    private final ShapeErrors errors = new ShapeErrors();
+    private String tokenPart; // the rank's tokens, where they were sharded last, or null
     private Function<NDArray, RuntimeException> foreign = array -> null;
     private Function<Parameter, Shard> shards = parameter -> null;
     private boolean gathered;
@@ -362,7 +362,6 @@ public class ForwardPass {
         if (layout.head() != null) {
             heads.add(layout.head());
         }
-        errors.addLayer(layer, shape, layout.cut().getLength());
         return put(array, computed(array).withFeatures(layout, shape, "The output of " + layer));
     }
 
@@ -712,7 +711,7 @@ public class ForwardPass {
      */
     public NDArray enterTokens(NDArray array, TokenCut cut) {
         Shape shape = DelegatedArray.unwrap(array).getShape();
-        errors.addTokens(shape, cut);
+        tokenPart = shape + " of " + cut.cut().getLength();
         return put(array, computed(array).withTokens(cut, shape));
     }
 
@@ -808,14 +807,13 @@ public class ForwardPass {
     }
 
     /**
-     * Adds to an exception of a block or a loss where the slices come from that it got.
+     * Adds to an exception of a block or a loss which part of the batch or of the tokens it got.
      *
      * @param e the exception
-     * @param slices whether it can have got any: a loss of whole outputs has not
-     * @return an exception with the remedy, or the same if it is not about slices
+     * @return an exception with the remedy, or the same if it is not about shapes
      */
-    public RuntimeException explain(RuntimeException e, boolean slices) {
+    public RuntimeException explain(RuntimeException e) {
         long[] part = start.isRowsCut() && gathered ? new long[] {rows, globalRows} : null;
-        return errors.explain(e, part, slices);
+        return PlacementErrors.explained(e, tokenPart, part);
     }
 }

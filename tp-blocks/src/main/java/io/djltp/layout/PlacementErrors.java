@@ -2,8 +2,15 @@ package io.djltp.layout;
 
 import ai.djl.ndarray.types.Shape;
 
+import java.util.regex.Pattern;
+
 /** What an operation throws that cannot be computed on the parts that ranks have. */
 final class PlacementErrors {
+
+    private static final Pattern SHAPES =
+            Pattern.compile(
+                    "size|shape|dimension|broadcast|match|element|channel|length",
+                    Pattern.CASE_INSENSITIVE);
 
     private PlacementErrors() {}
 
@@ -121,6 +128,53 @@ final class PlacementErrors {
                         + " batch. Let what becomes of a row lie together: not x.concat(y, 0), but"
                         + " x.stack(y, 1) and then reshape(-1, ..), with labels in that order, or"
                         + " an output for each; or use TENSOR mode");
+    }
+
+    /**
+     * Adds to an exception of DJL or libtorch, which know of shapes only, which part of the batch
+     * or of the tokens a rank has.
+     *
+     * @param e the exception
+     * @param tokens this rank's tokens, or {@code null}
+     * @param rows the rows of this rank and of all, or {@code null}
+     * @return an exception with the cause and the remedy, or the same if it is not about shapes
+     */
+    static RuntimeException explained(RuntimeException e, String tokens, long[] rows) {
+        if (String.valueOf(e.getMessage()).contains("has been released already")) {
+            return new IllegalArgumentException(
+                    "A block or a loss uses an array that is closed. A parallel trainer replaces"
+                            + " the model's arrays of parameters that are cut: ask the parameter"
+                            + " store, parameterStore.getValue(parameter, device, training). A"
+                            + " penalty on weights is the optimizer's: optWeightDecays(...)",
+                    e);
+        }
+        StackTraceElement[] trace = e.getStackTrace();
+        boolean ofShapes =
+                trace.length > 0
+                        && trace[0].getClassName().startsWith("ai.djl.")
+                        && SHAPES.matcher(String.valueOf(e.getMessage())).find();
+        if (!ofShapes || tokens == null && rows == null) {
+            return e;
+        }
+        StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));
+        if (tokens != null) {
+            text.append(". In the sequence-parallel region each rank has its tokens only (here ")
+                    .append(tokens)
+                    .append("): what needs all of them, or is joined with an array that has all,")
+                    .append(" comes before the SequenceScatter or behind a SequenceGather");
+        }
+        if (rows != null) {
+            text.append(". This rank has ")
+                    .append(rows[0])
+                    .append(" of the ")
+                    .append(rows[1])
+                    .append(
+                            " rows of the batch before a layer with optBatchShardedInput(true), and")
+                    .append(
+                            " all of them after it: what branches off before it can be joined after")
+                    .append(" it only behind a RowParallelLinear with optBatchShardedOutput(true)");
+        }
+        return new IllegalArgumentException(text.toString(), e);
     }
 
     private static String describe(Placement placement, Shape shape) {

@@ -80,7 +80,7 @@ public final class RecomputedPart {
         try {
             return part.end(inner, function.apply(part.enter(inner, values)));
         } catch (RuntimeException e) {
-            throw RandomDraws.isRefusal(e) ? drawn(e) : inner.explain(e, true);
+            throw RandomDraws.isRefusal(e) ? drawn(e) : inner.explain(e);
         } finally {
             RandomDraws.setRefused(refused);
             context.resume(present);

@@ -138,7 +138,7 @@ final class LossOnRanks {
             part.inPlace = part.inPlace == null ? watched.refusal() : part.inPlace;
             return value;
         } catch (RuntimeException e) {
-            throw part.getPass().explain(e, part.isSharded());
+            throw part.getPass().explain(e);
         }
     }
 

@@ -193,7 +193,7 @@ final class ParallelForward {
             long rows = context.getPass().getRows();
             RuntimeException explained =
                     NormalizedRows.explained(first, rows, context.getPass().getGlobalRows());
-            throw context.getPass().explain(randomness.explained(explained), true);
+            throw context.getPass().explain(randomness.explained(explained));
         }
     }
 
