@@ -8,6 +8,7 @@ import io.djltp.layout.Region;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
 import io.djltp.torch.AutogradGraph;
 
 import java.util.HashMap;
@@ -22,6 +23,7 @@ import java.util.Set;
  * of the features, it gets a summand of the gradient of a replicated parameter; where all ranks
  * compute the same, it gets the whole.
  */
+@SuppressWarnings("try") // a scope is used by being open
 public final class ParameterUses {
 
     private final ParallelParameters parameters;
@@ -113,8 +115,14 @@ public final class ParameterUses {
      * @return the error, or {@code null} if the array does not depend on a parameter
      */
     public RuntimeException foreign(NDArray array) {
-        Set<Long> reached = AutogradGraph.nodesOf(List.of(array));
-        reached.add(AutogradGraph.nodeOfLeaf(array));
+        // a graph of it, without which the nodes of leaves come and go
+        try (Autograd.GradMode mode = Autograd.gradMode(true);
+                NDArray graph = array.reshape(array.getShape())) {
+            return foreign(AutogradGraph.nodesOf(List.of(graph)));
+        }
+    }
+
+    private RuntimeException foreign(Set<Long> reached) {
         Map<Long, Parameter> held = new HashMap<>();
         for (RankParameterStore store : parameters.getStores()) {
             for (Parameter parameter : parameters.getTrained()) {

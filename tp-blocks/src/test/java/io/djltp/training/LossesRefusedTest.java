@@ -204,7 +204,7 @@ public class LossesRefusedTest {
                                             "fused head",
                                             "argMax()",
                                             "VocabParallelAccuracy",
-                                            "in the place of the head")
+                                            "be the last layer")
                                     .getMessage();
                     Assert.assertFalse(message.contains("cut over the ranks"), message);
                     new VocabParallelAccuracy().evaluate(use.labels(), output);
