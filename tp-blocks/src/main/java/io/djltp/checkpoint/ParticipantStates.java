@@ -10,11 +10,11 @@ import ai.djl.nn.Parameter;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.StepParticipant;
 import io.djltp.rank.StepParticipant.StateCut;
 import io.djltp.rank.StepParticipants;
-import io.djltp.torch.Autograd;
 import io.djltp.training.TrainerState;
 
 import java.io.IOException;

@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.collective.ReduceOp;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.TensorView;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;

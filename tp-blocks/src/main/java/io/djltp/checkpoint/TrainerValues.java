@@ -8,13 +8,13 @@ import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.head.Margin;
+import io.djltp.internal.torch.RandomState;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.StateKind;
 import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.RandomSeeds;
-import io.djltp.torch.RandomState;
 import io.djltp.training.TrainerState;
 
 import org.slf4j.Logger;

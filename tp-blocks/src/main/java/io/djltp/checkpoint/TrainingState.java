@@ -17,6 +17,8 @@ import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.optimizer.StateKind;
 import io.djltp.parameters.BlockWalk;
@@ -24,8 +26,6 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.StatefulBlock;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.training.TrainerState;
 

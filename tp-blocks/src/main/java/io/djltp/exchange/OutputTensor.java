@@ -8,10 +8,10 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.exchange.NameMapping.Match;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.BFloat16;
-import io.djltp.torch.TensorBuffers;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.BFloat16;
+import io.djltp.internal.torch.TensorBuffers;
+import io.djltp.internal.torch.TensorView;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;

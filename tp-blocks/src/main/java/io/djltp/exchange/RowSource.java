@@ -15,9 +15,9 @@ import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.WeightSource;
-import io.djltp.torch.Autograd;
 
 import java.io.IOException;
 import java.util.HashMap;

@@ -9,10 +9,10 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
-import io.djltp.torch.DelegatedArray;
-import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
 import java.util.HashMap;

@@ -11,8 +11,8 @@ import ai.djl.ndarray.index.dim.NDIndexTake;
 import ai.djl.ndarray.internal.NDArrayEx;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.torch.DelegatedArray;
-import io.djltp.torch.RandomDraws;
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.RandomDraws;
 
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationHandler;

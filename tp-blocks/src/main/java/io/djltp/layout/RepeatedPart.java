@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.torch.Checksum;
-import io.djltp.torch.DelegatedArray;
+import io.djltp.internal.torch.Checksum;
+import io.djltp.internal.torch.DelegatedArray;
 
 import java.util.ArrayList;
 import java.util.List;

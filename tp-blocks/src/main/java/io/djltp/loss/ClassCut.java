@@ -5,9 +5,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.DelegatedArray;
 
 /**
  * How the classes of logits are cut, and over which ranks.

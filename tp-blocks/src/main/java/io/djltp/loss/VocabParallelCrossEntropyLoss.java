@@ -16,12 +16,12 @@ import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.head.ShardedCrossEntropy;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.DelegatedArray;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.TensorView;
 
 import java.util.stream.LongStream;
 

@@ -13,11 +13,11 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.torch.LinearProduct;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.LinearProduct;
 import io.djltp.torch.Precision;
 
 import java.io.DataInputStream;

@@ -18,13 +18,13 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.update.BagIndex;
+import io.djltp.internal.update.EmbeddingBags;
+import io.djltp.internal.update.TableShard;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.DelegatedArray;
-import io.djltp.torch.HostReads;
-import io.djltp.update.BagIndex;
-import io.djltp.update.EmbeddingBags;
-import io.djltp.update.TableShard;
 
 /**
  * Sums of rows of a table, such as the n-grams of a word. In a step few of the rows of a large

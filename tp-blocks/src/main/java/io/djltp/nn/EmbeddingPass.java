@@ -3,14 +3,14 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.update.TableShard;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.DataRows;
 import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
-import io.djltp.torch.DelegatedArray;
-import io.djltp.update.TableShard;
 
 /** The forward pass of a {@link VocabParallelEmbedding} on a rank. */
 final class EmbeddingPass {

@@ -15,6 +15,8 @@ import ai.djl.util.Preconditions;
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.DropoutMask;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
@@ -23,8 +25,6 @@ import io.djltp.layout.TokenCut;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.StatefulBlock;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.DelegatedArray;
-import io.djltp.torch.DropoutMask;
 
 import java.io.DataInputStream;
 import java.io.IOException;

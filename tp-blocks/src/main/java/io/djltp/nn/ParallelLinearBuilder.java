@@ -4,8 +4,8 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
+import io.djltp.internal.torch.LinearProduct;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.LinearProduct;
 import io.djltp.torch.Precision;
 
 /**
@@ -78,7 +78,7 @@ public abstract class ParallelLinearBuilder<T extends ParallelLinearBuilder<T>>
     /**
      * Sets the precision of the layer's three products: forward, and of the gradients of input and
      * weight. Weights, inputs, outputs, gradients and the update are float32 in any, see {@link
-     * io.djltp.torch.LinearProduct}. Default: {@link Precision#FLOAT32}.
+     * io.djltp.internal.torch.LinearProduct}. Default: {@link Precision#FLOAT32}.
      *
      * @param precision float32, or bfloat16 where the processor or the GPU has it: else the first
      *     forward pass is refused

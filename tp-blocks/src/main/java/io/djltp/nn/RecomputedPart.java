@@ -4,14 +4,14 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
 import io.djltp.layout.RepeatedPart;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.Recomputation;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.RandomDraws;
 
 import java.util.function.Function;
 

@@ -6,13 +6,13 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Communicator;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.update.BagIndex;
+import io.djltp.internal.update.EmbeddingBags;
+import io.djltp.internal.update.GradientScale;
+import io.djltp.internal.update.WeightUpdate;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.rank.StepParticipant;
-import io.djltp.torch.Autograd;
-import io.djltp.update.BagIndex;
-import io.djltp.update.EmbeddingBags;
-import io.djltp.update.GradientScale;
-import io.djltp.update.WeightUpdate;
 
 import java.util.ArrayList;
 import java.util.List;

@@ -20,12 +20,12 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.IndexedRows;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.IndexedRows;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;

@@ -10,11 +10,11 @@ import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Communicator;
 import io.djltp.head.AddedGradient;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.update.GradientScale;
+import io.djltp.internal.update.TableShard;
 import io.djltp.loss.OtherUse;
 import io.djltp.rank.ParticipantStep;
-import io.djltp.torch.Autograd;
-import io.djltp.update.GradientScale;
-import io.djltp.update.TableShard;
 
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -17,12 +17,12 @@ import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.update.TableShard;
 import io.djltp.layout.Region.Rows;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.update.TableShard;
 
 /**
  * An embedding whose vocabulary is cut over the ranks: axis 0 of the weight. Each rank looks up the

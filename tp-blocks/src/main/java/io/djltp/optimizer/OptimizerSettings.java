@@ -7,7 +7,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.ParameterTracker;
 
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.update.WeightUpdate;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;

@@ -4,7 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.update.WeightUpdate;
 
 import java.util.Collections;
 import java.util.Map;

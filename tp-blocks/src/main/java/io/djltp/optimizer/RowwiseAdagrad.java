@@ -6,8 +6,8 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.torch.Autograd;
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.update.WeightUpdate;
 
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;

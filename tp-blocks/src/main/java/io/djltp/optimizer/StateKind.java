@@ -4,7 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.update.WeightUpdate;
 
 import java.util.ArrayList;
 import java.util.List;

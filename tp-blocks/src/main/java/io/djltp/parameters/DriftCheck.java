@@ -10,11 +10,11 @@ import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.Checksum;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.Checksum;
 
 import java.util.ArrayList;
 import java.util.Arrays;

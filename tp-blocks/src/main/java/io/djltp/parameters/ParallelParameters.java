@@ -14,13 +14,13 @@ import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
+import io.djltp.internal.torch.AlignedMemory;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.Checksum;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.AlignedMemory;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.Checksum;
-import io.djltp.torch.TensorView;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -6,7 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.torch.ArrayContents;
+import io.djltp.internal.torch.ArrayContents;
 
 /**
  * What the model holds of a parameter while it lies in shards on the ranks: a few elements in the

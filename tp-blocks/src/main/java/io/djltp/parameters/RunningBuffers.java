@@ -4,11 +4,11 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Work;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
 import java.util.List;

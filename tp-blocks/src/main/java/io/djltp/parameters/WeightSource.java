@@ -10,11 +10,11 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.DifferentCalls;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 
 import java.io.DataOutputStream;
 import java.io.IOException;

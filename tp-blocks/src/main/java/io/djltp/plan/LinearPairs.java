@@ -13,8 +13,8 @@ import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.transformer.PointwiseFeedForwardBlock;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.internal.torch.RandomState;
 import io.djltp.nn.ParallelDropout;
-import io.djltp.torch.RandomState;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -3,10 +3,10 @@ package io.djltp.plan;
 import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
 
+import io.djltp.internal.torch.LinearProduct;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.plan.BlockTree.Node;
-import io.djltp.torch.LinearProduct;
 import io.djltp.torch.Precision;
 
 import org.slf4j.Logger;

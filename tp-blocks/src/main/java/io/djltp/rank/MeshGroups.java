@@ -2,7 +2,7 @@ package io.djltp.rank;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.launch.Connector;
 
 import java.time.Duration;

@@ -2,7 +2,7 @@ package io.djltp.rank;
 
 import ai.djl.Device;
 
-import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
 import io.djltp.layout.ParallelMode;

@@ -6,11 +6,11 @@ import ai.djl.nn.Block;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
+import io.djltp.internal.torch.GradientKeeper;
+import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
 import io.djltp.region.RegionMappings;
-import io.djltp.torch.GradientKeeper;
-import io.djltp.torch.RandomDraws;
 
 import java.util.ArrayList;
 import java.util.List;

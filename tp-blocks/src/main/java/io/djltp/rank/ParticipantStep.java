@@ -4,7 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.update.WeightUpdate;
 
 /** A step as a {@link StepParticipant} sees it: what the rank has of each parameter. */
 public interface ParticipantStep {

@@ -1,6 +1,6 @@
 package io.djltp.rank;
 
-import io.djltp.torch.DropoutMask;
+import io.djltp.internal.torch.DropoutMask;
 
 /** What the random numbers of a rank's blocks follow from, and whether others may be drawn. */
 public final class RandomSeeds {

@@ -3,9 +3,9 @@ package io.djltp.rank;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.job.Job;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.LibTorch;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

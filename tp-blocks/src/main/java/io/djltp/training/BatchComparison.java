@@ -6,11 +6,11 @@ import ai.djl.ndarray.NDManager;
 
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.GatheredNumbers;
+import io.djltp.internal.torch.Checksum;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.Checksum;
 
 import java.util.Arrays;
 import java.util.function.Consumer;

@@ -9,12 +9,12 @@ import ai.djl.util.NativeResource;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.AlignedMemory;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.AlignedMemory;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 
 /**
  * Which rows of a batch a rank gets. A rank that a small batch leaves without a row gets the first

@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.util.NativeResource;
 
+import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.Autograd;
 
 import java.util.List;
 

@@ -11,15 +11,15 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.Direction;
 import io.djltp.collective.ReduceOp;
-import io.djltp.gradient.ParameterUses;
+import io.djltp.internal.gradient.ParameterUses;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.JavaMemory;
 import io.djltp.layout.DeferredHead;
 import io.djltp.loss.MeanLosses;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.JavaMemory;
 
 import java.util.List;
 import java.util.function.BiFunction;

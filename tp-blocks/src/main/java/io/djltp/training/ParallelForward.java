@@ -11,6 +11,8 @@ import ai.djl.nn.SymbolBlock;
 import ai.djl.nn.norm.BatchNorm;
 
 import io.djltp.collective.Direction;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.JavaMemory;
 import io.djltp.layout.ForwardPass;
 import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
@@ -22,8 +24,6 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.JavaMemory;
 
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -12,12 +12,12 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.Autograd;
 
 /**
  * The outputs of a network, computed by several ranks without a training: each rank has its shards

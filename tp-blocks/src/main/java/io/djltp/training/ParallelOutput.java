@@ -9,17 +9,17 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Direction;
-import io.djltp.gradient.GradientGroups;
-import io.djltp.gradient.PartialAxes;
+import io.djltp.internal.gradient.GradientGroups;
+import io.djltp.internal.gradient.PartialAxes;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.DelegatedArray;
-import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -326,7 +326,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @param parts the loss of each rank of this process, and what it counts for
      * @param ofHeads how many losses the fused heads had computed with it, see {@link
      *     RankOutput#countLosses()}
-     * @param uses how it depends on the parameters, see {@link io.djltp.gradient.ParameterUses}
+     * @param uses how it depends on the parameters, see {@link
+     *     io.djltp.internal.gradient.ParameterUses}
      */
     @SuppressWarnings("try") // a scope is used by being open
     private record LossOfPass(

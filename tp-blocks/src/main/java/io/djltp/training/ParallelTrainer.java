@@ -12,7 +12,12 @@ import ai.djl.training.TrainingConfig;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.gradient.ParameterUses;
+import io.djltp.internal.gradient.ParameterUses;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.JavaMemory;
+import io.djltp.internal.torch.RandomDraws;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
@@ -21,11 +26,6 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.JavaMemory;
-import io.djltp.torch.RandomDraws;
-import io.djltp.torch.TensorView;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -1,7 +1,7 @@
 package io.djltp.training;
 
+import io.djltp.internal.torch.RandomDraws;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.torch.RandomDraws;
 
 import java.util.function.Supplier;
 

@@ -7,14 +7,14 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.gradient.PartialAxes;
+import io.djltp.internal.gradient.PartialAxes;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.layout.DeferredHead;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.DelegatedArray;
 
 import java.util.ArrayList;
 import java.util.List;

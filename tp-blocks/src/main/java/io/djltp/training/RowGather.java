@@ -9,10 +9,10 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GatheredNumbers;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
 import java.util.List;

@@ -3,8 +3,9 @@ package io.djltp.training;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Direction;
-import io.djltp.gradient.GradientGroups;
-import io.djltp.gradient.RankUpdate;
+import io.djltp.internal.gradient.GradientGroups;
+import io.djltp.internal.gradient.RankUpdate;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.OptimizerSettings;
@@ -16,7 +17,6 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
-import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
 import java.util.HashSet;

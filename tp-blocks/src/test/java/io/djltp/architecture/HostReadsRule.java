@@ -8,7 +8,7 @@ import ai.djl.ndarray.NDArray;
 import com.tngtech.archunit.core.domain.JavaClasses;
 import com.tngtech.archunit.core.domain.JavaMethodCall;
 
-import io.djltp.torch.HostReads;
+import io.djltp.internal.torch.HostReads;
 
 import org.bytedeco.pytorch.Tensor;
 

@@ -28,17 +28,19 @@ public class PackagesTest {
     private static final List<String> BRIDGE =
             List.of(
                     "cut",
+                    "internal.libtorch",
                     "torch",
+                    "internal.torch",
                     "collective",
-                    "collective.local",
-                    "collective.tcp",
-                    "collective.nccl",
+                    "internal.collective.local",
+                    "internal.collective.tcp",
+                    "internal.collective.nccl",
                     "region",
-                    "update",
+                    "internal.update",
                     "head",
                     "environment",
                     "job",
-                    "sockets",
+                    "internal.sockets",
                     "launch");
 
     private static final List<String> BLOCKS =
@@ -61,7 +63,7 @@ public class PackagesTest {
                     "nn.djl",
                     "nn.moe",
                     "search",
-                    "gradient",
+                    "internal.gradient",
                     "training",
                     "plan",
                     "cost",

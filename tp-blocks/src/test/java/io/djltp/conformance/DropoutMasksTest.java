@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.layout.TokenCut;
 import io.djltp.nn.ParallelDropout;
@@ -14,7 +15,6 @@ import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.testing.TrainerKind;
-import io.djltp.torch.DelegatedArray;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -10,12 +10,12 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

@@ -10,12 +10,12 @@ import ai.djl.training.loss.Loss;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Ranks;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 

@@ -7,8 +7,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.ArrayAssert;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

@@ -16,6 +16,7 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
@@ -25,7 +26,6 @@ import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;

@@ -6,12 +6,12 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.LayerPass;
 import io.djltp.testing.LayerPass.Part;
 import io.djltp.testing.Layers;
 import io.djltp.testing.Ranks;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

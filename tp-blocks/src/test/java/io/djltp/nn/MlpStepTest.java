@@ -18,6 +18,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
@@ -26,7 +27,6 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
-import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.annotations.DataProvider;

@@ -26,6 +26,7 @@ import ai.djl.training.Trainer;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
@@ -34,7 +35,6 @@ import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;

@@ -1,7 +1,7 @@
 package io.djltp.optimizer;
 
+import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.rank.LossScaling;
-import io.djltp.torch.LibTorch;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.IValue;

@@ -16,11 +16,11 @@ import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.util.PairList;
 
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;

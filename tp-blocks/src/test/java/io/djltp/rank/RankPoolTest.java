@@ -1,8 +1,8 @@
 package io.djltp.rank;
 
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.Ranks;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -13,10 +13,10 @@ import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.TrafficTable;
 import io.djltp.cost.RankCost;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.CommunicationCounter;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import java.util.ArrayList;

@@ -8,12 +8,12 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.Autograd;
 
 import java.util.List;
 import java.util.function.BiFunction;

@@ -9,7 +9,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.torch.Autograd;
+import io.djltp.internal.torch.Autograd;
 
 /** Gives layers known weights, and computes them without ranks. */
 public final class Layers {

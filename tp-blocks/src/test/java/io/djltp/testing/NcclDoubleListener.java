@@ -13,7 +13,7 @@ import java.lang.reflect.InvocationTargetException;
  */
 public class NcclDoubleListener implements IInvokedMethodListener {
 
-    private static final String DOUBLE = "io.djltp.collective.nccl.NcclDouble";
+    private static final String DOUBLE = "io.djltp.internal.collective.nccl.NcclDouble";
 
     /** {@inheritDoc} */
     @Override

@@ -2,8 +2,8 @@ package io.djltp.testing;
 
 import ai.djl.ndarray.NDArray;
 
-import io.djltp.torch.LibTorch;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.JitModule;

@@ -15,13 +15,13 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.internal.torch.AlignedMemory;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.FreedBuffers;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.AlignedMemory;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

@@ -20,6 +20,7 @@ import ai.djl.util.Utils;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.launch.Launcher;
@@ -29,7 +30,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.TensorView;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;

@@ -16,6 +16,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.internal.torch.HostReads;
 import io.djltp.launch.Backend;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -26,7 +27,6 @@ import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Configs;
 import io.djltp.testing.NcclDoubleListener;
-import io.djltp.torch.HostReads;
 
 import org.testng.Assert;
 import org.testng.SkipException;

@@ -20,6 +20,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.internal.torch.Float16Product;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
@@ -33,7 +34,6 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.AllowedPrecision;
-import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 import io.djltp.training.ScaledTraining.Result;
 

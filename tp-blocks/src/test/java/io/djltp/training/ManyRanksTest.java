@@ -12,13 +12,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
 import io.djltp.collective.ReduceOp;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.TensorView;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

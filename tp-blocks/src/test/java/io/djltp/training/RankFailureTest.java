@@ -17,6 +17,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
@@ -27,7 +28,6 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;

@@ -6,11 +6,11 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 
 import io.djltp.head.LossOptions;
+import io.djltp.internal.torch.Float16Product;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.AllowedPrecision;
-import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;

@@ -2,7 +2,7 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.NDArray;
 
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 /**
  * One rank's end of a group of ranks that compute together.

@@ -5,8 +5,8 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.torch.HostReads;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.TensorView;
 
 import java.util.Arrays;
 import java.util.stream.LongStream;

@@ -1,6 +1,6 @@
 package io.djltp.collective;
 
-import io.djltp.torch.Autograd;
+import io.djltp.internal.torch.Autograd;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.slf4j.Logger;

@@ -2,8 +2,8 @@ package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
 
-import io.djltp.torch.TensorView;
-import io.djltp.torch.TorchScope;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;

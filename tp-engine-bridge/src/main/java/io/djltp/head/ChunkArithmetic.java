@@ -1,6 +1,6 @@
 package io.djltp.head;
 
-import io.djltp.torch.BrgemmProduct;
+import io.djltp.internal.torch.BrgemmProduct;
 
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;

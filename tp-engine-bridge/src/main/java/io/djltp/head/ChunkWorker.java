@@ -3,10 +3,10 @@ package io.djltp.head;
 import io.djltp.head.ChunkMemory.Column;
 import io.djltp.head.ChunkMemory.Matrix;
 import io.djltp.head.ChunkMemory.Work;
-import io.djltp.torch.FlushDenormals;
-import io.djltp.update.RowGradient;
-import io.djltp.update.UnitRows;
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.torch.FlushDenormals;
+import io.djltp.internal.update.RowGradient;
+import io.djltp.internal.update.UnitRows;
+import io.djltp.internal.update.WeightUpdate;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.NoGradGuard;

@@ -7,11 +7,11 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
-import io.djltp.torch.LibTorch;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
+import io.djltp.internal.update.UnitRows;
 import io.djltp.torch.Precision;
-import io.djltp.torch.TensorView;
-import io.djltp.torch.TorchScope;
-import io.djltp.update.UnitRows;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;

@@ -1,8 +1,8 @@
 package io.djltp.head;
 
 import io.djltp.head.ChunkMemory.Work;
-import io.djltp.torch.BrgemmProduct;
-import io.djltp.update.UnitRows;
+import io.djltp.internal.torch.BrgemmProduct;
+import io.djltp.internal.update.UnitRows;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Tensor;

@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.torch.ElementPosition;
-import io.djltp.torch.HostReads;
+import io.djltp.internal.torch.ElementPosition;
+import io.djltp.internal.torch.HostReads;
 
 import java.util.Map;
 import java.util.stream.DoubleStream;

@@ -4,7 +4,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;

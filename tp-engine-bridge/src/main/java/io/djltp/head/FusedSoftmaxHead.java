@@ -5,12 +5,12 @@ import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
-import io.djltp.torch.Float16Product;
+import io.djltp.internal.torch.Float16Product;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
+import io.djltp.internal.update.RowGradient;
+import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.Precision;
-import io.djltp.torch.TensorView;
-import io.djltp.torch.TorchScope;
-import io.djltp.update.RowGradient;
-import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;

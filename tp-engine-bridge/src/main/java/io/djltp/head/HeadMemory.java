@@ -1,7 +1,7 @@
 package io.djltp.head;
 
 import io.djltp.cut.Cut;
-import io.djltp.torch.Autograd;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;

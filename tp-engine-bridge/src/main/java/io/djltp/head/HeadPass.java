@@ -2,9 +2,9 @@ package io.djltp.head;
 
 import io.djltp.head.ChunkMemory.Column;
 import io.djltp.head.ChunkMemory.Matrix;
-import io.djltp.torch.HostReads;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.Precision;
-import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;

@@ -3,7 +3,7 @@ package io.djltp.head;
 import io.djltp.collective.ReduceOp;
 import io.djltp.head.ChunkMemory.Column;
 import io.djltp.head.ChunkMemory.Matrix;
-import io.djltp.update.UnitRows;
+import io.djltp.internal.update.UnitRows;
 
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;

@@ -1,7 +1,7 @@
 package io.djltp.head;
 
-import io.djltp.torch.HostReads;
-import io.djltp.update.UnitRows;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.update.UnitRows;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;

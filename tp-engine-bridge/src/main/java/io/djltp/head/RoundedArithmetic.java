@@ -1,9 +1,9 @@
 package io.djltp.head;
 
 import io.djltp.head.ChunkMemory.Rounded;
-import io.djltp.torch.BFloat16Product;
-import io.djltp.torch.Float16Product;
-import io.djltp.torch.HostReads;
+import io.djltp.internal.torch.BFloat16Product;
+import io.djltp.internal.torch.Float16Product;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Scalar;

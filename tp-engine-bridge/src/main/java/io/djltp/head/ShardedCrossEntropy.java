@@ -5,9 +5,9 @@ import ai.djl.ndarray.NDArray;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
-import io.djltp.torch.LibTorch;
-import io.djltp.torch.TensorView;
-import io.djltp.torch.TorchScope;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;

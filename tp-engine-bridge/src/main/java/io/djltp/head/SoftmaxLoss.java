@@ -1,6 +1,6 @@
 package io.djltp.head;
 
-import io.djltp.torch.HostReads;
+import io.djltp.internal.torch.HostReads;
 
 import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;

@@ -2,8 +2,8 @@ package io.djltp.head;
 
 import ai.djl.engine.EngineException;
 
-import io.djltp.torch.Autograd;
-import io.djltp.torch.OpenMpTeam;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.OpenMpTeam;
 
 import java.util.ArrayList;
 import java.util.List;

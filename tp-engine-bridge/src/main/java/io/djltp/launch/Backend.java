@@ -5,14 +5,14 @@ import ai.djl.Device;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
-import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.collective.nccl.NcclCommunicator;
-import io.djltp.collective.tcp.TcpCommunicator;
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.collective.nccl.NcclCommunicator;
+import io.djltp.internal.collective.tcp.TcpCommunicator;
+import io.djltp.internal.sockets.RankSockets;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
-import io.djltp.sockets.RankSockets;
 
 import java.io.IOException;
 import java.nio.channels.SocketChannel;

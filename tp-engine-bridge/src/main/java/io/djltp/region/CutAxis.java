@@ -9,7 +9,7 @@ import io.djltp.collective.Work;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Scalar;

@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
-import io.djltp.torch.TensorView;
-import io.djltp.torch.TorchScope;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;

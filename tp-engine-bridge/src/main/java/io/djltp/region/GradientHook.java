@@ -1,6 +1,6 @@
 package io.djltp.region;
 
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.Tensor;
 

@@ -3,9 +3,9 @@ package io.djltp.region;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Work;
-import io.djltp.torch.LinearProduct;
+import io.djltp.internal.torch.LinearProduct;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.torch.Precision;
-import io.djltp.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.NoGradGuard;

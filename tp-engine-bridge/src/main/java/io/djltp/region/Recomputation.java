@@ -4,10 +4,10 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.torch.Autograd;
-import io.djltp.torch.JavaMemory;
-import io.djltp.torch.LibTorch;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.JavaMemory;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;

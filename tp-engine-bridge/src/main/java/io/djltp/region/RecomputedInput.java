@@ -3,8 +3,8 @@ package io.djltp.region;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;

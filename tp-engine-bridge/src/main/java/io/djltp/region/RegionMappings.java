@@ -6,11 +6,11 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
 import io.djltp.cut.Cut;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.LibTorch;
-import io.djltp.torch.LinearProduct;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.LinearProduct;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.torch.Precision;
-import io.djltp.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;

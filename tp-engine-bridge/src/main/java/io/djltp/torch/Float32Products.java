@@ -2,6 +2,8 @@ package io.djltp.torch;
 
 import ai.djl.Device;
 
+import io.djltp.internal.libtorch.LibTorch;
+
 import org.bytedeco.pytorch.Context;
 import org.bytedeco.pytorch.global.torch;
 

@@ -4,6 +4,8 @@ import ai.djl.Device;
 import ai.djl.engine.EngineException;
 import ai.djl.util.cuda.CudaUtils;
 
+import io.djltp.internal.libtorch.ProcessorArithmetic;
+
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;

@@ -1,2 +1,2 @@
-/** Contains the access to libtorch beneath DJL: tensors, autograd, memory, random numbers. */
+/** Contains the precision of products, and the allocator of the process. */
 package io.djltp.torch;

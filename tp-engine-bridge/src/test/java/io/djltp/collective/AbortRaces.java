@@ -2,8 +2,8 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;

@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.torch.TensorView;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -2,7 +2,7 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.internal.collective.local.LocalCommunicator;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

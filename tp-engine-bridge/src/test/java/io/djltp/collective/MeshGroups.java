@@ -3,7 +3,7 @@ package io.djltp.collective;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import org.testng.Assert;
 

@@ -3,7 +3,7 @@ package io.djltp.collective;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import org.testng.Assert;
 import org.testng.SkipException;

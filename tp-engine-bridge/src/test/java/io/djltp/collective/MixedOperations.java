@@ -2,7 +2,7 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;

@@ -2,8 +2,8 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.torch.Autograd;
-import io.djltp.torch.LibTorch;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
 
 import org.bytedeco.javacpp.PointerScope;
 

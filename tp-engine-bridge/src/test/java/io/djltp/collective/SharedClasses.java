@@ -42,7 +42,7 @@ public final class SharedClasses implements IExecutionListener {
     /** Programs that load what most tests load: the preset's; Netty's and BouncyCastle's. */
     private static final List<String> PROGRAMS =
             List.of(
-                    "io.djltp.torch.FirstCallProbe io.djltp.update.EmbeddingBags",
+                    "io.djltp.internal.libtorch.FirstCallProbe io.djltp.internal.update.EmbeddingBags",
                     "io.djltp.job.TwoMembers");
 
     private static final int MINUTES = 4; // of a machine that has much else to do

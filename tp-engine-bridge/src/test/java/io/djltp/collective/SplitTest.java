@@ -39,7 +39,7 @@ public class SplitTest {
                     try (Communicator part = group.split(7, -group.getRank())) {
                         Assert.assertEquals(part.getRank(), 3 - group.getRank());
                         NDArray first = manager.create((float) group.getRank());
-                        part.broadcast(io.djltp.torch.TensorView.of(first), 0).await();
+                        part.broadcast(io.djltp.internal.torch.TensorView.of(first), 0).await();
                         Assert.assertEquals(first.getFloat(), 3f);
                     }
                 });

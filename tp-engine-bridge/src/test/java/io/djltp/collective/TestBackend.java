@@ -1,8 +1,8 @@
 package io.djltp.collective;
 
-import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.collective.nccl.NcclGroups;
-import io.djltp.collective.tcp.TcpGroups;
+import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.collective.nccl.NcclGroups;
+import io.djltp.internal.collective.tcp.TcpGroups;
 
 import java.time.Duration;
 import java.util.List;

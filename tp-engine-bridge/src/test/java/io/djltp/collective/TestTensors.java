@@ -2,8 +2,8 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.torch.LibTorch;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.BytePointer;
 import org.bytedeco.javacpp.Pointer;

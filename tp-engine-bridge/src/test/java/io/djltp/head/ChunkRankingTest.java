@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.torch.TensorView;
-import io.djltp.torch.TorchScope;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
 import org.testng.Assert;

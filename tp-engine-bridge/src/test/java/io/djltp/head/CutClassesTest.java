@@ -12,8 +12,8 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.torch.TensorView;
-import io.djltp.torch.TorchScope;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

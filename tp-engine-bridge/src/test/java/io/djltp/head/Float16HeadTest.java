@@ -5,11 +5,11 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.update.WeightUpdate;
 import io.djltp.testing.NeededArithmetic;
 import io.djltp.torch.Emulated;
-import io.djltp.torch.HostReads;
 import io.djltp.torch.Precision;
-import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.javacpp.Pointer;
 import org.testng.Assert;

@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.update.WeightUpdate;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

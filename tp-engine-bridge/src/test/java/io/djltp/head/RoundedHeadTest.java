@@ -10,11 +10,11 @@ import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.update.ReferenceUpdate;
+import io.djltp.internal.update.WeightUpdate;
 import io.djltp.testing.NeededArithmetic;
-import io.djltp.torch.Autograd;
 import io.djltp.torch.Precision;
-import io.djltp.update.ReferenceUpdate;
-import io.djltp.update.WeightUpdate;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeClass;

@@ -10,8 +10,8 @@ import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.update.ReferenceUpdate;
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.update.ReferenceUpdate;
+import io.djltp.internal.update.WeightUpdate;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

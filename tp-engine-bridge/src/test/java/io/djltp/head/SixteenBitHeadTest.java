@@ -6,9 +6,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
-import io.djltp.torch.TensorView;
-import io.djltp.update.ReferenceUpdate;
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.update.ReferenceUpdate;
+import io.djltp.internal.update.WeightUpdate;
 
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;

@@ -10,10 +10,10 @@ import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
-import io.djltp.update.RowGradient;
-import io.djltp.update.WeightUpdate;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.update.RowGradient;
+import io.djltp.internal.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;

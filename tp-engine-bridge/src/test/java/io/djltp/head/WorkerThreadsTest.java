@@ -1,7 +1,7 @@
 package io.djltp.head;
 
-import io.djltp.torch.Autograd;
-import io.djltp.torch.OpenMpTeam;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.OpenMpTeam;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

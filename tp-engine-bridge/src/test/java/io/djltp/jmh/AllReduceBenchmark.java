@@ -5,8 +5,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
-import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.torch.TensorView;
 
 import org.openjdk.jmh.annotations.Benchmark;
 import org.openjdk.jmh.annotations.BenchmarkMode;

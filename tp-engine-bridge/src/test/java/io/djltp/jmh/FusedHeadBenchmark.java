@@ -5,13 +5,13 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.local.LocalCommunicator;
 import io.djltp.cut.Cut;
 import io.djltp.head.FusedSoftmaxHead;
 import io.djltp.head.LossOptions;
-import io.djltp.torch.LibTorch;
+import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.NativeAllocator;
-import io.djltp.update.WeightUpdate;
 
 import org.openjdk.jmh.annotations.Benchmark;
 import org.openjdk.jmh.annotations.BenchmarkMode;

@@ -1,7 +1,7 @@
 package io.djltp.job;
 
 import io.djltp.environment.MasterPort;
-import io.djltp.sockets.RankSockets;
+import io.djltp.internal.sockets.RankSockets;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

@@ -5,8 +5,8 @@ import ai.djl.Device;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
-import io.djltp.collective.nccl.NcclDouble;
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.collective.nccl.NcclDouble;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
 

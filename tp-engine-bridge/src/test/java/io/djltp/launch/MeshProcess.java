@@ -7,7 +7,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.Leftovers;
 import io.djltp.collective.MeshGroups;
 import io.djltp.collective.RankThreads;
-import io.djltp.collective.nccl.NcclDouble;
+import io.djltp.internal.collective.nccl.NcclDouble;
 import io.djltp.job.Job;
 
 import java.nio.charset.StandardCharsets;

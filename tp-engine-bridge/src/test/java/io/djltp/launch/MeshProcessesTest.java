@@ -1,8 +1,8 @@
 package io.djltp.launch;
 
 import io.djltp.collective.ForkedJvm;
-import io.djltp.collective.nccl.NcclDouble;
 import io.djltp.environment.MasterPort;
+import io.djltp.internal.collective.nccl.NcclDouble;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -9,9 +9,9 @@ import io.djltp.collective.ProcessMemory;
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.GradientKeeper;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.GradientKeeper;
 
 import java.util.List;
 

@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 

@@ -12,8 +12,8 @@ import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

@@ -12,9 +12,9 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

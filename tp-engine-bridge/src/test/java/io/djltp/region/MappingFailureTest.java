@@ -7,10 +7,10 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
-import io.djltp.collective.local.LocalCommunicator;
 import io.djltp.cut.Cut;
+import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -8,8 +8,8 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

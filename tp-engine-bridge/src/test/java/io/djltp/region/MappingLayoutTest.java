@@ -5,9 +5,9 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.RankThreads;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

@@ -8,11 +8,11 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.TestBackend;
 import io.djltp.collective.Work;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.LinearProduct;
 import io.djltp.testing.NeededArithmetic;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.LibTorch;
-import io.djltp.torch.LinearProduct;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;

@@ -7,8 +7,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.RankThreads;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.TestArrays;
-import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

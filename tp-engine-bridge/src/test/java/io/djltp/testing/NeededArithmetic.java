@@ -2,7 +2,7 @@ package io.djltp.testing;
 
 import ai.djl.Device;
 
-import io.djltp.torch.Float16Product;
+import io.djltp.internal.torch.Float16Product;
 import io.djltp.torch.Precision;
 
 import org.testng.SkipException;

@@ -4,7 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.torch.Autograd;
+import io.djltp.internal.torch.Autograd;
 
 import org.testng.Assert;
 

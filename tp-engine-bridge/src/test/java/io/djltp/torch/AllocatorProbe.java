@@ -6,6 +6,8 @@ import ai.djl.ndarray.types.Shape;
 import com.sun.jna.Native;
 import com.sun.jna.Pointer;
 
+import io.djltp.internal.libtorch.LibTorch;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;

@@ -2,6 +2,8 @@ package io.djltp.torch;
 
 import ai.djl.Device;
 
+import io.djltp.internal.libtorch.ProcessorArithmetic;
+
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.Test;

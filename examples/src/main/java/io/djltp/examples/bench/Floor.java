@@ -8,7 +8,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.bench.BenchWorker.Measured;
-import io.djltp.torch.BFloat16;
+import io.djltp.internal.torch.BFloat16;
 import io.djltp.torch.Precision;
 
 import java.util.Collections;

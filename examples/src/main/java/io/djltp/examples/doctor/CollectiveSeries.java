@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDManager;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorView;
 
 import java.nio.ByteBuffer;
 

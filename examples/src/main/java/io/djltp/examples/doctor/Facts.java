@@ -3,13 +3,13 @@ package io.djltp.examples.doctor;
 import ai.djl.Device;
 import ai.djl.engine.Engine;
 
-import io.djltp.collective.nccl.NcclLibrary;
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.collective.nccl.NcclLibrary;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.OneDnnProduct;
 import io.djltp.launch.Launcher;
 import io.djltp.report.SystemMemory;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.LibTorch;
-import io.djltp.torch.OneDnnProduct;
 import io.djltp.torch.Precision;
 
 import java.io.PrintStream;

@@ -9,6 +9,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.training.initializer.NormalInitializer;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.internal.torch.LinearProduct;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
@@ -17,7 +18,6 @@ import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
-import io.djltp.torch.LinearProduct;
 import io.djltp.torch.Precision;
 
 import picocli.CommandLine.Option;

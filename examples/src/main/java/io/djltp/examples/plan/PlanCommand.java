@@ -11,8 +11,8 @@ import io.djltp.examples.JsonFile;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
 import io.djltp.examples.plan.PlannedModel.Planned;
 import io.djltp.examples.train.DeviceOptions;
+import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.rank.DeviceMesh;
-import io.djltp.torch.LibTorch;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;

@@ -13,7 +13,7 @@ import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.LemmaSearch;
 import io.djltp.head.TopClasses;
-import io.djltp.torch.Autograd;
+import io.djltp.internal.torch.Autograd;
 
 import java.io.PrintStream;
 import java.util.Arrays;

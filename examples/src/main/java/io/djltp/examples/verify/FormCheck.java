@@ -12,12 +12,12 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.Autograd;
 
 import java.io.PrintStream;
 import java.util.ArrayList;

@@ -11,13 +11,13 @@ import io.djltp.cut.Cut;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.verify.FormCheck.FormResult;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.LibTorch;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;

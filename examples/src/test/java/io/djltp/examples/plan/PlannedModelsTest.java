@@ -16,10 +16,10 @@ import io.djltp.cost.ModelCost;
 import io.djltp.cost.RankCost;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.plan.PlannedModel.Planned;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.CommunicationCounter;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;

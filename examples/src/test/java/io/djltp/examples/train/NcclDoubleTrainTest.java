@@ -33,7 +33,9 @@ public class NcclDoubleTrainTest {
     public void theLossesAreTheSame(String way) throws Exception {
         try {
             // part of the tests of the bridge, which only this run has on its class path
-            Class.forName("io.djltp.collective.nccl.NcclDouble").getMethod("load").invoke(null);
+            Class.forName("io.djltp.internal.collective.nccl.NcclDouble")
+                    .getMethod("load")
+                    .invoke(null);
         } catch (InvocationTargetException e) {
             if (e.getCause() instanceof SkipException) {
                 throw (SkipException) e.getCause();

@@ -9,7 +9,7 @@ import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.torch.TensorBuffers;
+import io.djltp.internal.torch.TensorBuffers;
 
 import java.io.Closeable;
 import java.io.IOException;

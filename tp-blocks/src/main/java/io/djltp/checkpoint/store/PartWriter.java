@@ -6,8 +6,8 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.safetensors.SafetensorsWriter;
-import io.djltp.torch.TensorBuffers;
-import io.djltp.torch.TensorView;
+import io.djltp.internal.torch.TensorBuffers;
+import io.djltp.internal.torch.TensorView;
 
 import java.io.Closeable;
 import java.io.IOException;

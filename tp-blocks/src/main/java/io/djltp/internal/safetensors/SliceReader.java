@@ -7,8 +7,8 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.ShardRange;
-import io.djltp.torch.BFloat16;
-import io.djltp.torch.TensorBuffers;
+import io.djltp.internal.torch.BFloat16;
+import io.djltp.internal.torch.TensorBuffers;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;

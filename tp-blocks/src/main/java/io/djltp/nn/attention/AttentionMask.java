@@ -6,9 +6,9 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.internal.torch.HostReads;
 import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.HostReads;
 
 /**
  * Which keys each query sees.

@@ -14,6 +14,7 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.torch.AttentionKernel;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -24,7 +25,6 @@ import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.AttentionKernel;
 import io.djltp.torch.Precision;
 
 import java.util.Arrays;

@@ -12,6 +12,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.torch.AttentionKernel;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -20,7 +21,6 @@ import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.AttentionKernel;
 
 /**
  * DJL's {@code ScaledDotProductAttentionBlock}, each rank with some of its heads.

@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.torch.IndexedRows;
+import io.djltp.internal.torch.IndexedRows;
 
 import java.util.function.Function;
 

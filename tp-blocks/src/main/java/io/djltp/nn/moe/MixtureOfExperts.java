@@ -17,6 +17,7 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
@@ -26,7 +27,6 @@ import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.TensorView;
 
 import java.io.DataOutputStream;
 import java.io.IOException;

@@ -3,9 +3,9 @@ package io.djltp.nn.moe;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.torch.Autograd;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.IndexedRows;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.IndexedRows;
 
 /**
  * What a router has computed of some tokens: probabilities of the experts in float32, the choices,

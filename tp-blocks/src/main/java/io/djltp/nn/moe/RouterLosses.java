@@ -5,9 +5,9 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.internal.torch.AutogradGraph;
 import io.djltp.layout.ForwardPass;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.AutogradGraph;
 
 import java.util.List;
 import java.util.Set;

@@ -5,11 +5,11 @@ import ai.djl.ndarray.index.NDIndex;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.IndexedRows;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
-import io.djltp.torch.IndexedRows;
 
 import java.util.Arrays;
 import java.util.List;

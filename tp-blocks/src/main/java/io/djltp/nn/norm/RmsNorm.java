@@ -10,11 +10,11 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.RootMeanSquare;
 import io.djltp.layout.ForwardPass;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.DelegatedArray;
-import io.djltp.torch.RootMeanSquare;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;

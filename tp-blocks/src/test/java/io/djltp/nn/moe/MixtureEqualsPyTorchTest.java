@@ -10,9 +10,9 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.torch.Autograd;
 
 import org.testng.annotations.Test;
 

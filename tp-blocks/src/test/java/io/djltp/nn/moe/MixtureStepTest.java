@@ -16,6 +16,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
@@ -24,7 +25,6 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.annotations.DataProvider;

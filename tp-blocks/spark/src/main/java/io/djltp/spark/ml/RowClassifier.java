@@ -4,7 +4,7 @@ import ai.djl.Device;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.head.TopClasses;
-import io.djltp.torch.Autograd;
+import io.djltp.internal.torch.Autograd;
 
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.function.MapPartitionsFunction;

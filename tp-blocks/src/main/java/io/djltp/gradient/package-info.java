@@ -1,4 +1,0 @@
-/**
- * Contains what becomes of gradients: over which ranks they are summed, and the update of a step.
- */
-package io.djltp.gradient;

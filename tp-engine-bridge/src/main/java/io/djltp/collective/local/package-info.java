@@ -1,2 +1,0 @@
-/** Contains the collective operations of threads that share the memory of one process. */
-package io.djltp.collective.local;

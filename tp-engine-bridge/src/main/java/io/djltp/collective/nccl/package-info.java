@@ -1,2 +1,0 @@
-/** The {@code nccl} backend: ranks with a GPU each, in one process or many. */
-package io.djltp.collective.nccl;

@@ -1,2 +1,0 @@
-/** Contains the {@code tcp} backend: ranks of many processes that are connected by sockets. */
-package io.djltp.collective.tcp;

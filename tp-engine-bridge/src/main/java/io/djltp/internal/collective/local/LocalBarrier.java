@@ -1,0 +1,236 @@
+package io.djltp.internal.collective.local;
+
+import io.djltp.collective.CollectiveCall;
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.DifferentCalls;
+import io.djltp.collective.GroupFailure;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Where the threads of a group meet: once with what each is about to do, and once when all have
+ * done it. Whatever goes wrong at a meeting is kept as the group's failure, and every rank gets it,
+ * now or at its next call.
+ */
+final class LocalBarrier {
+
+    private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
+
+    private final SpinBarrier meeting;
+    private final long timeoutNanos;
+    private final int[] ranks; // by their numbers in the group of all ranks
+    private final int worldSize;
+
+    private final CollectiveCall[] calls; // the latest call of each rank
+    private final long[] latest; // the meeting that each rank has come to last
+    private final SmallMessages.Mailbox[] mailboxes; // what each rank hands to the others
+    private final GroupFailure failure;
+    private final Map<Integer, LocalBarrier> parts = new HashMap<>(); // of the present split
+    private final Place[] places; // of the ranks in the present split
+    private final Runnable wake;
+    private final AtomicInteger closed = new AtomicInteger(); // ranks that do not come any more
+
+    /**
+     * Creates the place where the ranks of a group meet.
+     *
+     * @param ranks the ranks of the group, by their numbers in the group of all ranks
+     * @param worldSize the number of all ranks
+     * @param timeout how long a rank waits for the others
+     * @param failure the failure of the group
+     */
+    LocalBarrier(int[] ranks, int worldSize, Duration timeout, GroupFailure failure) {
+        this.ranks = ranks;
+        this.worldSize = worldSize;
+        this.failure = failure;
+        timeoutNanos = timeout.toNanos();
+        places = new Place[ranks.length];
+        calls = new CollectiveCall[ranks.length];
+        latest = new long[ranks.length];
+        Arrays.fill(latest, -1);
+        mailboxes = new SmallMessages.Mailbox[ranks.length];
+        // a processor that one rank keeps busy while it waits may be that of the rank it waits for
+        meeting = new SpinBarrier(ranks.length, worldSize <= PROCESSORS, failure::isSet);
+        wake = meeting::wake;
+        failure.onSet(wake);
+    }
+
+    int size() {
+        return calls.length;
+    }
+
+    /** Returns the number of a rank of this group in the group of all ranks. */
+    int getWorldRank(int rank) {
+        return ranks[rank];
+    }
+
+    /**
+     * Returns what each rank hands to the others; a rank puts its own there before it meets them.
+     */
+    SmallMessages.Mailbox[] getShelves() {
+        return mailboxes;
+    }
+
+    GroupFailure getFailure() {
+        return failure;
+    }
+
+    /**
+     * A rank's place in a part of the group.
+     *
+     * @param rendezvous where the ranks of the part meet
+     * @param rank the rank in the part
+     */
+    record Part(LocalBarrier rendezvous, int rank) {}
+
+    /** What a rank says in a split. */
+    private record Place(int rank, int color, int key) {}
+
+    /** Forms parts of the group: a meeting of all ranks, each with its color and key. */
+    Part split(int rank, CollectiveCall call, int color, int key) {
+        synchronized (parts) {
+            parts.clear(); // of the split before, which all ranks have left
+            places[rank] = new Place(rank, color, key);
+        }
+        meet(rank, call);
+        Part part;
+        synchronized (parts) {
+            // those of one key stay in their order
+            int[] members =
+                    Arrays.stream(places)
+                            .filter(place -> place.color == color)
+                            .sorted(Comparator.comparingInt(Place::key))
+                            .mapToInt(Place::rank)
+                            .toArray();
+            int[] worldRanks = Arrays.stream(members).map(this::getWorldRank).toArray();
+            LocalBarrier shared =
+                    parts.computeIfAbsent(
+                            color,
+                            c -> new LocalBarrier(worldRanks, worldSize, timeout(), failure));
+            part = new Part(shared, Arrays.stream(members).boxed().toList().indexOf(rank));
+        }
+        leave(rank);
+        return part;
+    }
+
+    private Duration timeout() {
+        return Duration.ofNanos(timeoutNanos);
+    }
+
+    /**
+     * Waits until every rank has come with its call, and checks that they agree.
+     *
+     * @param rank the rank that comes
+     * @param call what it is about to do
+     * @return the calls of all ranks; they stay as they are until {@link #leave}
+     */
+    CollectiveCall[] meet(int rank, CollectiveCall call) {
+        throwFailure(rank);
+        long present = meeting.number();
+        calls[rank] = call;
+        latest[rank] = present;
+        if (!meeting.arrive(this::checkAgreement)) {
+            throwFailure(rank);
+        }
+        meeting.spin(present);
+        awaitOthers(rank, present);
+        return calls;
+    }
+
+    /**
+     * Waits until every rank has done its part, which takes no longer than the work itself. A
+     * failure is thrown only then.
+     *
+     * @param rank the rank that is done
+     */
+    void leave(int rank) {
+        long present = meeting.number();
+        meeting.arrive(() -> true);
+        meeting.spin(present);
+        // whatever happens: until then, the others read this rank's tensors
+        meeting.sleepUntilEnd(present);
+        throwFailure(rank);
+    }
+
+    void fail(CollectiveException cause) {
+        failure.set(cause);
+    }
+
+    /** Lets go of the group's failure, which lives longer, when the last rank has closed. */
+    void close() {
+        if (closed.incrementAndGet() == calls.length) {
+            failure.forget(wake);
+        }
+    }
+
+    private void awaitOthers(int rank, long present) {
+        long end = System.nanoTime() + timeoutNanos;
+        while (!meeting.hasEnded(present)) {
+            // a failure after the meeting is for later: the others count on this rank now
+            if (failure.isSet() && meeting.breakBarrier(present)) {
+                throwFailure(rank);
+            }
+            long left = end - System.nanoTime();
+            if (left <= 0) {
+                fail(new CollectiveException(describeTimeout(rank, present)));
+            } else {
+                try {
+                    meeting.sleep(present, left);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                    fail(
+                            new CollectiveException(
+                                    "rank " + ranks[rank] + " was interrupted in " + calls[rank],
+                                    e));
+                }
+            }
+        }
+    }
+
+    private void throwFailure(int rank) {
+        failure.check(ranks[rank], worldSize);
+    }
+
+    private boolean checkAgreement() {
+        for (CollectiveCall call : calls) {
+            if (!call.agreesWith(calls[0])) {
+                List<String> all = new ArrayList<>();
+                for (int i = 0; i < calls.length; i++) {
+                    all.add("rank " + ranks[i] + " " + calls[i]);
+                }
+                fail(new CollectiveException(DifferentCalls.describe(all)));
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private String describeTimeout(int rank, long present) {
+        List<String> missing = new ArrayList<>();
+        for (int i = 0; i < latest.length; i++) {
+            if (latest[i] != present) {
+                missing.add(
+                        "rank "
+                                + ranks[i]
+                                + (calls[i] == null
+                                        ? " (has not called anything yet)"
+                                        : " (last in " + calls[i] + ")"));
+            }
+        }
+        return "time-out after "
+                + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
+                + " ms: rank "
+                + ranks[rank]
+                + " waits in "
+                + calls[rank]
+                + " for "
+                + String.join(", ", missing);
+    }
+}

@@ -1,0 +1,214 @@
+package io.djltp.internal.collective.local;
+
+import io.djltp.collective.AbstractCommunicator;
+import io.djltp.collective.Collective;
+import io.djltp.collective.CollectiveCall;
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.GroupFailure;
+import io.djltp.collective.Work;
+import io.djltp.cut.ShardRange;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Tensor;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.IntStream;
+
+/**
+ * The {@code local} backend: ranks that are threads of one JVM and share its memory.
+ *
+ * <p>Every rank works on the part of the result that is its own and reads the others' tensors where
+ * they lie, so that a reduction is done once and in the same order whatever the timing: results are
+ * the same on all ranks, bit for bit, and from run to run. Of a few kilobytes, every rank computes
+ * the whole result, in the same order. Operations are complete when their call returns.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class LocalCommunicator extends AbstractCommunicator {
+
+    /** How long a rank waits for the others when nothing else is said. */
+    public static final Duration DEFAULT_TIMEOUT = Duration.ofMinutes(5);
+
+    private final LocalBarrier rendezvous;
+    private final BlockReduction reduction = new BlockReduction();
+    private final SmallMessages small;
+    private final AtomicBoolean closed = new AtomicBoolean();
+
+    private LocalCommunicator(LocalBarrier rendezvous, int rank) {
+        super(rank, rendezvous.size(), rendezvous.getFailure());
+        this.rendezvous = rendezvous;
+        small = new SmallMessages(rank, rendezvous.getShelves());
+    }
+
+    private LocalCommunicator(
+            LocalCommunicator parent, int color, LocalBarrier rendezvous, int rank) {
+        super(parent, color, rank, rendezvous.size());
+        this.rendezvous = rendezvous;
+        small = new SmallMessages(rank, rendezvous.getShelves());
+    }
+
+    /**
+     * Creates the communicators of a group with the default time-out.
+     *
+     * @param size the number of ranks
+     * @return one communicator for each rank's thread
+     */
+    public static List<Communicator> create(int size) {
+        return create(size, DEFAULT_TIMEOUT);
+    }
+
+    /**
+     * Creates the communicators of a group.
+     *
+     * @param size the number of ranks
+     * @param timeout how long a rank waits for the others in an operation before all give up
+     * @return one communicator for each rank's thread
+     */
+    public static List<Communicator> create(int size, Duration timeout) {
+        if (size < 1) {
+            throw new IllegalArgumentException("A group needs 1 rank or more, not " + size);
+        }
+        if (timeout.isNegative() || timeout.isZero()) {
+            throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
+        }
+        int[] ranks = IntStream.range(0, size).toArray();
+        LocalBarrier rendezvous = new LocalBarrier(ranks, size, timeout, new GroupFailure());
+        List<Communicator> group = new ArrayList<>(size);
+        for (int i = 0; i < size; i++) {
+            group.add(new LocalCommunicator(rendezvous, i));
+        }
+        return group;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected Work start(CollectiveCall call) {
+        if (small.take(call)) {
+            small.put(call);
+            rendezvous.meet(getRank(), call);
+            small.finish(call);
+            call.finish();
+            return Work.DONE;
+        }
+        CollectiveCall[] calls = rendezvous.meet(getRank(), call);
+        if (call.getCollective() != Collective.BARRIER) {
+            try (PointerScope scope = new PointerScope()) {
+                carryOut(call, calls);
+            } catch (RuntimeException | Error e) {
+                rendezvous.fail(
+                        new CollectiveException(
+                                "rank " + getWorldRank() + " failed in " + call + ": " + e, e));
+            } finally {
+                rendezvous.leave(getRank()); // the others wait for it, whatever was thrown
+            }
+        }
+        call.finish();
+        return Work.DONE;
+    }
+
+    private void carryOut(CollectiveCall call, CollectiveCall[] calls) {
+        switch (call.getCollective()) {
+            case ALL_REDUCE:
+                allReduce(call, calls);
+                break;
+            case ALL_GATHER:
+                allGather(call, calls);
+                break;
+            case REDUCE_SCATTER:
+                reduceScatter(call, calls);
+                break;
+            case BROADCAST:
+                if (getRank() != call.getRoot()) {
+                    BlockReduction.copy(flatInput(calls[call.getRoot()]), flatOutput(call));
+                }
+                break;
+            case ALL_TO_ALL:
+                allToAll(call, calls);
+                break;
+            default:
+                throw new IllegalArgumentException("Not an operation on tensors: " + call);
+        }
+    }
+
+    private void allReduce(CollectiveCall call, CollectiveCall[] calls) {
+        Tensor[] all = flatInputs(calls);
+        ShardRange share = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
+        reduction.reduce(all, share.start(), share.length(), call.getOp(), all, share.start());
+    }
+
+    private void allGather(CollectiveCall call, CollectiveCall[] calls) {
+        Tensor to = flatOutput(call);
+        long start = 0;
+        for (int i = 0; i < calls.length; i++) {
+            long share = call.getShares()[i];
+            BlockReduction.copy(flatInput(calls[i]), to.narrow(0, start, share));
+            start += share;
+        }
+    }
+
+    private void reduceScatter(CollectiveCall call, CollectiveCall[] calls) {
+        long[] shares = call.getShares();
+        long start = Arrays.stream(shares, 0, getRank()).sum();
+        Tensor[] to = {flatOutput(call)};
+        reduction.reduce(flatInputs(calls), start, shares[getRank()], call.getOp(), to, 0);
+    }
+
+    private void allToAll(CollectiveCall call, CollectiveCall[] calls) {
+        Tensor to = flatOutput(call);
+        long start = 0;
+        for (int i = 0; i < calls.length; i++) {
+            long expected = call.getReceivedShares()[i];
+            long sent = calls[i].getShares()[getRank()];
+            if (sent != expected) {
+                throw new CollectiveException(
+                        "rank %s sends %s elements to rank %s, which expects %s"
+                                .formatted(
+                                        rendezvous.getWorldRank(i),
+                                        sent,
+                                        getWorldRank(),
+                                        expected));
+            }
+            long from = Arrays.stream(calls[i].getShares(), 0, getRank()).sum();
+            BlockReduction.copy(
+                    flatInput(calls[i]).narrow(0, from, sent), to.narrow(0, start, sent));
+            start += sent;
+        }
+    }
+
+    private static Tensor[] flatInputs(CollectiveCall[] calls) {
+        Tensor[] all = new Tensor[calls.length];
+        for (int i = 0; i < all.length; i++) {
+            all[i] = flatInput(calls[i]);
+        }
+        return all;
+    }
+
+    private static Tensor flatInput(CollectiveCall call) {
+        return call.getInput().tensor().detach().view(-1);
+    }
+
+    private static Tensor flatOutput(CollectiveCall call) {
+        return call.getOutput().tensor().detach().view(-1);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected LocalCommunicator startSplit(CollectiveCall call, int color, int key) {
+        LocalBarrier.Part part = rendezvous.split(getRank(), call, color, key);
+        return new LocalCommunicator(this, color, part.rendezvous(), part.rank());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        if (closed.compareAndSet(false, true)) {
+            reduction.close();
+            rendezvous.close();
+            super.close();
+        }
+    }
+}

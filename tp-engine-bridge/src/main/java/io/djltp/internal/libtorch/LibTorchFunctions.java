@@ -1,0 +1,79 @@
+package io.djltp.internal.libtorch;
+
+import ai.djl.engine.EngineException;
+import ai.djl.pytorch.jni.LibUtils;
+
+import com.sun.jna.Function;
+import com.sun.jna.Library;
+import com.sun.jna.Native;
+import com.sun.jna.NativeLibrary;
+import com.sun.jna.Platform;
+
+import java.nio.file.Path;
+import java.util.Map;
+
+/** Functions of the libtorch that is loaded, and of what it brings along, that no preset binds. */
+public final class LibTorchFunctions {
+
+    // from dlfcn.h of Linux: no other copy, and its names stay its own
+    private static final int RTLD_LAZY = 1;
+    private static final int RTLD_NOLOAD = 4;
+
+    private LibTorchFunctions() {}
+
+    /**
+     * Checks that functions can be called at all: JNA unpacks a library of its own. The JVM says
+     * why it cannot only to who asks first; this says it each time.
+     *
+     * @throws EngineException if it cannot; the message says why, and what to do
+     */
+    public static void check() {
+        try {
+            Native.getDefaultStringEncoding(); // initializes the class
+        } catch (LinkageError e) {
+            Throwable cause = e;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            throw new EngineException(
+                    "JNA, which calls functions of libtorch, cannot load its own library: "
+                            + cause.getMessage()
+                            + ". It unpacks it into a folder that needs room and from which"
+                            + " libraries can be loaded; the system property jna.tmpdir names"
+                            + " another one.",
+                    e);
+        }
+    }
+
+    /**
+     * Returns a function.
+     *
+     * @param name its symbol
+     * @return the function
+     * @throws UnsatisfiedLinkError if there is none of this name, as on Windows
+     */
+    public static Function get(String name) {
+        return get("torch_cpu", name);
+    }
+
+    /**
+     * Returns a function of libtorch's part for GPUs, or of CUDA's libraries, which it depends on.
+     *
+     * @param name its symbol
+     * @return the function
+     * @throws UnsatisfiedLinkError if there is none of this name, as in a libtorch for processors
+     */
+    public static Function ofCuda(String name) {
+        return get("torch_cuda", name);
+    }
+
+    private static Function get(String library, String name) {
+        LibTorch.load();
+        Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName(library));
+        Map<String, ?> options =
+                Platform.isLinux()
+                        ? Map.of(Library.OPTION_OPEN_FLAGS, RTLD_LAZY | RTLD_NOLOAD)
+                        : Map.of();
+        return NativeLibrary.getInstance(file.toString(), options).getFunction(name);
+    }
+}

@@ -1,0 +1,165 @@
+package io.djltp.internal.torch;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.util.Preconditions;
+
+import io.djltp.cut.ShardRange;
+import io.djltp.internal.libtorch.LibTorch;
+
+import org.bytedeco.javacpp.FloatPointer;
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.List;
+
+/**
+ * Masks of dropout whose every element follows from a key and the place of the element in the whole
+ * array, and from nothing else: a rank that holds a part of an array makes just that part of the
+ * mask that one rank would make of the whole, and neither threads nor libtorch's generator, which
+ * is one for the process, have a say in it.
+ *
+ * <p>The random number of place i is mix(key + (i + 1) &gamma;), with the constant and the function
+ * of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators"): it
+ * is the sequence of {@link java.util.SplittableRandom} with the key as its seed, at any place at
+ * once. In time that is a tenth of libtorch's {@code bernoulli_} with a generator of its own, which
+ * draws one number after the other.
+ *
+ * <p>The numbers are computed on the CPU; a mask for a GPU is copied there, and is the same.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class DropoutMask {
+
+    private static final long GAMMA = 0x9e3779b97f4a7c15L;
+    private static final int CHUNK = 4096; // floats that stay in the cache
+
+    private DropoutMask() {}
+
+    /**
+     * Which elements of a whole array the elements of a part are: a row of the part is made of
+     * ranges of a row of the whole, one after another.
+     *
+     * @param ranges the places of the elements of the part's first row in the whole; one or more
+     * @param stride the length of a row of the whole
+     */
+    public record Part(List<ShardRange> ranges, long stride) {
+
+        /**
+         * Returns elements that lie together in the whole.
+         *
+         * @param offset the place of the first
+         * @return the part
+         */
+        public static Part from(long offset) {
+            return new Part(List.of(new ShardRange(offset, Long.MAX_VALUE - offset)), 0);
+        }
+    }
+
+    /**
+     * Makes a mask.
+     *
+     * @param like the array that is to be multiplied by the mask; of its shape, type and device is
+     *     the mask, which is attached to its manager
+     * @param key what the mask follows from, see {@link #key}
+     * @param rate the share of zeros, from 0 to 1
+     * @param part which elements of the whole the array has
+     * @return the mask: 0, or 1 / (1 - rate)
+     */
+    public static NDArray of(NDArray like, long key, float rate, Part part) {
+        Preconditions.checkArgument(
+                rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not " + rate);
+        LibTorch.load(); // before the first class of the preset
+        ScalarType type = TensorView.of(like).tensor().scalar_type().intern();
+        boolean single = type == ScalarType.Float;
+        float kept = single && rate < 1 ? 1 / (float) (1 - (double) rate) : 1;
+        NDArray mask = like.getManager().create(like.getShape(), DataType.FLOAT32, Device.cpu());
+        fill(mask, key, rate, kept, part);
+        if (!single) {
+            mask = replace(mask, converted(mask, type, rate));
+        }
+        return like.getDevice().isGpu()
+                ? replace(mask, mask.toDevice(like.getDevice(), false))
+                : mask;
+    }
+
+    /**
+     * Mixes two numbers into one, to make keys of seeds and counts.
+     *
+     * @param seed a number
+     * @param count another
+     * @return a key
+     */
+    public static long key(long seed, long count) {
+        return mix(mix(seed) + (count + 1) * GAMMA);
+    }
+
+    private static NDArray replace(NDArray old, NDArray array) {
+        if (array != old) {
+            old.close();
+        }
+        return array;
+    }
+
+    private static void fill(NDArray mask, long key, float rate, float kept, Part part) {
+        long size = mask.size();
+        if (size == 0) {
+            return;
+        }
+        float[] chunk = new float[(int) Math.min(CHUNK, size)];
+        // a number of 63 random bits is below this with the probability of the rate
+        long bound = rate == 1 ? Long.MAX_VALUE : (long) (rate * 0x1p63);
+        try (TorchScope scope = TorchScope.open()) {
+            FloatPointer memory = TensorView.of(mask).tensor().data_ptr_float();
+            long written = 0;
+            while (written < size) {
+                int length = (int) Math.min(chunk.length, size - written);
+                fill(chunk, length, written, key, bound, kept, part);
+                memory.position(written).put(chunk, 0, length);
+                written += length;
+            }
+        }
+    }
+
+    /** Computes elements {@code first} and following of a part. */
+    private static void fill(
+            float[] chunk, int length, long first, long key, long bound, float kept, Part part) {
+        long width = part.ranges().stream().mapToLong(ShardRange::length).sum();
+        int done = 0;
+        while (done < length) {
+            long row = (first + done) / width;
+            long place = (first + done) % width;
+            int number = 0;
+            while (place >= part.ranges().get(number).length()) {
+                place -= part.ranges().get(number).length();
+                number++;
+            }
+            ShardRange range = part.ranges().get(number);
+            int run = (int) Math.min(length - done, range.length() - place);
+            long state = key + (range.start() + row * part.stride() + place + 1) * GAMMA;
+            for (int i = done; i < done + run; i++) {
+                chunk[i] = (mix(state) >>> 1) < bound ? 0 : kept;
+                state += GAMMA;
+            }
+            done += run;
+        }
+    }
+
+    private static long mix(long value) {
+        long z = (value ^ (value >>> 30)) * 0xbf58476d1ce4e5b9L;
+        z = (z ^ (z >>> 27)) * 0x94d049bb133111ebL;
+        return z ^ (z >>> 31);
+    }
+
+    /** Converts zeros and ones, and scales them in the type that they are wanted in. */
+    private static NDArray converted(NDArray mask, ScalarType type, float rate) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor converted = TensorView.of(mask).tensor().to(type);
+            if (rate < 1) {
+                converted.div_(new Scalar(1 - (double) rate));
+            }
+            return TensorView.toArray(converted, mask.getManager());
+        }
+    }
+}

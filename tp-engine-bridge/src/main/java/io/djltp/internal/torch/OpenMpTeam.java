@@ -1,0 +1,168 @@
+package io.djltp.internal.torch;
+
+import com.sun.jna.Callback;
+import com.sun.jna.CallbackThreadInitializer;
+import com.sun.jna.Function;
+import com.sun.jna.Native;
+import com.sun.jna.Platform;
+
+import io.djltp.internal.libtorch.LibTorchFunctions;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntConsumer;
+
+/**
+ * Runs tasks in the threads among which libtorch divides the operations of the calling thread: its
+ * team of OpenMP, in which the calling thread is the first. After an operation these threads wait
+ * in a loop for the next one, so that it finds them awake. Java threads beside them would have to
+ * share the processors with that loop, and to be woken up for each task.
+ *
+ * <p>A task is in a parallel region, where each operation has one thread. The threads become
+ * daemons of the virtual machine, and end with the thread whose team they are.
+ *
+ * <p>The functions are those of GNU's OpenMP, which libtorch brings along on Linux.
+ */
+public final class OpenMpTeam implements AutoCloseable {
+
+    private static final Logger logger = LoggerFactory.getLogger(OpenMpTeam.class);
+
+    private static final OpenMp LIBRARY = OpenMp.find();
+    private static final Map<Long, OpenMpTeam> TEAMS = new ConcurrentHashMap<>();
+    private static final AtomicLong COUNT = new AtomicLong();
+    private static final Region REGION = number -> TEAMS.get(number).runPart();
+
+    static {
+        Native.setCallbackThreadInitializer(
+                REGION, new CallbackThreadInitializer(true, false, "tp-team"));
+    }
+
+    private final long number = COUNT.incrementAndGet();
+    private final AtomicReference<Throwable> failure = new AtomicReference<>();
+    private volatile IntConsumer task;
+    private volatile int tasks;
+
+    private OpenMpTeam() {
+        TEAMS.put(number, this);
+    }
+
+    /** What each thread of a team does: {@code void (*)(void *)}. */
+    private interface Region extends Callback {
+
+        /**
+         * Runs the part of the calling thread.
+         *
+         * @param number the number of the team, in the place of a pointer
+         */
+        void run(long number);
+    }
+
+    /** The functions that are needed of libtorch's libraries. */
+    private record OpenMp(
+            Function parallel, // void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned)
+            Function threadNumber, // int omp_get_thread_num()
+            Function threads, // int omp_get_num_threads()
+            Function productThreads) { // int MKL_Set_Num_Threads_Local(int), or null
+
+        static OpenMp find() {
+            if (!Platform.isLinux() || !Platform.is64Bit()) {
+                return null;
+            }
+            try {
+                // libtorch is asked, and not a file of OpenMP: JavaCPP may have loaded another one
+                return new OpenMp(
+                        LibTorchFunctions.get("GOMP_parallel"),
+                        LibTorchFunctions.get("omp_get_thread_num"),
+                        LibTorchFunctions.get("omp_get_num_threads"),
+                        findProductThreads());
+            } catch (UnsatisfiedLinkError e) {
+                logger.debug("Libtorch does not divide its operations by GNU's OpenMP", e);
+                return null;
+            }
+        }
+
+        private static Function findProductThreads() {
+            try {
+                return LibTorchFunctions.get("MKL_Set_Num_Threads_Local");
+            } catch (UnsatisfiedLinkError e) {
+                return null; // products are not MKL's
+            }
+        }
+
+        private static int call(Function function, Object... arguments) {
+            return function.invokeInt(arguments);
+        }
+    }
+
+    /**
+     * Returns what runs tasks in the team of the thread that calls {@link #run}.
+     *
+     * @return the team; empty where libtorch has none
+     */
+    public static Optional<OpenMpTeam> create() {
+        return LIBRARY == null ? Optional.empty() : Optional.of(new OpenMpTeam());
+    }
+
+    /**
+     * Runs tasks and waits for all of them, also when one has failed. Task i is always that of the
+     * same thread, as long as the calling thread and its number of threads stay the same.
+     *
+     * @param count the number of tasks; if there are fewer threads, a thread has several
+     * @param each a task, given its number
+     */
+    public void run(int count, IntConsumer each) {
+        tasks = count;
+        task = each;
+        try {
+            // 0 threads: as many as for any operation of this thread
+            LIBRARY.parallel.invokeVoid(new Object[] {REGION, number, 0, 0});
+        } finally {
+            task = null; // it holds what it works on
+        }
+        Throwable first = failure.getAndSet(null);
+        if (first instanceof Error e) {
+            throw e;
+        }
+        if (first != null) {
+            throw (RuntimeException) first;
+        }
+    }
+
+    private void runPart() {
+        Function products = LIBRARY.productThreads;
+        int before = products == null ? 0 : OpenMp.call(products, 1);
+        try {
+            int threads = OpenMp.call(LIBRARY.threads);
+            for (int i = OpenMp.call(LIBRARY.threadNumber); i < tasks; i += threads) {
+                runTask(i);
+            }
+        } finally {
+            if (products != null) {
+                OpenMp.call(products, before);
+            }
+        }
+    }
+
+    private void runTask(int i) {
+        try {
+            task.accept(i);
+        } catch (RuntimeException | Error e) { // nobody would get it through native code
+            Throwable first = failure.compareAndExchange(null, e);
+            if (first != null && first != e) {
+                first.addSuppressed(e);
+            }
+        }
+    }
+
+    /** Forgets the team. Its threads belong to the thread that has called {@link #run}. */
+    @Override
+    public void close() {
+        TEAMS.remove(number);
+    }
+}

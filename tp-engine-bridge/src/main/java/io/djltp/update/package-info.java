@@ -1,2 +1,0 @@
-/** Contains updates of weights in place, and bags of an embedding. */
-package io.djltp.update;

@@ -1,2 +1,0 @@
-/** Tests of ranks that share memory. */
-package io.djltp.collective.local;

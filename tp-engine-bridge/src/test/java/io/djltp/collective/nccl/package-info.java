@@ -1,2 +1,0 @@
-/** Tests the {@code nccl} backend on a double of CUDA and NCCL, which needs no GPU. */
-package io.djltp.collective.nccl;

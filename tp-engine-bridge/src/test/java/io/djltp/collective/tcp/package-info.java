@@ -1,2 +1,0 @@
-/** Contains tests of the {@code tcp} backend. */
-package io.djltp.collective.tcp;

@@ -1,0 +1,2 @@
+/** Tests of ranks that share memory. */
+package io.djltp.internal.collective.local;

@@ -1,0 +1,55 @@
+package io.djltp.internal.collective.nccl;
+
+import ai.djl.Device;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.RankThreads;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/** Forms groups on two of eight GPUs, ends them well and badly, and prints which have a context. */
+final class NcclDevices {
+
+    private NcclDevices() {}
+
+    public static void main(String[] args) throws Exception {
+        NcclDouble.load(Path.of(args[0]));
+        run();
+        Cuda.use(2);
+        run();
+        System.out.println("works on " + Cuda.currentOrNone());
+    }
+
+    private static void run() throws InterruptedException {
+        List<Communicator> good = create();
+        for (Throwable outcome :
+                RankThreads.outcomes(good, (communicator, manager) -> communicator.barrier())) {
+            if (outcome != null) {
+                throw new IllegalStateException(outcome);
+            }
+        }
+        good.forEach(Communicator::close);
+        List<Communicator> bad = create();
+        bad.get(1).abort(new IllegalStateException("on purpose"));
+        bad.forEach(Communicator::close);
+        int[] used = IntStream.range(0, 8).filter(NcclDouble::hasContext).toArray();
+        System.out.println("contexts=" + list(used));
+    }
+
+    private static List<Communicator> create() {
+        return new ArrayList<>(
+                NcclCommunicator.create(
+                        NcclCommunicator.newUniqueId(),
+                        2,
+                        0,
+                        List.of(Device.gpu(5), Device.gpu(3)),
+                        RankThreads.TIMEOUT));
+    }
+
+    private static List<Integer> list(int[] numbers) {
+        return IntStream.of(numbers).boxed().toList();
+    }
+}

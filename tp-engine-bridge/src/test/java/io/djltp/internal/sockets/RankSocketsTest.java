@@ -1,0 +1,147 @@
+package io.djltp.internal.sockets;
+
+import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.job.Jobs;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+
+/** All ranks are connected with all others. */
+public class RankSocketsTest {
+
+    @DataProvider
+    static Object[][] sizes() {
+        return new Object[][] {{1, 1}, {1, 4}, {2, 2}, {2, 6}, {3, 6}, {4, 4}};
+    }
+
+    @Test(dataProvider = "sizes", timeOut = 30_000)
+    public void everyRankReachesEveryOther(int processes, int ranks) throws Exception {
+        Jobs.run(
+                processes,
+                ranks,
+                job -> {
+                    for (String name : new String[] {"first", "second", "first"}) {
+                        try (Closing mesh = new Closing(RankSockets.connect(job, name))) {
+                            talk(job, mesh.channels);
+                        }
+                    }
+                    return null;
+                });
+    }
+
+    @Test(timeOut = 30_000)
+    public void differentNamesAreAnErrorOnAll() throws Exception {
+        Jobs.run(
+                2,
+                4,
+                job -> {
+                    Assert.expectThrows(
+                            JobFailedException.class,
+                            () -> RankSockets.connect(job, "mesh " + job.getProcess()));
+                    return null;
+                });
+    }
+
+    /** A frozen process takes connections and does not answer, until its job gives it up. */
+    @Test(timeOut = 60_000)
+    public void anAnswerIsAwaitedWhileTheJobIsWell() throws Exception {
+        CountDownLatch given = new CountDownLatch(1);
+        Jobs.run(
+                2,
+                Jobs.options(2).optTimeout(Duration.ofMinutes(10)).build(),
+                job -> {
+                    if (job.getProcess() == 1) {
+                        JobFailedException failure =
+                                Assert.expectThrows(
+                                        JobFailedException.class,
+                                        () -> RankSockets.connect(job, "mesh"));
+                        Assert.assertTrue(failure.getMessage().contains("frozen"), "" + failure);
+                        given.countDown();
+                        return null;
+                    }
+                    try (ServerSocket silent =
+                            new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
+                        byte[] offer =
+                                ByteBuffer.allocate(RankTokens.TICKET + Integer.BYTES)
+                                        .putInt(RankTokens.TICKET, silent.getLocalPort())
+                                        .array();
+                        job.exchange("mesh: mesh", offer);
+                        try (Socket caller = silent.accept()) {
+                            job.fail(-1, new IllegalStateException("frozen " + caller.getPort()));
+                            given.await();
+                        }
+                    }
+                    return null;
+                });
+    }
+
+    /** Sends from every rank to every other who sends to whom, and reads it there. */
+    private static void talk(Job job, SocketChannel[][] channels) throws Exception {
+        Assert.assertEquals(channels.length, job.getLocalRanks());
+        List<Callable<Void>> tasks = new ArrayList<>();
+        for (int i = 0; i < channels.length; i++) {
+            int rank = job.getFirstRank() + i;
+            SocketChannel[] own = channels[i];
+            Assert.assertEquals(own.length, job.getRanks());
+            Assert.assertNull(own[rank]);
+            tasks.add(
+                    () -> {
+                        for (int other = 0; other < own.length; other++) {
+                            if (other != rank) {
+                                check(own[other]);
+                                own[other].write(ByteBuffer.wrap(new byte[] {1, (byte) rank}));
+                            }
+                        }
+                        for (int other = 0; other < own.length; other++) {
+                            if (other != rank) {
+                                Assert.assertEquals(read(own[other]), new byte[] {1, (byte) other});
+                            }
+                        }
+                        return null;
+                    });
+        }
+        Jobs.results(tasks);
+    }
+
+    private static void check(SocketChannel channel) throws IOException {
+        Assert.assertTrue(channel.isBlocking() && channel.isConnected());
+        Assert.assertTrue(channel.getOption(StandardSocketOptions.TCP_NODELAY));
+    }
+
+    private static byte[] read(SocketChannel channel) throws IOException {
+        ByteBuffer bytes = ByteBuffer.allocate(2);
+        while (bytes.hasRemaining() && channel.read(bytes) >= 0) {
+            continue;
+        }
+        return bytes.array();
+    }
+
+    /** Closes channels. */
+    private record Closing(SocketChannel[][] channels) implements AutoCloseable {
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            for (SocketChannel[] row : channels) {
+                for (SocketChannel channel : row) {
+                    RankSockets.closeQuietly(channel);
+                }
+            }
+        }
+    }
+}

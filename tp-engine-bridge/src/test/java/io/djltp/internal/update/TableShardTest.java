@@ -1,0 +1,164 @@
+package io.djltp.internal.update;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.ndarray.types.SparseFormat;
+
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.SplittableRandom;
+
+/** The lookups of all ranks together are DJL's, to the bit. */
+@SuppressWarnings("try") // a scope is used by being open
+public class TableShardTest {
+
+    private static final int FEATURES = 4;
+
+    private static NDArray random(NDManager manager, long seed, long... shape) {
+        SplittableRandom random = new SplittableRandom(seed);
+        float[] values = new float[(int) new Shape(shape).size()];
+        for (int i = 0; i < values.length; i++) {
+            values[i] = (float) (2 * random.nextDouble() - 1);
+        }
+        return manager.create(values, new Shape(shape));
+    }
+
+    /** A table with its gradient. */
+    private record Table(NDArray values, NDArray ids) {
+
+        NDArray gradient(NDArray rows, NDArray above) {
+            Autograd.backward(rows, above);
+            return Autograd.gradient(values);
+        }
+    }
+
+    /** Conformance case 16: ids that repeat, and vocabularies that no number of ranks divides. */
+    @Test
+    public void theRowsAndTheirGradients() {
+        long[] some = {0, 3, 4, 7, 15, 15, 0};
+        for (int vocabulary : new int[] {16, 13, 15}) {
+            for (int count : new int[] {7, 500}) {
+                long[] ids = new long[count];
+                SplittableRandom random = new SplittableRandom(count);
+                Arrays.setAll(
+                        ids, i -> count == 7 ? some[i] % vocabulary : random.nextInt(vocabulary));
+                for (int ranks = 1; ranks <= 4; ranks++) {
+                    assertBits(Cut.balanced(vocabulary, ranks), ids);
+                }
+            }
+        }
+        Cut ranges =
+                Cut.of(
+                        16,
+                        2,
+                        rank ->
+                                List.of(
+                                        new ShardRange(4 * rank, 4),
+                                        new ShardRange(8 + 4 * rank, 4)));
+        assertBits(ranges, some);
+    }
+
+    private static void assertBits(Cut cut, long... ids) {
+        int vocabulary = (int) cut.getLength();
+        try (NDManager manager = NDManager.newBaseManager();
+                Autograd.GradMode mode = Autograd.gradMode(true)) {
+            NDArray index = manager.create(ids);
+            NDArray above = random(manager, 2, ids.length, FEATURES);
+            NDArray whole = random(manager, 1, vocabulary, FEATURES);
+            Table dense = new Table(whole.duplicate(), index);
+            dense.values.setRequiresGradient(true);
+            NDArray expected =
+                    index.getNDArrayInternal()
+                            .embedding(index, dense.values, SparseFormat.DENSE)
+                            .singletonOrThrow();
+            NDArray gradient = dense.gradient(expected, above);
+            NDArray sum = manager.zeros(new Shape(ids.length, FEATURES));
+            for (int rank = 0; rank < cut.getRanks(); rank++) {
+                Table table = new Table(part(whole, cut, rank).duplicate(), index);
+                table.values.setRequiresGradient(true);
+                NDArray rows = new TableShard(cut, rank, -1).rows(table.values, index);
+                sum = sum.add(Autograd.detach(rows, manager));
+                Assert.assertEquals(
+                        table.gradient(rows, above).toFloatArray(),
+                        part(gradient, cut, rank).toFloatArray(),
+                        "gradient of rank " + rank + " of " + cut);
+            }
+            Assert.assertEquals(sum.toFloatArray(), expected.toFloatArray());
+        }
+    }
+
+    private static NDArray part(NDArray whole, Cut cut, int rank) {
+        NDList ranges = new NDList();
+        for (ShardRange range : cut.getRanges(rank)) {
+            ranges.add(whole.get(new NDIndex().addSliceDim(range.start(), range.end())));
+        }
+        return ai.djl.ndarray.NDArrays.concat(ranges);
+    }
+
+    /** Of several ranks, one holds it; the row is there all the same. */
+    @Test
+    public void thePaddingHasNoGradient() {
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            List<Float> found = new ArrayList<>();
+            for (int rank = 0; rank < ranks; rank++) {
+                try (NDManager manager = NDManager.newBaseManager();
+                        Autograd.GradMode mode = Autograd.gradMode(true)) {
+                    Cut cut = Cut.balanced(5, ranks);
+                    NDArray values = part(random(manager, 1, 5, 1).add(2), cut, rank).duplicate();
+                    values.setRequiresGradient(true);
+                    NDArray ids = manager.create(new long[] {0, 4, 2, 4, 1, 2});
+                    NDArray rows = new TableShard(cut, rank, 2).rows(values, ids);
+                    Autograd.backward(rows, rows.onesLike());
+                    for (float gradient : Autograd.gradient(values).toFloatArray()) {
+                        found.add(gradient);
+                    }
+                    Assert.assertEquals(new TableShard(cut, rank, 2).trainedPlaces(ids)[2], -1);
+                }
+            }
+            Assert.assertEquals(found, List.of(1f, 1f, 0f, 0f, 2f));
+        }
+    }
+
+    @Test
+    public void idsThatAreNone() {
+        TableShard shard = new TableShard(Cut.balanced(5, 2), 0, -1);
+        try (NDManager manager = NDManager.newBaseManager()) {
+            shard.check(manager.create(new long[] {0, 4}), "table");
+            shard.check(manager.create(new long[0]), "table");
+            shard.check(manager.create(new float[] {4}), "table");
+            for (NDArray ids :
+                    List.of(
+                            manager.create(new long[] {0, 5}),
+                            manager.create(new int[] {0, -1}),
+                            manager.create(new float[] {0, Float.NaN}),
+                            manager.create(new float[] {0, 5}))) {
+                IllegalArgumentException e =
+                        Assert.expectThrows(
+                                IllegalArgumentException.class, () -> shard.check(ids, "table"));
+                Assert.assertTrue(e.getMessage().contains("at the position [1] of ids (2)"));
+            }
+        }
+    }
+
+    /** What is done for a batch follows from its rows, however many the table has. */
+    @Test
+    public void theRowsOfBagsInATableOfAnyLength() {
+        int[] ids = {7, Integer.MAX_VALUE, 0, 7, 7, 3};
+        BagIndex.Transposed byRow = BagIndex.of(ids, 2, 1L << 40).transposed();
+        Assert.assertEquals(byRow.rows(), new long[] {3, 7, Integer.MAX_VALUE});
+        Assert.assertEquals(byRow.offsets(), new long[] {0, 1, 4});
+        Assert.assertEquals(byRow.bags(), new long[] {2, 0, 1, 2, 0});
+        Assert.assertEquals(BagIndex.of(new int[2], 1, 5).transposed().rows().length, 0);
+    }
+}

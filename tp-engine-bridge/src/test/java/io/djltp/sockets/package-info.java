@@ -1,2 +1,0 @@
-/** Contains the tests of the connections between the ranks. */
-package io.djltp.sockets;
