@@ -55,8 +55,7 @@ final class PlacedArray implements InvocationHandler {
                     "returnResource",
                     "close",
                     "isReleased",
-                    "toDebugString",
-                    "getResourceNDArrays");
+                    "toDebugString");
 
     private static final Set<String> READ =
             Set.of(
@@ -203,6 +202,10 @@ final class PlacedArray implements InvocationHandler {
                             new PlacedArray(array.getNDArrayInternal(), placement, pass);
                     operations.owner = (NDArray) self;
                     return operations.proxy(OPERATIONS);
+                case "getResourceNDArrays":
+                    return List.of((NDArray) self);
+                case "shapeEquals":
+                    return placement.whole(array.getShape()).equals(((NDArray) args[0]).getShape());
                 case "toByteBuffer":
                     throw PlacementErrors.foreignOperand(placement, array.getShape());
                 default:
@@ -274,6 +277,9 @@ final class PlacedArray implements InvocationHandler {
         Object result;
         if (operation.localIndex() != null) {
             result = ((NDArray) target).get(operation.localIndex());
+        } else if (operation.parts() != null) {
+            int axis = plain.length > 1 ? (Integer) plain[1] : 0;
+            result = ((NDArray) target).split((long[]) plain[0], axis);
         } else if (operation.draws()) {
             result = drawn(method, plain, next);
         } else {
@@ -302,6 +308,14 @@ final class PlacedArray implements InvocationHandler {
         } else if (arg instanceof NDArray[] all) {
             for (int i = 0; i < all.length; i++) {
                 operands.add(operand(all[i], (Object[]) plain[index], i));
+            }
+        } else if (arg instanceof NDIndex chosen) { // its arrays stay the whole of a rank
+            for (NDIndexElement element : chosen.getIndices()) {
+                collect(arrayOf(element), new Object[1], 0, operands);
+            }
+        } else if (arg instanceof Object[] all) { // the arrays of an index that is written as text
+            for (Object each : all) {
+                collect(each, new Object[1], 0, operands);
             }
         }
     }

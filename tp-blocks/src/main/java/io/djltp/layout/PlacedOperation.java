@@ -92,6 +92,9 @@ final class PlacedOperation {
         Arrays.stream(names.split(" ")).forEach(name -> KINDS.put(name, kind));
     }
 
+    /** Reductions whose first argument is a number, and no axis. */
+    private static final Set<String> WITH_NUMBER = Set.of("norm", "trace", "percentile");
+
     private static final Set<String> WITHOUT_GRADIENT =
             Set.of(
                     "stopGradient",
@@ -350,7 +353,7 @@ final class PlacedOperation {
                 }
                 Placement part = kind == Kind.INDEX ? index.stackedPart(operand, moved) : null;
                 if (part != null) {
-                    return part;
+                    return "set".equals(name) ? own : part;
                 }
                 if (moved == null || !pass.hasWholeGroups(own.layout().cut(), moved.unit())) {
                     throw mixes(operand);
@@ -367,6 +370,8 @@ final class PlacedOperation {
                 if (tokens == null) {
                     throw mixes(operand);
                 }
+            } else if (start.placement.tokensAt() != null && looksUp()) {
+                throw mixes(start);
             }
         }
         if (sharded != null) {
@@ -395,6 +400,10 @@ final class PlacedOperation {
             }
         }
         return null;
+    }
+
+    private boolean looksUp() {
+        return "gather".equals(name) || "scatter".equals(name);
     }
 
     private IllegalArgumentException mixes(Operand operand) {
@@ -611,7 +620,7 @@ final class PlacedOperation {
             if (arg instanceof int[] given) {
                 return IntStream.of(given).map(axis -> Math.floorMod(axis, own)).toArray();
             }
-            if (arg instanceof Integer axis && !"norm".equals(name) && !"trace".equals(name)) {
+            if (arg instanceof Integer axis && !WITH_NUMBER.contains(name)) {
                 return new int[] {Math.floorMod(axis, own)};
             }
         }
@@ -711,7 +720,12 @@ final class PlacedOperation {
 
     /** Takes of an array that all ranks have what belongs to this rank's features. */
     private void narrow(Operand whole, int operand, Operand sharded, AxisPart features) {
-        if (kind != Kind.ELEMENTWISE && kind != Kind.CONCAT && kind != Kind.STACK) {
+        boolean product = kind == Kind.PRODUCT && features.axis() < dimensions - 2;
+        if (kind != Kind.ELEMENTWISE
+                && kind != Kind.CONCAT
+                && kind != Kind.STACK
+                && !looksUp()
+                && !product) {
             if (whole.placement.isOfBatch() && whole.placement.behind()) {
                 throw PlacementErrors.mixed(
                         name,
@@ -728,9 +742,12 @@ final class PlacedOperation {
                     name, sharded.placement, sharded.array.getShape(), whole.placement, shape);
         }
         int axis =
-                kind == Kind.ELEMENTWISE
+                kind == Kind.ELEMENTWISE || product
                         ? features.axis() - (dimensions - shape.dimension())
                         : sharded.placement.features().axis();
+        if (looksUp() && shape.get(axis) != features.length()) {
+            throw mixes(sharded); // the first of each rank's, rather than the first of all
+        }
         boolean alike = axis < 0 || shape.get(axis) == 1 || shape.get(axis) != features.length();
         if (alike || whole.placement.region().isShard()) {
             return; // it is broadcast along the features, or is a shard too

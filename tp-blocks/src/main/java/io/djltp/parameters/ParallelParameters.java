@@ -91,16 +91,26 @@ public final class ParallelParameters {
      * @param shapes the shapes of the inputs
      */
     public void prepare(DataType dataType, Shape... shapes) {
-        if (names.isEmpty()) {
-            checkFree(block);
-            ParameterShards.check(block, ranks.getWorldSize(), shards.size());
+        synchronized (source) { // another thread may close
+            checkOpen();
+            if (names.isEmpty()) {
+                checkFree(block);
+                ParameterShards.check(block, ranks.getWorldSize(), shards.size());
+            }
+            shards.find(block);
+            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                initialize(dataType, shapes);
+            }
+            for (Pair<String, Parameter> named : block.getParameters()) {
+                names.put(named.getValue(), named.getKey());
+            }
         }
-        shards.find(block);
-        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-            initialize(dataType, shapes);
-        }
-        for (Pair<String, Parameter> named : block.getParameters()) {
-            names.put(named.getValue(), named.getKey());
+    }
+
+    private void checkOpen() {
+        if (source.isEnded()) {
+            throw new IllegalStateException(
+                    "Another thread has closed the trainer while this one initializes it");
         }
     }
 
@@ -128,10 +138,7 @@ public final class ParallelParameters {
     /** Hands out the parts of what was initialized. All processes call it. */
     public void handOut() {
         synchronized (source) { // another thread may save, or close
-            if (source.isEnded()) {
-                throw new IllegalStateException(
-                        "Another thread has closed the trainer while this one initializes it");
-            }
+            checkOpen();
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 for (Pair<String, Parameter> named : block.getParameters()) {
                     handOut(named.getKey(), named.getValue());

@@ -91,7 +91,8 @@ final class ParallelForward {
             batches.compareEvaluated(data);
         }
         // the first loss of a shape is computed when its outputs have been looked at
-        boolean fresh = checked.size() < SHAPES && checked.add(List.of(data.getShapes()));
+        List<Shape> shapes = List.of(data.getShapes());
+        boolean fresh = checked.size() < SHAPES && !checked.contains(shapes);
         List<RankOutput> parts =
                 ranks.runOrRefuse(
                         context -> forward(context, manager, data, labels, training, fresh));
@@ -104,6 +105,7 @@ final class ParallelForward {
         InPlaceCheck.check(ranks, parts);
         if (fresh) {
             BatchAxis.check(block, data, parts);
+            checked.add(shapes); // else the next call is to throw, too
         }
         ParallelOutput output = new ParallelOutput(ranks, manager, lossOnRanks, parts, training);
         if (labels != null && fresh) {

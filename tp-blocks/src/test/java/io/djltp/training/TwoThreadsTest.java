@@ -161,13 +161,13 @@ public class TwoThreadsTest {
     /** The model is free for the next trainer. */
     @Test(timeOut = 120_000)
     public void closeWhileAnotherThreadInitializes() throws Exception {
-        for (int i = 0; i < 30; i++) {
+        for (int i = 0; i < 60; i++) {
             try (Model model = Model.newInstance("net")) {
                 model.setBlock(sequence(linear(50), first(true, 400), row(true, 50)));
                 ParallelTrainer trainer = open(model);
                 CompletableFuture<Void> initialize =
                         CompletableFuture.runAsync(() -> trainer.initialize(INPUT));
-                TimeUnit.MICROSECONDS.sleep(i * 200L);
+                TimeUnit.MICROSECONDS.sleep(i * 100L);
                 trainer.close();
                 try {
                     initialize.join();

@@ -49,20 +49,20 @@ final class RowCheck {
      * @param classes the number of classes, or 0 for one more than the largest label
      */
     static Result of(JavaRDD<Row> rows, Columns columns, int classes) {
-        JavaRDD<PartitionCheck.AgreedSettings> checks =
+        JavaRDD<PartitionCheck.Facts> checks =
                 rows.mapPartitionsWithIndex(
                         (partition, part) ->
                                 List.of(new PartitionCheck(columns, classes).of(part, partition))
                                         .iterator(),
                         false);
-        List<PartitionCheck.AgreedSettings> all = InterruptibleJob.collect(checks);
+        List<PartitionCheck.Facts> all = InterruptibleJob.collect(checks);
         long[] starts = new long[all.size()];
         long[] checksums = new long[all.size()];
         long count = 0;
         int width = -1;
         double largest = -1;
         for (int i = 0; i < starts.length; i++) {
-            PartitionCheck.AgreedSettings facts = all.get(i);
+            PartitionCheck.Facts facts = all.get(i);
             if (facts.problem() != null) {
                 throw new IllegalArgumentException(facts.problem());
             }
