@@ -8,15 +8,18 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.Dropout;
 
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -79,8 +82,38 @@ public class PlacedArrayTest {
             of("a mask", x -> x.mul(x.gt(0))),
             of("the other way round and back", x -> x.transpose().tanh().transpose()),
             of("stacked", x -> x.stack(x.tanh(), 1).sum(new int[] {1})),
+            of(
+                    "a matrix of each group",
+                    x -> groups(x, x.reshape(-1, 4, 1, 3).matMul(matrices(x.getManager())))),
+            of("gather of all features by some", PlacedArrayTest::gathered),
+            of("scatter of all features by some", PlacedArrayTest::scattered),
+            of("a sum of three", x -> NDArrays.add(x, x.tanh(), x.mul(2)).tanh()),
             of("in place", x -> x.mul(1f).addi(x.getManager().arange(x.size(1)).div(9f)).tanh()),
         };
+    }
+
+    private static NDArray matrices(NDManager manager) {
+        return manager.arange(36f).reshape(4, 3, 3).div(40f);
+    }
+
+    /** Two rows of all features, which all ranks have. */
+    private static NDArray table(NDArray x) {
+        return x.getManager().arange(2f * UNITS).reshape(2, UNITS).div(20f);
+    }
+
+    private static NDArray chosen(NDArray x) {
+        return x.gt(0).toType(DataType.INT64, false);
+    }
+
+    private static NDArray gathered(NDArray x) {
+        return table(x).gather(chosen(x), 0).mul(x);
+    }
+
+    private static NDArray scattered(NDArray x) {
+        NDArray two = x.expandDims(1).broadcast(x.size(0), 2, UNITS).mul(0);
+        NDArray numbers = x.getManager().arange((float) UNITS).div(9f).reshape(1, 1, UNITS);
+        NDArray each = numbers.broadcast(x.size(0), 1, UNITS);
+        return two.scatter(chosen(x).expandDims(1), each, 1).get(":, 1").mul(x);
     }
 
     private static NDArray groupNumbers(NDArray x) {
@@ -114,8 +147,16 @@ public class PlacedArrayTest {
             of("max", x -> x.mul(x.gt(0).max(new int[] {1}, true))),
             of("set", PlacedArrayTest::withoutTheFirst),
             of("toFloatArray", x -> x.mul(x.toFloatArray()[0])),
+            of("get", x -> x.mul(numbers(x).get(new NDIndex("{}", chosen(x))).sum())),
+            of("get", x -> x.mul(numbers(x).get("{}", chosen(x)).sum())),
+            of("percentile", x -> x.mul(x.percentile(50, new int[] {1}).reshape(-1, 1))),
+            of("sum", x -> x.mul(x.getResourceNDArrays().get(0).sum(new int[] {1}, true))),
             of("getFloat", x -> x.mul(x.getFloat(0, 0))),
         };
+    }
+
+    private static NDArray numbers(NDArray x) {
+        return x.getManager().arange(2f);
     }
 
     private static NDArray withoutTheFirst(NDArray x) {
@@ -193,6 +234,38 @@ public class PlacedArrayTest {
                             };
             sharing(function).assertRefused(TWO, "Parameter", "(8, 6)", name);
         }
+    }
+
+    /** What a layer has stacked, by its parts. */
+    @Test(timeOut = 60_000)
+    public void partsOfWhatIsStacked() {
+        for (UnaryOperator<NDArray> taking :
+                List.<UnaryOperator<NDArray>>of(
+                        x -> x.split(2, 1).get(0).tanh().mul(x.split(2, 1).get(1)),
+                        x -> x.split(new long[] {8}, 1).get(0).mul(x.get(":, 8:")),
+                        PlacedArrayTest::setFirstHalf)) {
+            Network.of(
+                            cut -> sequence(linear(5), gateUp(cut), map(taking), row(cut, 3)),
+                            HalfSquareLoss::new,
+                            Network.regression(ROWS, 6, 3))
+                    .assertEqual(TWO, THREE, MIXED, MESH);
+        }
+    }
+
+    private static Block gateUp(boolean cut) {
+        ColumnParallelLinear.Builder builder =
+                ColumnParallelLinear.builder()
+                        .setUnits(16)
+                        .optShardingStrategy(ShardingStrategy.gateUp())
+                        .optBatchShardedInput(true);
+        return cut ? builder.build() : linear(16);
+    }
+
+    private static NDArray setFirstHalf(NDArray x) {
+        NDArray all = x.mul(1f);
+        all.set(new NDIndex(":, :8"), 0.3f);
+        Assert.assertEquals(all.size(1), 16);
+        return all.get(":, 8:").tanh();
     }
 
     /** A norm of everything, of a rank's rows too. */
