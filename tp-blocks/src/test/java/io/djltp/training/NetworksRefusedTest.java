@@ -34,7 +34,9 @@ import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
+import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -410,6 +412,26 @@ public class NetworksRefusedTest {
                                 });
         net.assertRefused(DATA, "axis 0", "TENSOR mode");
         net.assertRefused(MESH, "axis 0", "TENSOR mode");
+    }
+
+    /** A second call is refused, too. */
+    @Test(timeOut = 60_000)
+    public void anOutputWhoseFirstAxisIsNotTheBatchIsRefusedAgain() {
+        TrainingRun.of(
+                DATA,
+                sequence(linear(3), map(x -> x.getManager().ones(new Shape(ROWS, 1)))),
+                new HalfSquareLoss(),
+                new Shape(ROWS, FEATURES),
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < 3; i++) {
+                        NDList data = new NDList(manager.ones(new Shape(ROWS, FEATURES)));
+                        IllegalArgumentException e =
+                                Assert.expectThrows(
+                                        IllegalArgumentException.class,
+                                        () -> trainer.evaluate(data));
+                        Assert.assertTrue(e.getMessage().contains("axis 0"), e.getMessage());
+                    }
+                });
     }
 
     private static Network regression(Function<Boolean, Block> block) {
