@@ -298,6 +298,17 @@ public class ForwardPass {
         return put(array, computed(array).with(features));
     }
 
+    /**
+     * Takes an array to where rows are sharded that is made of parameters alone, such as one row
+     * that is broadcast.
+     *
+     * @param array an array
+     * @return the array
+     */
+    public NDArray enterRows(NDArray array) {
+        return placementOf(array).isOfBatch() ? array : put(array, computed(array));
+    }
+
     /** Returns the placement of what a layer has computed, to be placed by it. */
     private Placement computed(NDArray array) {
         Placement before = placementOf(array);
@@ -422,7 +433,8 @@ public class ForwardPass {
      * @return the array with its placement
      */
     public NDArray enterLike(NDArray array, NDArray input, Parameter... used) {
-        Placement like = placementOf(input);
+        Placement given = placementOf(input);
+        Placement like = given.isOfBatch() ? given : computed(input); // rows made of parameters
         Set<Parameter> trained = new HashSet<>();
         for (Parameter parameter : used) {
             if (parameter != null && parameter.requiresGradient()) {

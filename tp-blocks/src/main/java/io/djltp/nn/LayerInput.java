@@ -120,8 +120,9 @@ final class LayerInput {
         ForwardPass pass = context.getPass();
         RegionMappings mappings = context.getMappings(layer);
         checkRows(pass, input.getShape());
+        NDArray own = pass.enterRows(input);
         // a rank without a row has computed another one's, which does not count
-        NDArray rows = pass.getRows() == 0 ? input.get(new NDIndex().addSliceDim(0, 0)) : input;
+        NDArray rows = pass.getRows() == 0 ? own.get(new NDIndex().addSliceDim(0, 0)) : own;
         // a product that overlaps reduces the gradient itself
         boolean overlaps = !fused && mappings.canOverlap(rows, weight);
         boolean partial = layer.hasPartialInputGradient() && !overlaps;

@@ -46,6 +46,7 @@ public class PlacedArrayTest {
     private static final TrainerKind TWO = new TrainerKind(ParallelMode.TENSOR, 2);
     private static final TrainerKind THREE = new TrainerKind(ParallelMode.TENSOR, 3);
     private static final TrainerKind FOUR = new TrainerKind(ParallelMode.TENSOR, 4);
+    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
     private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
     private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
 
@@ -233,6 +234,35 @@ public class PlacedArrayTest {
                                 default -> w.norm();
                             };
             sharing(function).assertRefused(TWO, "Parameter", "(8, 6)", name);
+        }
+    }
+
+    /** Rows that are made of a parameter are rows of the batch for a layer. */
+    @Test(timeOut = 60_000)
+    public void rowsOfAParameter() {
+        BinaryOperator<NDArray> broadcast = (w, x) -> w.get("0:1").broadcast(x.size(0), 6);
+        BinaryOperator<NDArray> byIndex =
+                (w, x) -> {
+                    NDArray ids = x.get(":, 0").gt(0).toType(DataType.INT64, false);
+                    return w.get(new NDIndex("{}", ids));
+                };
+        for (BinaryOperator<NDArray> rows : List.of(broadcast, byIndex)) {
+            Network.of(
+                            cut ->
+                                    new GraphBlock(
+                                                    new Shape(3),
+                                                    (call, in) -> {
+                                                        NDArray w = call.value("table");
+                                                        NDArray x = rows.apply(w, in.head());
+                                                        x = call.call("column", x).tanh();
+                                                        return new NDList(call.call("row", x));
+                                                    })
+                                            .add("column", first(cut, 8), 6)
+                                            .add("row", row(cut, 3), 8)
+                                            .add("table", new Shape(2, 6)),
+                            HalfSquareLoss::new,
+                            Network.regression(ROWS, 6, 3))
+                    .assertEqual(TWO, THREE, DATA, MIXED, MESH);
         }
     }
 
