@@ -23,6 +23,10 @@ public final class AttentionKernel {
     /**
      * Computes softmax(q k^T / sqrt(d) + bias) v.
      *
+     * <p>If the bias is very low for all keys of a query, such as -1e9, the kernel's sum of
+     * exponentials is rounded, and its gradients are not those of the softmax. The caller must then
+     * set the result of that query to 0, and its gradient with it.
+     *
      * @param query the queries q, [B, H, T, d]
      * @param key the keys k, [B, H, S, d]
      * @param value the values v, [B, H, S, d]
