@@ -720,26 +720,18 @@ final class PlacedOperation {
 
     /** Takes of an array that all ranks have what belongs to this rank's features. */
     private void narrow(Operand whole, int operand, Operand sharded, AxisPart features) {
+        Shape shape = whole.array.getShape();
+        if (whole.placement.isOfBatch() && whole.placement.behind()) {
+            throw PlacementErrors.mixed(
+                    name, sharded.placement, sharded.array.getShape(), whole.placement, shape);
+        }
         boolean product = kind == Kind.PRODUCT && features.axis() < dimensions - 2;
         if (kind != Kind.ELEMENTWISE
                 && kind != Kind.CONCAT
                 && kind != Kind.STACK
                 && !looksUp()
                 && !product) {
-            if (whole.placement.isOfBatch() && whole.placement.behind()) {
-                throw PlacementErrors.mixed(
-                        name,
-                        sharded.placement,
-                        sharded.array.getShape(),
-                        whole.placement,
-                        whole.array.getShape());
-            }
             return;
-        }
-        Shape shape = whole.array.getShape();
-        if (whole.placement.isOfBatch() && whole.placement.behind()) {
-            throw PlacementErrors.mixed(
-                    name, sharded.placement, sharded.array.getShape(), whole.placement, shape);
         }
         int axis =
                 kind == Kind.ELEMENTWISE || product
