@@ -63,7 +63,7 @@ public class PlacedArrayTest {
                 Network.regression(ROWS, 6, 3));
     }
 
-    /** [rows, width], of which a rank has fewer columns. */
+    /** Operations of [rows, width], whose columns are sharded. */
     @DataProvider
     public Object[][] ofTheWidth() {
         return new Object[][] {

@@ -414,7 +414,7 @@ public class NetworksRefusedTest {
         net.assertRefused(MESH, "axis 0", "TENSOR mode");
     }
 
-    /** A second call is refused, too. */
+    /** Every call throws, not only the first. */
     @Test(timeOut = 60_000)
     public void anOutputWhoseFirstAxisIsNotTheBatchIsRefusedAgain() {
         TrainingRun.of(

@@ -16,7 +16,7 @@ final class Cuda {
 
     private Cuda() {}
 
-    /** Returns the calling thread's GPU, or a number that is none if CUDA does not say. */
+    /** Returns the calling thread's GPU, or {@code NONE} if CUDA returns an error. */
     static int currentOrNone() {
         int[] device = new int[1];
         return cudart.cudaGetDevice(device) == cudart.cudaSuccess ? device[0] : NONE;
