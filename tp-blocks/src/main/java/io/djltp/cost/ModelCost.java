@@ -296,7 +296,8 @@ public final class ModelCost {
 
     /** Refuses a block of the library that communicates, and cannot say what from shapes yet. */
     private static void checkSilent(Block block) {
-        boolean ours = block.getClass().getName().startsWith("io.djltp.nn.");
+        String type = block.getClass().getName();
+        boolean ours = type.startsWith("io.djltp.nn.") || type.startsWith("io.djltp.plan.");
         if (ours && !SILENT.contains(block.getClass())) {
             throw new IllegalArgumentException(
                     "The cost of a "

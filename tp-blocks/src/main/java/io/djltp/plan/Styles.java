@@ -21,10 +21,8 @@ import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SyncBatchNorm;
 import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.nn.djl.ParallelAttention;
-import io.djltp.nn.djl.ParallelAttention.Projections;
-import io.djltp.nn.djl.ParallelTransformerEncoder;
-import io.djltp.nn.djl.ParallelTransformerEncoder.Parts;
+import io.djltp.plan.ParallelAttention.Projections;
+import io.djltp.plan.ParallelTransformerEncoder.Parts;
 
 import java.util.List;
 import java.util.Map;

@@ -60,7 +60,6 @@ public class PackagesTest {
                     "nn.norm",
                     "nn.attention",
                     "nn.transformer",
-                    "nn.djl",
                     "nn.moe",
                     "search",
                     "internal.gradient",

@@ -1,4 +1,4 @@
-package io.djltp.nn.djl;
+package io.djltp.plan;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -38,24 +38,13 @@ import java.util.stream.Stream;
  * <p>Children, parameters and what is saved are those of DJL's block, and under an ordinary
  * parameter store so is the computation.
  */
-public final class ParallelTransformerEncoder extends TransformerEncoderBlock {
+final class ParallelTransformerEncoder extends TransformerEncoderBlock {
 
     private final Parts parts;
     private final List<ParallelDropout> dropouts; // where a walk of the network finds them
 
-    /**
-     * What an encoder is made of.
-     *
-     * @param inputDropout a dropout of x before all else, of a block that cannot hold it itself, or
-     *     {@code null}
-     * @param attention the attention
-     * @param attentionDropout the dropout of its result
-     * @param attentionNorm the normalization of the sum of x and that
-     * @param feedForward the feed-forward part
-     * @param feedForwardDropout the dropout of its result
-     * @param outputNorm the normalization of the sum of x and that
-     */
-    public record Parts(
+    /** What an encoder is made of. */
+    record Parts(
             ParallelDropout inputDropout,
             ParallelAttention attention,
             ParallelDropout attentionDropout,
@@ -64,12 +53,8 @@ public final class ParallelTransformerEncoder extends TransformerEncoderBlock {
             ParallelDropout feedForwardDropout,
             Block outputNorm) {}
 
-    /**
-     * Creates an encoder.
-     *
-     * @param parts what it is made of
-     */
-    public ParallelTransformerEncoder(Parts parts) {
+    /** Creates an encoder. */
+    ParallelTransformerEncoder(Parts parts) {
         super(1, 1, 1, 0, Function.identity()); // the smallest, whose parts are not used
         this.parts = parts;
         dropouts =
@@ -86,12 +71,8 @@ public final class ParallelTransformerEncoder extends TransformerEncoderBlock {
         addChildBlock("outputNorm", parts.outputNorm());
     }
 
-    /**
-     * Returns what the encoder is made of.
-     *
-     * @return the parts
-     */
-    public Parts getParts() {
+    /** Returns what the encoder is made of. */
+    Parts getParts() {
         return parts;
     }
 

@@ -1,4 +1,4 @@
-package io.djltp.nn.djl;
+package io.djltp.plan;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -50,7 +50,7 @@ import io.djltp.sharding.ShardingStrategy;
  * <p>Children, parameters and what is saved are those of DJL's block, and under an ordinary
  * parameter store so is the computation.
  */
-public final class ParallelAttention extends AbstractBlock {
+final class ParallelAttention extends AbstractBlock {
 
     private static final byte VERSION = 1; // that of DJL's block
 
@@ -62,28 +62,15 @@ public final class ParallelAttention extends AbstractBlock {
     private final RowParallelLinear result;
     private final ParallelDropout dropout;
 
-    /**
-     * The four projections of an attention.
-     *
-     * @param key that of the keys
-     * @param query that of the queries
-     * @param value that of the values
-     * @param result that of what the heads give
-     */
-    public record Projections(
+    /** The four projections of an attention. */
+    record Projections(
             ColumnParallelLinear key,
             ColumnParallelLinear query,
             ColumnParallelLinear value,
             RowParallelLinear result) {
 
-        /**
-         * Makes projections without values, whose heads are cut over the ranks.
-         *
-         * @param heads the number of heads
-         * @param headDim the features of a head
-         * @return the projections
-         */
-        public static Projections of(int heads, long headDim) {
+        /** Makes projections without values, whose heads are cut over the ranks. */
+        static Projections of(int heads, long headDim) {
             return new Projections(
                     column(heads, headDim),
                     column(heads, headDim),
@@ -103,15 +90,8 @@ public final class ParallelAttention extends AbstractBlock {
         }
     }
 
-    /**
-     * Creates an attention.
-     *
-     * @param heads the number of heads
-     * @param headDim the features of a head
-     * @param projections the projections, see {@link Projections#of}
-     * @param dropout the dropout of the probabilities
-     */
-    public ParallelAttention(
+    /** Creates an attention. */
+    ParallelAttention(
             int heads, long headDim, Projections projections, ParallelDropout dropout) {
         super(VERSION);
         Preconditions.checkArgument(
@@ -126,30 +106,18 @@ public final class ParallelAttention extends AbstractBlock {
         this.dropout = addChildBlock("probabilityDropout", dropout);
     }
 
-    /**
-     * Returns the number of heads.
-     *
-     * @return the number of heads over all ranks
-     */
-    public int getHeads() {
+    /** Returns the number of heads. */
+    int getHeads() {
         return heads;
     }
 
-    /**
-     * Returns the features of a head.
-     *
-     * @return the length of a query or key
-     */
-    public long getHeadDim() {
+    /** Returns the features of a head. */
+    long getHeadDim() {
         return headDim;
     }
 
-    /**
-     * Returns the dropout of the probabilities.
-     *
-     * @return the dropout
-     */
-    public ParallelDropout getDropout() {
+    /** Returns the dropout of the probabilities. */
+    ParallelDropout getDropout() {
         return dropout;
     }
 
