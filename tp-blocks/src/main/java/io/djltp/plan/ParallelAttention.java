@@ -91,8 +91,7 @@ final class ParallelAttention extends AbstractBlock {
     }
 
     /** Creates an attention. */
-    ParallelAttention(
-            int heads, long headDim, Projections projections, ParallelDropout dropout) {
+    ParallelAttention(int heads, long headDim, Projections projections, ParallelDropout dropout) {
         super(VERSION);
         Preconditions.checkArgument(
                 heads > 0 && headDim > 0,

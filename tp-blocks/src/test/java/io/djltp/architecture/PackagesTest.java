@@ -27,6 +27,7 @@ public class PackagesTest {
     /** The packages of both modules of the library, from the lowest to the highest. */
     private static final List<String> BRIDGE =
             List.of(
+                    "internal",
                     "cut",
                     "internal.libtorch",
                     "torch",
