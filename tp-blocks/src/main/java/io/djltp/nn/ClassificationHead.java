@@ -84,9 +84,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         linearVersion = version;
         options = builder.options;
         version = SavedMargin.versionOf(options.margin(), linearVersion);
-        tied = builder.tiedTo() != null;
+        tied = builder.embedding != null;
         if (tied && fusedLoss) {
-            builder.tiedTo().tieTo(this);
+            builder.embedding.tieTo(this);
         }
     }
 
@@ -124,7 +124,7 @@ public class ClassificationHead extends AbstractColumnLinear {
 
     /** {@inheritDoc} */
     @Override
-    boolean isFused(ParallelContext context) {
+    boolean isFused() {
         return fusedLoss;
     }
 
@@ -325,7 +325,7 @@ public class ClassificationHead extends AbstractColumnLinear {
             super.optPrecision(fusedLoss ? Precision.FLOAT32 : precision);
             Precision passes = fusedLoss ? precision : Precision.FLOAT32;
             options = new HeadOptions(sampleShare, sampleSeed, margin, passes);
-            HeadChecks.check(options, units, fusedLoss, isWithBias(), tiedTo() != null);
+            HeadChecks.check(options, units, fusedLoss, withBias, embedding != null);
             return new ClassificationHead(this);
         }
     }

@@ -70,7 +70,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         inputIsParallel = builder.inputIsParallel;
         batchShardedOutput = builder.batchShardedOutput;
         sequenceParallel = builder.sequenceParallel;
-        ShardingStrategy strategy = builder.shardingStrategy(1, "RowParallelLinear");
+        ShardingStrategy strategy = builder.strategy(1, "RowParallelLinear");
         shardingStrategy = ShardingStrategy.withoutReplicas(strategy); // the products are summed
     }
 
@@ -191,7 +191,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
     }
 
     /** The builder to construct a {@link RowParallelLinear}. */
-    public static class Builder extends ParallelLinearBuilder<Builder> {
+    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
 
         private boolean inputIsParallel = true;
         private boolean batchShardedOutput;
@@ -238,7 +238,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
          * @return this builder
          */
         public Builder optSkipBiasAdd(boolean skipBiasAdd) {
-            return skipBiasAdd(skipBiasAdd);
+            this.skipBiasAdd = skipBiasAdd;
+            return this;
         }
 
         /**
@@ -263,7 +264,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         public RowParallelLinear build() {
             checkUnits();
             Preconditions.checkArgument(
-                    !(isBatchShardedInput() && inputIsParallel),
+                    !(batchShardedInput && inputIsParallel),
                     "An input that is cut over the batch is whole over the features: set"
                             + " optInputIsParallel(false)");
             return new RowParallelLinear(this);
