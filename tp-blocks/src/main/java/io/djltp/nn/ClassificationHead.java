@@ -150,8 +150,8 @@ public class ClassificationHead extends AbstractColumnLinear {
     }
 
     /** Returns what takes the gradient of an embedding with the same weight on a rank. */
-    TiedLookups lookups(ParallelContext context) {
-        return (TiedLookups) head(context).getOtherUse();
+    RowGradients.Lookups lookups(ParallelContext context) {
+        return (RowGradients.Lookups) head(context).getOtherUse();
     }
 
     private FusedHead newHead(ParallelContext context) {
@@ -161,7 +161,8 @@ public class ClassificationHead extends AbstractColumnLinear {
         long features = weight().getShape().get(1);
         long budget = fusedMemory > 0 ? fusedMemory : MemoryEstimate.fusedMemory(shard, features);
         FusedSoftmaxHead function = new FusedSoftmaxHead(group, cut, budget, 0, options);
-        return new FusedHead(weight(), bias(), function, tied ? new TiedLookups(weight()) : null);
+        return new FusedHead(
+                weight(), bias(), function, tied ? new RowGradients.Lookups(weight()) : null);
     }
 
     /** {@inheritDoc} */

@@ -12,8 +12,6 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
-import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
@@ -69,7 +67,7 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
                         + rows
                         + " and "
                         + features);
-        table = addParameter(SavedEmbedding.newWeight(rows, features));
+        table = addParameter(VocabParallelEmbedding.newWeight(rows, features));
     }
 
     /** {@inheritDoc} */
@@ -103,8 +101,8 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
                 DelegatedArray.unwrap(ids)
                         .getManager()); // what is computed from it goes with the pass
         context.getParticipants()
-                .get(table, RowSparseTable.class, () -> new RowSparseTable(table))
-                .add(new RowSparseTable.Bags(rows, width, sums, output));
+                .get(table, RowGradients.Table.class, () -> new RowGradients.Table(table))
+                .add(rows, width, sums, output);
         return new NDList(enterLike(context, output, ids));
     }
 
@@ -125,7 +123,8 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
                             + ": ids.toType(DataType.INT32, false)");
         }
         TableShard whole = new TableShard(Cut.ofLengths(table.getShape().get(0)), 0, -1);
-        return EmbeddingPass.check(context, whole, ids, "EmbeddingBag " + table.getShape());
+        return VocabParallelEmbedding.check(
+                context, whole, ids, "EmbeddingBag " + table.getShape());
     }
 
     /**
@@ -147,16 +146,8 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         if (pass.isRowSparse() && table.requiresGradient()) {
             pass.own(table);
             if (input.region().isRowsCut()) {
-                String issuer = "the gradient of " + pass.nameOf(table);
-                int size = pass.getDataSize();
-                for (long bytes :
-                        new long[] {
-                            2L * size * Integer.BYTES,
-                            input.shape().size() * Integer.BYTES,
-                            pass.bytes(sums.shape())
-                        }) {
-                    pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
-                }
+                String issuer = RowGradients.Table.ISSUER + pass.nameOf(table);
+                RowGradients.forecast(pass, issuer, input.shape(), sums.shape());
             }
         }
         return sums;

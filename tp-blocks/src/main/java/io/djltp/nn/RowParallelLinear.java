@@ -15,8 +15,6 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 
-import java.util.Arrays;
-
 /**
  * A {@link Linear} layer whose input features are cut over the ranks: axis 1 of the weight.
  *
@@ -122,7 +120,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
         NDArray y = product().of(x, weight, null); // [.., in/p] @ [in/p, units]
         if (batchShardedOutput && pass.isOverlaid()) {
             long rows = y.getShape().get(0);
-            y = mappings.reduceScatterToSequenceRegion(y, rowCut(context, y));
+            Cut own = pass.getRowCut(context.getDataGroup().getSize(), rows);
+            y = mappings.reduceScatterToSequenceRegion(y, own);
             y = pass.enterScattered(y, rows);
         } else if (sequenceParallel) {
             y = SequenceRegion.reduceScatter(context, this, y);
@@ -167,18 +166,6 @@ public class RowParallelLinear extends AbstractParallelLinear {
     public String getEquation() {
         String sum = sequenceParallel ? "y[r] = tokens r of Σ x[r] W[r]ᵀ" : "y = Σ x[r] W[r]ᵀ";
         return sum + (bias() == null ? "" : " + b");
-    }
-
-    /** Returns which rows of the output each rank gets: those of its rows of the batch. */
-    private static Cut rowCut(ParallelContext context, NDArray y) {
-        Cut batch = context.getPass().getBatchCut(context.getDataGroup().getSize());
-        long rows = y.getShape().get(0);
-        if (batch.getLength() == 0 || rows % batch.getLength() != 0) {
-            return batch; // which is refused
-        }
-        long each = rows / batch.getLength(); // of a row of the batch, such as time steps
-        return Cut.ofLengths(
-                Arrays.stream(batch.getShardLengths()).map(length -> length * each).toArray());
     }
 
     /**

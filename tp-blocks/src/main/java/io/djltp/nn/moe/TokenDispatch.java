@@ -92,9 +92,7 @@ record TokenDispatch(
      * @param all the number of tokens of all ranks
      */
     NDArray gathered(ParallelContext context, RegionMappings mappings, long all) {
-        long[] lengths = pass.getBatchCut(context.getDataGroup().getSize()).getShardLengths();
-        long each = all / Math.max(1, pass.getGlobalRows()); // a row may have become several
-        Cut cut = Cut.ofLengths(Arrays.stream(lengths).map(rows -> rows * each).toArray());
+        Cut cut = pass.getRowCut(context.getDataGroup().getSize(), all);
         NDArray both = mappings.gatherFromSequenceRegion(together(), cut, true);
         both = pass.enterGathered(both);
         Choices ofAll = choices.ofAllRanks(context.getDataGroup(), both.getManager(), cut);
