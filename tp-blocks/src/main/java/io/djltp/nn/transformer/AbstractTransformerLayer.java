@@ -12,7 +12,7 @@ import ai.djl.util.PairList;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
-import io.djltp.nn.RecomputedPart;
+import io.djltp.nn.Recompute;
 
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -46,7 +46,7 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
             return new NDList(compute(parameterStore, inputs, training));
         }
         return new NDList(
-                RecomputedPart.compute(
+                Recompute.part(
                         parameterStore,
                         inputs,
                         training,
