@@ -4,11 +4,13 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
-import io.djltp.nn.MemoryEstimate;
 import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.optimizer.StateKind;
 import io.djltp.report.SystemMemory;
+import io.djltp.sharding.ShardingStrategy;
 
 import java.io.PrintStream;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -37,19 +39,15 @@ final class RunMemory {
         int ranks = options.ranks.count();
         int cuts = ranks / options.ranks.replicas();
         long[] sums = new long[4];
+        Shape table = new Shape(tableRows, options.dim);
+        Shape head = new Shape(classes, options.dim + 1); // with its bias
+        boolean full = options.head == HeadKind.FULL;
+        long rows = full ? options.batch * (long) cuts / ranks : options.batch;
         for (int rank = 0; rank < ranks; rank++) {
-            MemoryEstimate own = new MemoryEstimate(optimizer, rank % cuts, cuts);
-            own.addTable(new Shape(tableRows, options.dim));
-            Shape head = new Shape(classes, options.dim + 1); // with its bias
-            if (options.head == HeadKind.FULL) {
-                own.addWholeLogits(head, options.batch * (long) cuts / ranks);
-            } else {
-                own.addHead(head, options.batch);
-            }
-            sums[0] += own.getWeights();
-            sums[1] += own.getGradients();
-            sums[2] += own.getState();
-            sums[3] += own.getLogits();
+            ShardingStrategy strategy = ShardingStrategy.rowwise();
+            Shape own = strategy.shardShape(head, rank % cuts, cuts);
+            long[] bytes = bytes(optimizer, table, own, full, rows);
+            Arrays.setAll(sums, k -> sums[k] + bytes[k]);
         }
         parts.put("weights", sums[0]);
         parts.put("gradients", sums[1]);
@@ -58,6 +56,32 @@ final class RunMemory {
         // the vectors of the n-grams of all words, and their gradients
         parts.put("activations", 8L * options.batch * TrainCommand.N_GRAMS * options.dim);
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
+    }
+
+    /**
+     * Returns the bytes of a rank's weights, gradients, optimizer state and logits.
+     *
+     * @param optimizer the optimizer
+     * @param table the table of embeddings, which each rank has
+     * @param head the rank's part of the head
+     * @param full whether the head's logits and gradient are whole
+     * @param rows the rows of the rank's logits
+     */
+    static long[] bytes(
+            OptimizerSettings optimizer, Shape table, Shape head, boolean full, long rows) {
+        long weights = bytes(table) + bytes(head);
+        long gradients = (optimizer.isRowSparse() ? 0 : bytes(table)) + (full ? bytes(head) : 0);
+        long state =
+                StateKind.of(optimizer).stream()
+                        .mapToLong(kind -> kind.bytes(table) + kind.bytes(head))
+                        .sum();
+        long logits = bytes(new Shape(rows, head.get(0)));
+        long kept = (64L << 20) + bytes(head) * 3 / 4; // what a fused head may take
+        return new long[] {weights, gradients, state, full ? 2 * logits : Math.min(logits, kept)};
+    }
+
+    private static long bytes(Shape shape) {
+        return shape.size() * Float.BYTES;
     }
 
     long total() {
