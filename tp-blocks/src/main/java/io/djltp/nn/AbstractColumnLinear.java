@@ -222,13 +222,6 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         return y;
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        String x = sequenceParallel ? "gather(x[r])" : "x";
-        return "y[r] = " + x + " W[r]ᵀ" + (bias() == null ? "" : " + b[r]");
-    }
-
     /** Returns which output features each rank has. */
     Cut outputCut(ParallelContext context) {
         return outputCut(context.getTensorGroup().getSize());

@@ -153,12 +153,6 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         return sums;
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        return "y = Σ table[id], the sum over the row numbers of a bag";
-    }
-
     /** The same in operations that autograd knows. */
     private static NDArray sumOfAll(NDArray ids, NDArray values) {
         NDArray rows =

@@ -111,12 +111,6 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
 
     /** {@inheritDoc} */
     @Override
-    public String getEquation() {
-        return "y = f(x), computed again in the backward pass";
-    }
-
-    /** {@inheritDoc} */
-    @Override
     protected void initializeChildBlocks(
             NDManager manager, DataType dataType, Shape... inputShapes) {
         block.initialize(manager, dataType, inputShapes);

@@ -161,13 +161,6 @@ public class RowParallelLinear extends AbstractParallelLinear {
         return bias() == null ? y : y.with(bias().requiresGradient());
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        String sum = sequenceParallel ? "y[r] = tokens r of Σ x[r] W[r]ᵀ" : "y = Σ x[r] W[r]ᵀ";
-        return sum + (bias() == null ? "" : " + b");
-    }
-
     /**
      * Creates a builder to build a {@code RowParallelLinear}.
      *

@@ -299,13 +299,6 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
 
     /** {@inheritDoc} */
     @Override
-    public String getEquation() {
-        String sum = sequenceParallel ? "y[r] = tokens r of Σ W[r][id]" : "y = Σ W[r][id]";
-        return sum + ", zeros where rank r does not have the row";
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public Shape[] getOutputShapes(Shape[] inputShapes) {
         return new Shape[] {inputShapes[0].add(embeddingSize)};
     }

@@ -2,8 +2,8 @@ package io.djltp.examples.plan;
 
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.cost.LayerCost;
-import io.djltp.cost.ParameterCost;
+import io.djltp.cost.ModelCost.LayerCost;
+import io.djltp.cost.ModelCost.ParameterCost;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 

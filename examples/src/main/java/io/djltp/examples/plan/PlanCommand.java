@@ -4,8 +4,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Traffic;
 import io.djltp.cost.ModelCost;
-import io.djltp.cost.ParameterCost;
-import io.djltp.cost.RankCost;
+import io.djltp.cost.ModelCost.ParameterCost;
+import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;

@@ -32,9 +32,9 @@ import static j2html.TagCreator.tr;
 import static j2html.TagCreator.ul;
 
 import io.djltp.collective.Traffic;
-import io.djltp.cost.LayerCost;
 import io.djltp.cost.ModelCost;
-import io.djltp.cost.RankCost;
+import io.djltp.cost.ModelCost.LayerCost;
+import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
 import io.djltp.examples.plan.LayerPicture.Svg;
 

@@ -372,12 +372,6 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
     /** {@inheritDoc} */
     @Override
-    public String getEquation() {
-        return "y = Σ weight[e] expert[e](x), the sum over the chosen experts";
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public Shape[] getOutputShapes(Shape[] inputShapes) {
         return inputShapes;
     }
