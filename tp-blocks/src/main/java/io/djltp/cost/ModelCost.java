@@ -25,7 +25,7 @@ import io.djltp.internal.gradient.SumOver;
 import io.djltp.layout.Region;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
-import io.djltp.loss.MeanLosses;
+import io.djltp.loss.ShardedLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
@@ -280,7 +280,7 @@ public final class ModelCost {
             ForecastLoss.checkWhole(loss, predictions);
         }
         boolean ofParts =
-                MeanLosses.contains(loss, predictions.shape()) && predictions.region().isRowsCut();
+                ShardedLoss.isMean(loss, predictions.shape()) && predictions.region().isRowsCut();
         ForecastArray rows = ofParts ? predictions : pass.gatherRows(predictions);
         if (loss instanceof ForecastLoss forecast) {
             forecast.forecast(pass, rows);

@@ -16,7 +16,6 @@ import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.JavaMemory;
 import io.djltp.layout.DeferredHead;
-import io.djltp.loss.MeanLosses;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
@@ -110,7 +109,7 @@ final class LossOnRanks {
                 && part.isBatchCut()
                 && !part.getPass().hasSpareRanks()
                 && BatchPart.canCut(labels, rows)
-                && MeanLosses.contains(loss, part.arrays.getShapes());
+                && ShardedLoss.isMean(loss, part.arrays.getShapes());
     }
 
     private NDArray compute(

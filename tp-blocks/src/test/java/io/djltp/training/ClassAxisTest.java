@@ -14,7 +14,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.loss.MeanLosses;
+import io.djltp.loss.ShardedLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -91,6 +91,6 @@ public class ClassAxisTest {
     @Test(dataProvider = "means")
     public void meansOverRows(int axis, boolean sparse, Shape predictions, boolean expected) {
         Loss loss = new SoftmaxCrossEntropyLoss("loss", 1, axis, sparse, true);
-        Assert.assertEquals(MeanLosses.contains(loss, predictions), expected);
+        Assert.assertEquals(ShardedLoss.isMean(loss, predictions), expected);
     }
 }
