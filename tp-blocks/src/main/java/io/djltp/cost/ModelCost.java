@@ -8,7 +8,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
@@ -439,20 +438,18 @@ public final class ModelCost {
          *     the ranks, or the batch has fewer rows than there are ranks to share them
          */
         public ModelCost build() {
-            Preconditions.checkArgument(
+            Errors.check(
                     block != null && mesh != null && inputs.length > 0,
                     "You must set block, mesh and inputs");
-            Preconditions.checkArgument(
+            Errors.check(
                     !training || loss != null && optimizer != null,
                     "You must set loss and optimizer, or optTraining(false)");
             int sharing = mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
-            Preconditions.checkArgument(
+            Errors.check(
                     inputs[0].dimension() > 0 && inputs[0].get(0) >= sharing,
-                    "A batch of "
-                            + inputs[0]
-                            + " cannot be shared by "
-                            + sharing
-                            + " ranks: each needs a row or more");
+                    "A batch of %s cannot be shared by %s ranks: each needs a row or more",
+                    inputs[0],
+                    sharing);
             ModelCost[] cost = new ModelCost[1];
             ShapesOnly.read(block, dataType, () -> cost[0] = new ModelCost(this), row());
             return cost[0];

@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.layout.Region.Rows;
 import io.djltp.layout.Region.Tokens;
 
@@ -132,21 +133,21 @@ public final class ForecastMappings {
      */
     public ForecastArray scatterTokens(ForecastArray whole) {
         if (whole.region().isShard() || whole.region().isTokensCut()) {
-            throw new IllegalArgumentException(
-                    type
-                            + " cuts the tokens of an array that all ranks have, and gets "
-                            + whole.shape()
-                            + (whole.region().isShard()
-                                    ? ", a slice of the features: let a RowParallelLinear with"
-                                            + " optSequenceParallel(true) follow instead"
-                                    : ", whose tokens are cut already: remove one of the two"));
+            throw Errors.argument(
+                    "%s cuts the tokens of an array that all ranks have, and gets %s%s",
+                    type,
+                    whole.shape(),
+                    whole.region().isShard()
+                            ? ", a slice of the features: let a RowParallelLinear with"
+                                    + " optSequenceParallel(true) follow instead"
+                            : ", whose tokens are cut already: remove one of the two");
         }
         if (pass.getMesh().isOverlaid()) {
-            throw new IllegalArgumentException(
-                    type
-                            + " cuts the tokens over the tensor-parallel ranks, and in MIXED mode"
-                            + " the rows of the batch are cut over the same ranks: use TENSOR mode"
-                            + " or a mesh of data and tensor");
+            throw Errors.argument(
+                    "%s cuts the tokens over the tensor-parallel ranks, and in MIXED mode the"
+                            + " rows of the batch are cut over the same ranks: use TENSOR mode or"
+                            + " a mesh of data and tensor",
+                    type);
         }
         if (whole.differentiated()) {
             add(Direction.BACKWARD, Collective.ALL_GATHER, whole);

@@ -10,12 +10,12 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.BagIndex;
@@ -61,12 +61,11 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
      */
     public EmbeddingBag(long rows, long features) {
         super(VERSION);
-        Preconditions.checkArgument(
+        Errors.check(
                 rows > 0 && rows <= Integer.MAX_VALUE && features > 0,
-                "An embedding bag needs 1 to 2147483647 rows and 1 or more features, not "
-                        + rows
-                        + " and "
-                        + features);
+                "An embedding bag needs 1 to 2147483647 rows and 1 or more features, not %s and %s",
+                rows,
+                features);
         table = addParameter(VocabParallelEmbedding.newWeight(rows, features));
     }
 
@@ -112,15 +111,15 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
 
     private NDArray checked(NDArray ids, ParallelContext context) {
         if (ids.getShape().dimension() != 2) {
-            throw new IllegalArgumentException(
-                    "The row numbers of an embedding bag must be [batch, places], not "
-                            + ids.getShape());
+            throw Errors.argument(
+                    "The row numbers of an embedding bag must be [batch, places], not %s",
+                    ids.getShape());
         }
         if (!ids.getDataType().isInteger()) {
-            throw new IllegalArgumentException(
-                    "The row numbers of an embedding bag must be int32 or int64, not "
-                            + ids.getDataType()
-                            + ": ids.toType(DataType.INT32, false)");
+            throw Errors.argument(
+                    "The row numbers of an embedding bag must be int32 or int64, not %s:"
+                            + " ids.toType(DataType.INT32, false)",
+                    ids.getDataType());
         }
         TableShard whole = new TableShard(Cut.ofLengths(table.getShape().get(0)), 0, -1);
         return VocabParallelEmbedding.check(

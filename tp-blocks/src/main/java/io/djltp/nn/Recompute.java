@@ -14,6 +14,7 @@ import ai.djl.util.PairList;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
@@ -93,12 +94,9 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
 
     private NDArray single(NDList outputs) {
         if (outputs.size() != 1) {
-            throw new IllegalArgumentException(
-                    "Recompute takes a block with one output, and "
-                            + block.getClass().getSimpleName()
-                            + " has "
-                            + outputs.size()
-                            + ": wrap its parts");
+            throw Errors.argument(
+                    "Recompute takes a block with one output, and %s has %s: wrap its parts",
+                    block.getClass().getSimpleName(), outputs.size());
         }
         return outputs.head();
     }
@@ -211,7 +209,8 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
             UnsupportedOperationException e =
                     new UnsupportedOperationException(
                             name
-                                    + " is recomputed in the backward pass, and draws random numbers in"
+                                    + " is recomputed in the backward pass, and draws random"
+                                    + " numbers in"
                                     + " it, as DJL's Dropout does: the second time they would be"
                                     + " others. Use io.djltp.nn.ParallelDropout, whose masks follow"
                                     + " from a seed, or a rate of 0");

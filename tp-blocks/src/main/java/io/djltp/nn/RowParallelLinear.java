@@ -3,12 +3,12 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.ParallelContext;
@@ -243,7 +243,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         @Override
         public RowParallelLinear build() {
             checkUnits();
-            Preconditions.checkArgument(
+            Errors.check(
                     !(batchShardedInput && inputIsParallel),
                     "An input that is cut over the batch is whole over the features: set"
                             + " optInputIsParallel(false)");

@@ -20,6 +20,7 @@ import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.update.TableShard;
 import io.djltp.layout.ForwardPass;
@@ -216,11 +217,11 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
 
     /** Lets a head that updates the weight itself take this block's gradient, unless one does. */
     void tieTo(ClassificationHead fused) {
-        Preconditions.checkArgument(
+        Errors.check(
                 head == null,
-                describe()
-                        + " is tied to a fused ClassificationHead already, which updates the weight"
-                        + " itself: build both heads with optFusedLoss(false)");
+                "%s is tied to a fused ClassificationHead already, which updates the weight"
+                        + " itself: build both heads with optFusedLoss(false)",
+                describe());
         head = fused;
     }
 
@@ -285,12 +286,12 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
             return;
         }
         if (pass.getTensorSize() > 1 || paddingIndex >= 0) {
-            throw new IllegalArgumentException(
-                    describe()
-                            + " is tied to a fused ClassificationHead, and the gradients of its"
-                            + " lookups are exchanged along the axis data: how many a rank has"
-                            + " follows from the ids, and not from shapes. Build the head with"
-                            + " optFusedLoss(false), or count a step with CommunicationCounter");
+            throw Errors.argument(
+                    "%s is tied to a fused ClassificationHead, and the gradients of its lookups"
+                            + " are exchanged along the axis data: how many a rank has follows"
+                            + " from the ids, and not from shapes. Build the head with"
+                            + " optFusedLoss(false), or count a step with CommunicationCounter",
+                    describe());
         }
         Shape rows = new Shape(ids.shape().size(), weight.getShape().get(1));
         RowGradients.forecast(
@@ -425,12 +426,11 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
          * @return the embedding
          */
         public VocabParallelEmbedding build() {
-            Preconditions.checkArgument(
+            Errors.check(
                     vocabularySize > 0 && embeddingSize > 0,
-                    "An embedding needs ids and features, not "
-                            + vocabularySize
-                            + " x "
-                            + embeddingSize);
+                    "An embedding needs ids and features, not %s x %s",
+                    vocabularySize,
+                    embeddingSize);
             Preconditions.checkArgument(
                     paddingIndex >= -1 && paddingIndex < vocabularySize,
                     String.format(
@@ -438,10 +438,10 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
                                     + " %d",
                             paddingIndex, vocabularySize, vocabularySize - 1));
             Shape shape = new Shape(vocabularySize, embeddingSize);
-            Preconditions.checkArgument(
+            Errors.check(
                     !shardingStrategy.isReplicated() && shardingStrategy.axis(shape) == 0,
-                    "An embedding cuts axis 0, the vocabulary, and cannot take "
-                            + shardingStrategy);
+                    "An embedding cuts axis 0, the vocabulary, and cannot take %s",
+                    shardingStrategy);
             return new VocabParallelEmbedding(this);
         }
     }

@@ -235,7 +235,7 @@ final class Strategies {
         /** {@inheritDoc} */
         @Override
         public Cut cut(Shape shape, int size) {
-            throw new IllegalArgumentException("No axis " + axis(shape));
+            throw Errors.argument("No axis %s", axis(shape));
         }
 
         /** {@inheritDoc} */

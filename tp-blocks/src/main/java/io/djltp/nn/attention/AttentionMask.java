@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.LateRefusal;
@@ -67,14 +68,11 @@ final class AttentionMask {
             ParallelContext context, Block user, AttentionShape shape, NDArray bias) {
         long heads = bias.getShape().get(1);
         if (heads != 1 && heads != shape.heads() || !bias.getDataType().isFloating()) {
-            throw new IllegalArgumentException(
+            throw Errors.argument(
                     "What is added to the scores of attention must be floating point numbers of"
-                            + " shape (1 or B, 1 or "
-                            + shape.heads()
-                            + " heads, 1 or T, S), over all ranks, but is "
-                            + bias.getShape()
-                            + " "
-                            + bias.getDataType());
+                            + " shape (1 or B, 1 or %s heads, 1 or T, S), over all ranks, but is"
+                            + " %s %s",
+                    shape.heads(), bias.getShape(), bias.getDataType());
         }
         int ranks = AttentionShape.ranks(context);
         if (ranks == 1) {
@@ -97,16 +95,11 @@ final class AttentionMask {
                         && (bias.get(2) == 1 || bias.get(2) == query.get(2))
                         && bias.get(3) == keys;
         if (!fits) {
-            throw new IllegalArgumentException(
+            throw Errors.argument(
                     "An attention mask must be of shape (B, S) or (B, T, S), or, as numbers that"
-                            + " are added to the scores, of shape (1 or "
-                            + query.get(0)
-                            + ", 1 or the heads, 1 or "
-                            + query.get(2)
-                            + ", "
-                            + keys
-                            + "), but is "
-                            + bias);
+                            + " are added to the scores, of shape (1 or %s, 1 or the heads, 1 or"
+                            + " %s, %s), but is %s",
+                    query.get(0), query.get(2), keys, bias);
         }
     }
 
@@ -157,13 +150,10 @@ final class AttentionMask {
         Shape shape = mask.getShape();
         boolean padding = shape.equals(new Shape(batch, keys));
         if (!padding && !shape.equals(new Shape(batch, positions, keys))) {
-            throw new IllegalArgumentException(
-                    "An attention mask must be of shape "
-                            + new Shape(batch, keys)
-                            + ", a number for each key, or "
-                            + new Shape(batch, positions, keys)
-                            + ", one for each query and key (1: it is seen, 0: it is not), but is "
-                            + shape);
+            throw Errors.argument(
+                    "An attention mask must be of shape %s, a number for each key, or %s, one for"
+                            + " each query and key (1: it is seen, 0: it is not), but is %s",
+                    new Shape(batch, keys), new Shape(batch, positions, keys), shape);
         }
         NDArray seen = mask.getDataType() == DataType.BOOLEAN ? mask : mask.neq(0);
         return seen.reshape(batch, 1, padding ? 1 : positions, keys);

@@ -5,10 +5,10 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
@@ -35,25 +35,24 @@ record AttentionShape(long embedding, int heads, int keyValueHeads, long headDim
      * @param headDim the features of a head, 0 for embedding / heads
      */
     static AttentionShape of(long embedding, int heads, int keyValueHeads, long headDim) {
-        Preconditions.checkArgument(
-                heads > 0, "Attention needs 1 head or more, setHeads, not " + heads);
-        Preconditions.checkArgument(
+        Errors.check(heads > 0, "Attention needs 1 head or more, setHeads, not %s", heads);
+        Errors.check(
                 embedding > 0,
-                "Attention needs an embedding of 1 feature or more, setEmbeddingSize, not "
-                        + embedding);
+                "Attention needs an embedding of 1 feature or more, setEmbeddingSize, not %s",
+                embedding);
         int groups = keyValueHeads == 0 ? heads : keyValueHeads;
-        Preconditions.checkArgument(
+        Errors.check(
                 groups > 0 && heads % groups == 0,
-                heads
-                        + " query heads cannot share "
-                        + groups
-                        + " key/value heads: optKeyValueHeads needs a divisor of the heads");
-        Preconditions.checkArgument(
+                "%s query heads cannot share %s key/value heads: optKeyValueHeads needs a divisor"
+                        + " of the heads",
+                heads,
+                groups);
+        Errors.check(
                 headDim > 0 || headDim == 0 && embedding % heads == 0,
-                heads
-                        + " heads do not divide an embedding of "
-                        + embedding
-                        + " features: give the features of a head by optHeadDim");
+                "%s heads do not divide an embedding of %s features: give the features of a head"
+                        + " by optHeadDim",
+                heads,
+                embedding);
         return new AttentionShape(
                 embedding, heads, groups, headDim == 0 ? embedding / heads : headDim);
     }

@@ -9,7 +9,6 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
@@ -347,7 +346,8 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         }
         if (!fits) {
             throw Errors.argument(
-                    "%s takes x [B, T, D]%s, and optionally a mask [B, S] or [B, T, S] and a bias of"
+                    "%s takes x [B, T, D]%s, and optionally a mask [B, S] or [B, T, S] and a bias"
+                            + " of"
                             + " the scores [1 or B, 1 or heads, 1 or T, S], but gets %s",
                     describe(), crossed ? ", memory [B, S, M]" : "", Arrays.toString(inputs));
         }
@@ -443,8 +443,8 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          * @return this builder
          */
         public Builder optKeyValueHeads(int keyValueHeads) {
-            Preconditions.checkArgument(
-                    keyValueHeads > 0, "Key/value heads must be 1 or more, not " + keyValueHeads);
+            Errors.check(
+                    keyValueHeads > 0, "Key/value heads must be 1 or more, not %s", keyValueHeads);
             this.keyValueHeads = keyValueHeads;
             return this;
         }
@@ -456,8 +456,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          * @return this builder
          */
         public Builder optHeadDim(long headDim) {
-            Preconditions.checkArgument(
-                    headDim > 0, "The features of a head must be 1 or more, not " + headDim);
+            Errors.check(headDim > 0, "The features of a head must be 1 or more, not %s", headDim);
             this.headDim = headDim;
             return this;
         }
@@ -517,8 +516,10 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          * @return this builder
          */
         public Builder optDropout(float rate) {
-            Preconditions.checkArgument(
-                    rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not " + rate);
+            Errors.check(
+                    rate >= 0 && rate <= 1,
+                    "The rate of dropout must be from 0 to 1, not %s",
+                    rate);
             dropoutRate = rate;
             return this;
         }
@@ -556,8 +557,8 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          * @return this builder
          */
         public Builder optQueryKeyNorm(float epsilon) {
-            Preconditions.checkArgument(
-                    epsilon > 0, "The epsilon of a normalization must be above 0, not " + epsilon);
+            Errors.check(
+                    epsilon > 0, "The epsilon of a normalization must be above 0, not %s", epsilon);
             normEpsilon = epsilon;
             return this;
         }

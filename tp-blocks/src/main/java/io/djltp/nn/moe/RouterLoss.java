@@ -7,13 +7,13 @@ import ai.djl.nn.Block;
 import ai.djl.training.loss.AbstractCompositeLoss;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Pair;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastLoss;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.AutogradGraph;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
@@ -66,10 +66,10 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
                             found.add((MixtureOfExperts) block);
                         }
                     });
-            Preconditions.checkArgument(
+            Errors.check(
                     !found.isEmpty(),
-                    "RouterLoss needs a network with a MixtureOfExperts, and has found none in "
-                            + network.getClass().getSimpleName());
+                    "RouterLoss needs a network with a MixtureOfExperts, and has found none in %s",
+                    network.getClass().getSimpleName());
         }
         return found;
     }
@@ -169,7 +169,8 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
                 throw new IllegalArgumentException(
                         "No MixtureOfExperts of the network that RouterLoss was given has computed"
                                 + " these predictions, so it would balance nothing. Give setNetwork"
-                                + " the block that is trained, model.getBlock(), and not another one"
+                                + " the block that is trained, model.getBlock(), and not another"
+                                + " one"
                                 + " built alike");
             }
             return routers;
@@ -284,14 +285,13 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
          *     missing
          */
         public RouterLoss build() {
-            Preconditions.checkArgument(
+            Errors.check(
                     loss != null && network != null, "RouterLoss needs setLoss and setNetwork");
-            Preconditions.checkArgument(
+            Errors.check(
                     balancing >= 0 && z >= 0,
-                    "The factors of a RouterLoss must be 0 or more, not "
-                            + balancing
-                            + " and "
-                            + z);
+                    "The factors of a RouterLoss must be 0 or more, not %s and %s",
+                    balancing,
+                    z);
             return new RouterLoss(this);
         }
     }

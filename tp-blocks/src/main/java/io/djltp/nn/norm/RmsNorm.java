@@ -8,8 +8,8 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.RootMeanSquare;
 import io.djltp.layout.ForwardPass;
@@ -84,14 +84,11 @@ public class RmsNorm extends AbstractBlock {
     private static void checkFeatures(Shape input, long features) {
         int last = input.dimension() - 1;
         if (last < 0 || input.get(last) != features) {
-            throw new IllegalArgumentException(
-                    "RmsNorm of "
-                            + features
-                            + " features needs an input whose last axis has that length, but the"
-                            + " input is "
-                            + input
-                            + ". If that is a rank's slice of the features, build the layer before"
-                            + " it with optGatherOutput(true)");
+            throw Errors.argument(
+                    "RmsNorm of %s features needs an input whose last axis has that length, but"
+                            + " the input is %s. If that is a rank's slice of the features, build"
+                            + " the layer before it with optGatherOutput(true)",
+                    features, input);
         }
     }
 
@@ -105,10 +102,10 @@ public class RmsNorm extends AbstractBlock {
     @Override
     protected void beforeInitialize(Shape... inputShapes) {
         super.beforeInitialize(inputShapes);
-        Preconditions.checkArgument(
+        Errors.check(
                 inputShapes.length == 1 && inputShapes[0].dimension() > 0,
-                "RmsNorm needs one input with an axis of features, not "
-                        + Arrays.toString(inputShapes));
+                "RmsNorm needs one input with an axis of features, not %s",
+                Arrays.toString(inputShapes));
     }
 
     /** {@inheritDoc} */
@@ -158,8 +155,7 @@ public class RmsNorm extends AbstractBlock {
          * @return this builder
          */
         public Builder optEpsilon(float epsilon) {
-            Preconditions.checkArgument(
-                    epsilon > 0, "The epsilon of RmsNorm must be above 0, not " + epsilon);
+            Errors.check(epsilon > 0, "The epsilon of RmsNorm must be above 0, not %s", epsilon);
             this.epsilon = epsilon;
             return this;
         }

@@ -9,7 +9,6 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
@@ -154,8 +153,10 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
             long units = featuresOf(part.getOutputShapes(inputs)[0]);
             if (units != features) {
                 throw Errors.argument(
-                        "The output of %s is added to its input: it has %s features, and the input of"
-                                + " the layer, %s, has %s. Build the layer with the width %4$s, or let"
+                        "The output of %s is added to its input: it has %s features, and the"
+                                + " input of"
+                                + " the layer, %s, has %s. Build the layer with the width %4$s,"
+                                + " or let"
                                 + " a Linear of %2$s units come before it",
                         part.getClass().getSimpleName(), units, inputs[0], features);
             }
@@ -291,8 +292,10 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
          * @return this builder
          */
         public T optDropout(float rate) {
-            Preconditions.checkArgument(
-                    rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not " + rate);
+            Errors.check(
+                    rate >= 0 && rate <= 1,
+                    "The rate of dropout must be from 0 to 1, not %s",
+                    rate);
             dropoutRate = rate;
             return self();
         }
@@ -314,10 +317,10 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
 
         /** Checks that there is what every layer needs. */
         void check() {
-            Preconditions.checkArgument(
+            Errors.check(
                     attention != null && mlp != null && norm != null,
                     "A transformer layer needs setAttention, setMlp and setNorm");
-            Preconditions.checkArgument(
+            Errors.check(
                     !attention.isCrossAttention(),
                     "setAttention needs self-attention, built without optCrossAttention(true)");
         }

@@ -1,7 +1,5 @@
 package io.djltp.nn.transformer;
 
-import ai.djl.util.Preconditions;
-
 import io.djltp.internal.Errors;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
@@ -136,7 +134,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
          * @return this builder
          */
         public Builder optCrossAttention(ParallelMultiHeadAttention crossAttention) {
-            Preconditions.checkArgument(
+            Errors.check(
                     crossAttention.isCrossAttention(),
                     "The cross-attention of a decoder layer takes two inputs: build it with"
                             + " optCrossAttention(true)");
@@ -153,7 +151,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
          */
         public ParallelTransformerDecoderLayer build() {
             check();
-            Preconditions.checkArgument(
+            Errors.check(
                     attention.isCausal(),
                     "The self-attention of a decoder layer must not see later positions: build it"
                             + " with optCausal(true)");
