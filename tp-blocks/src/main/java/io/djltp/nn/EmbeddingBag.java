@@ -2,7 +2,6 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.ndarray.types.SparseFormat;
@@ -166,11 +165,5 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
     @Override
     public Shape[] getOutputShapes(Shape[] inputShapes) {
         return new Shape[] {new Shape(inputShapes[0].get(0), table.getShape().get(1))};
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
-        // there are none
     }
 }

@@ -80,7 +80,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      * @param seed the seed
      * @param calls the number of masks that were made with it
      */
-    public record State(long seed, long calls) {}
+    record State(long seed, long calls) {}
 
     /** The masks of a rank, one after the other. */
     private static final class Stream {
@@ -165,7 +165,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      *
      * @return the state, or {@code null} if there is no seed before the first training step
      */
-    public State getState() {
+    State getState() {
         Stream stream = first;
         return stream == null ? start : new State(stream.seed, stream.calls);
     }
@@ -176,7 +176,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      *
      * @param state what {@link #getState()} returned there
      */
-    public void setState(State state) {
+    void setState(State state) {
         start = state;
         first = null;
         streams.clear();

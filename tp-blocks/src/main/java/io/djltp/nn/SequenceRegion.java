@@ -5,7 +5,6 @@ import ai.djl.nn.Block;
 
 import io.djltp.internal.Errors;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
 import io.djltp.layout.TokenCut;
 import io.djltp.rank.ParallelContext;
 
@@ -47,17 +46,8 @@ public final class SequenceRegion {
      */
     public static NDArray scatter(ParallelContext context, Block user, NDArray whole) {
         ForwardPass pass = context.getPass();
-        Region region = pass.regionOf(whole);
-        if (region.isShard() || region.isTokensCut()) {
-            throw Errors.argument(
-                    "%s cuts the tokens of an array that all ranks have, and gets %s%s",
-                    user.getClass().getSimpleName(),
-                    whole.getShape(),
-                    region.isShard()
-                            ? ", a slice of the features: let a RowParallelLinear with"
-                                    + " optSequenceParallel(true) follow instead"
-                            : ", whose tokens are cut already: remove one of the two");
-        }
+        TokenCut.checkWhole(
+                user.getClass().getSimpleName(), pass.regionOf(whole), whole.getShape());
         TokenCut cut = cutOf(context, user, whole);
         NDArray own =
                 context.getMappings(user).scatterToSequenceRegion(whole, cut.cut(), cut.axis());
@@ -110,14 +100,8 @@ public final class SequenceRegion {
     }
 
     private static TokenCut cutOf(ParallelContext context, Block user, NDArray whole) {
-        if (context.getPass().isOverlaid()) {
-            throw Errors.argument(
-                    "%s cuts the tokens over the tensor-parallel ranks, and in MIXED mode the"
-                            + " rows of the batch are cut over the same ranks: use TENSOR mode or"
-                            + " a mesh of data and tensor, or optBatchShardedInput(true) and"
-                            + " optBatchShardedOutput(true)",
-                    user.getClass().getSimpleName());
-        }
-        return TokenCut.of(whole.getShape(), context.getTensorGroup().getSize());
+        String name = user.getClass().getSimpleName();
+        int ranks = context.getTensorGroup().getSize();
+        return TokenCut.of(name, context.getPass().isOverlaid(), whole.getShape(), ranks);
     }
 }

@@ -3,8 +3,6 @@ package io.djltp.nn;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.ndarray.types.SparseFormat;
 import ai.djl.nn.AbstractBlock;
@@ -302,12 +300,6 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     @Override
     public Shape[] getOutputShapes(Shape[] inputShapes) {
         return new Shape[] {inputShapes[0].add(embeddingSize)};
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
-        // there are none
     }
 
     /** {@inheritDoc} */

@@ -1,6 +1,5 @@
 package io.djltp.nn.norm;
 
-import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
@@ -16,9 +15,6 @@ import io.djltp.layout.ForwardPass;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
-import java.io.IOException;
 import java.util.Arrays;
 
 /**
@@ -113,22 +109,6 @@ public class RmsNorm extends AbstractBlock {
     protected void prepare(Shape[] inputShapes) {
         Shape input = inputShapes[0];
         weight.setShape(new Shape(input.get(input.dimension() - 1)));
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    protected void saveMetadata(DataOutputStream os) throws IOException {
-        saveInputShapes(os);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void loadMetadata(byte loadVersion, DataInputStream is)
-            throws IOException, MalformedModelException {
-        if (loadVersion != VERSION) {
-            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
-        }
-        readInputShapes(is);
     }
 
     /**
