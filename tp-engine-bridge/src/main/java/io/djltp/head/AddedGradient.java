@@ -100,8 +100,8 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
             if (whole != null) {
                 target.add_(whole.narrow(0, start, length), new Scalar(factor));
             }
-            int from = ShardLabels.from(columns, start);
-            int to = ShardLabels.from(columns, start + length);
+            int from = ClassLabels.from(columns, start);
+            int to = ClassLabels.from(columns, start + length);
             if (from < to) {
                 long[] places =
                         Arrays.stream(columns, from, to).map(column -> column - start).toArray();

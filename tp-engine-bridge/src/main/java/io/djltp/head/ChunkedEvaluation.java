@@ -13,13 +13,14 @@ import io.djltp.internal.torch.TorchScope;
 import io.djltp.internal.update.UnitRows;
 import io.djltp.torch.Precision;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.stream.LongStream;
 
 /**
  * What one asks of a linear layer with a softmax over many classes without training it: the best
@@ -98,7 +99,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     private TopClasses topK(LogitChunks chunks, NDArray rows, int k, boolean withProbabilities) {
         ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities);
         ChunkTopK.Best best = found.gather(shard, k);
-        Shape shape = ShardLabels.leading(rows).add(k);
+        Shape shape = ClassLabels.leading(rows).add(k);
         NDManager manager = rows.getManager();
         return new TopClasses(
                 toArray(best.classes().to(ScalarType.Long), shape, manager),
@@ -131,7 +132,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @return the counts, int64 [rows], attached to the manager of the features
      */
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        ShardLabels rows = ShardLabels.of(features, labels, shard, Long.MIN_VALUE);
+        ClassLabels rows = ClassLabels.of(features, labels, shard, Long.MIN_VALUE);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             return countBefore(chunks(features, weight, bias), rows, features.getManager());
         }
@@ -146,17 +147,18 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @return the counts, int64 [rows], attached to the manager of the logits
      */
     public NDArray countBefore(NDArray logits, NDArray labels) {
-        ShardLabels rows = ShardLabels.of(logits, labels, shard, Long.MIN_VALUE);
+        ClassLabels rows = ClassLabels.of(logits, labels, shard, Long.MIN_VALUE);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             return countBefore(chunks(logits), rows, logits.getManager());
         }
     }
 
-    private NDArray countBefore(LogitChunks chunks, ShardLabels labels, NDManager manager) {
-        ChunkRanking ranking = new ChunkRanking(chunks, labels);
-        Tensor logits = ranking.labelLogits();
+    private NDArray countBefore(LogitChunks chunks, ClassLabels labels, NDManager manager) {
+        Tensor logits = torch.zeros(new long[] {chunks.rows}, memory.options());
+        logits.index_copy_(0, memory.index(labels.rows), chunks.labelLogits(labels));
         shard.allReduce(logits, ReduceOp.SUM);
-        Tensor before = ranking.countBefore(logits, memory.index(labels.columnsBefore(shard)));
+        long[] columns = LongStream.of(labels.all).map(shard::columnsBefore).toArray();
+        Tensor before = chunks.countBefore(logits, memory.index(columns));
         shard.allReduce(before, ReduceOp.SUM);
         return TensorView.toArray(before, manager);
     }
@@ -175,36 +177,30 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public NDArray loss(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
-        options.checkFused(shard.total());
-        ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
+        SoftmaxLoss.check(options, shard.total(), true);
+        ClassLabels rows = ClassLabels.of(features, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             return ShardedCrossEntropy.shaped(loss(chunks, rows, options), options, features);
         }
     }
 
-    private Tensor loss(LogitChunks chunks, ShardLabels labels, LossOptions options) {
-        LogitChunks.LogSum logSum = new LogitChunks.LogSum(chunks);
-        Tensor sums = SoftmaxLoss.newSums(options, logSum.largest());
-        for (int i = 0; i < chunks.plan().count(); i++) {
-            try (PointerScope scope = new PointerScope()) {
-                Tensor logits = chunks.logits(i);
-                chunks.addLabelLogits(i, labels, logits, sums.select(0, SoftmaxLoss.LABEL));
-                if (options.labelSmoothing() > 0) {
-                    ScalarTypeOptional same = new ScalarTypeOptional();
-                    sums.select(0, SoftmaxLoss.LOGITS)
-                            .add_(logits.sum(new long[] {1}, false, same));
-                }
-                logSum.add(logits, logits.amax(new long[] {1}, false));
-            }
-        }
-        Tensor largest = logSum.largest().clone();
-        shard.allReduce(largest, ReduceOp.MAX);
-        sums.select(0, SoftmaxLoss.NORMALISER).copy_(logSum.sumAbove(largest));
-        shard.allReduce(sums, ReduceOp.SUM);
-        sums.select(0, SoftmaxLoss.LABEL).sub_(largest);
-        double[] numbers = SoftmaxLoss.read(sums, largest);
-        return new SoftmaxLoss(options, labels, numbers).value(memory.options());
+    private Tensor loss(LogitChunks chunks, ClassLabels labels, LossOptions options) {
+        LogitChunks.LogSum sums = new LogitChunks.LogSum(chunks);
+        Tensor labelLogits = torch.zeros(new long[] {labels.rows.length}, memory.options());
+        Tensor sumOfLogits = torch.zeros_like(sums.sum);
+        chunks.forEach(
+                (index, logits) -> {
+                    chunks.copyLabelLogits(index, labels, logits, labelLogits);
+                    if (options.labelSmoothing() > 0) {
+                        long[] classes = {1};
+                        sumOfLogits.add_(logits.sum(classes, false, new ScalarTypeOptional()));
+                    }
+                    sums.add(logits, logits.amax(new long[] {1}, false));
+                });
+        return SoftmaxLoss.reduced(
+                        options, labels, shard, sums.largest, sums.sum, labelLogits, sumOfLogits)
+                .value(memory.options());
     }
 
     /**
@@ -219,15 +215,13 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public NDArray logits(NDArray features, NDArray weight, NDArray bias) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            ChunkPlan plan = chunks.plan();
-            long[] shape = {chunks.rows, plan.range().length()};
+            long classes = chunks.plan.range().length();
+            long[] shape = {chunks.rows, classes};
             Tensor logits = torch.empty(shape, memory.options(), new MemoryFormatOptional());
-            for (int i = 0; i < plan.count(); i++) {
-                try (PointerScope part = new PointerScope()) {
-                    logits.narrow(1, plan.start(i), plan.length(i)).copy_(chunks.logits(i));
-                }
-            }
-            Shape shapeOfAll = ShardLabels.leading(features).add(plan.range().length());
+            chunks.forEach(
+                    (index, part) ->
+                            logits.narrow(1, chunks.plan.start(index), part.size(1)).copy_(part));
+            Shape shapeOfAll = ClassLabels.leading(features).add(classes);
             return toArray(logits, shapeOfAll, features.getManager());
         }
     }
@@ -237,18 +231,16 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     private LogitChunks chunks(NDArray logits) {
-        Tensor rows = ShardLabels.rows(logits);
+        Tensor rows = ClassLabels.rows(logits);
         prepare(rows, 0, rows.size(1), false);
         return LogitChunks.of(memory, rows);
     }
 
     private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
-        Tensor x = ShardLabels.rows(features).to(ScalarType.Float).contiguous();
+        Tensor x = ClassLabels.rows(features).to(ScalarType.Float).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
         prepare(x, x.size(1), weight.getShape().get(0), type != ScalarType.Float || margin != null);
-        Tensor w = TensorView.of(weight).tensor().detach();
-        Tensor b = bias == null ? null : TensorView.of(bias).tensor().detach();
-        ChunkedLinear linear = new ChunkedLinear(memory, w, b, null, margin != null);
+        ChunkedLinear linear = new ChunkedLinear(weight, bias, null, margin != null);
         return LogitChunks.of(memory, linear, margin == null ? x : scaled(x));
     }
 

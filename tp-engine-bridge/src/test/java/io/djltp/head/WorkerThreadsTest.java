@@ -54,7 +54,7 @@ public class WorkerThreadsTest {
 
     @Test(timeOut = 60_000)
     public void aSingleOneIsTheCaller() {
-        try (WorkerThreads workers = new WorkerThreads(1)) {
+        try (WorkerThreads workers = WorkerThreads.of(1)) {
             workers.run(
                     1,
                     i -> {
