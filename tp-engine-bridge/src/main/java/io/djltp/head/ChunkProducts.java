@@ -341,9 +341,8 @@ abstract class ChunkProducts {
          * Reads the bounds of the gradient.
          *
          * @param pass the pass, whose factors are set
-         * @param scale the factor of the loss in the backward pass
          */
-        void setGradients(HeadPass pass, float scale) {
+        void setGradients(HeadPass pass) {
             if (pass.rows == 0) {
                 return;
             }
@@ -353,9 +352,6 @@ abstract class ChunkProducts {
                 return;
             }
             factor.add_(bound(pass.column(Place.SCALED_SMOOTHED_PART)));
-            if (pass.labels.rows.length > 0) {
-                factor.add_(bound(pass.ofLabels(Place.LABEL_PARTS)), new Scalar(Math.abs(scale)));
-            }
             ofGradients = upTo(HostReads.number(factor));
         }
 

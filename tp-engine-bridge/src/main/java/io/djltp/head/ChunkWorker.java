@@ -40,6 +40,10 @@ final class ChunkWorker {
     private final ChunkedLinear linear;
     private final ChunkProducts products;
     private final boolean inPowers; // of two: exponentials are, and not of e
+
+    /** With label smoothing not: what is subtracted from what is kept is nearly as large. */
+    private final boolean keepsRounded;
+
     private final Scalar unit; // what logits are multiplied with for it
     private final ScalarTypeOptional floats;
     private ClassLabels.Places inLogits; // of logits, [classes, rows]
@@ -54,6 +58,7 @@ final class ChunkWorker {
         this.linear = linear;
         products = ChunkProducts.of(pass, memory);
         inPowers = pass.isRounded();
+        keepsRounded = inPowers && !pass.isSmooth();
         unit = new Scalar(inPowers ? (float) ChunkProducts.LOG2_E : 1f);
         floats = new ScalarTypeOptional(ScalarType.Float);
     }
@@ -128,13 +133,13 @@ final class ChunkWorker {
     }
 
     /**
-     * Computes the exponentials of a chunk, [classes of the chunk, rows]. Without label smoothing
-     * labels are left out: their share of the softmax p is in the gradient as {@code p - 1}, of
-     * which digits are lost if p is summed with others before 1 is subtracted.
+     * Computes the exponentials of a chunk, [classes of the chunk, rows]. Those of labels are 0:
+     * their share of the softmax p is in the gradient as {@code p - 1}, of which digits are lost if
+     * p is summed with others before 1 is subtracted. In float32 the pass notes their logits as
+     * they would go into the normaliser.
      */
     private Tensor compute(int index, Tensor weight, boolean again) {
-        boolean isSpare = inPowers && !pass.isSmooth(); // what is kept of it is rounded
-        Tensor logits = isSpare ? memory.spareLogits(index) : memory.logits(index);
+        Tensor logits = keepsRounded ? memory.spareLogits(index) : memory.logits(index);
         products.multiply(index, weight, logits);
         if (linear.bias() != null) {
             Tensor bias = memory.plan().part(linear.bias(), index).unsqueeze(1);
@@ -142,30 +147,17 @@ final class ChunkWorker {
         }
         ClassLabels.OfChunk labels = inLogits.of(index);
         if (!labels.isEmpty()) {
-            labelLogits(labels, logits.view(-1), again);
+            Tensor flat = logits.view(-1);
+            if (!again && !inPowers && !linear.isUnit()) { // others are known
+                Tensor noted = labels.part(pass.ofLabels(Place.LABEL_LOGITS));
+                torch.index_select_out(noted, flat, 0, labels.places());
+            }
+            flat.index_fill_(0, labels.places(), new Scalar(Float.NEGATIVE_INFINITY));
         }
         if (pass.isGuarded()) {
             logits.sub_(again ? offset() : raisedOffset(index, logits), unit);
         }
         return inPowers ? logits.exp2_() : logits.exp_();
-    }
-
-    /**
-     * Lets the pass and a chunk agree about the logits of its labels. In float32 the pass notes
-     * them as they go into the normaliser. Those in 16 bits or with a margin are known; with label
-     * smoothing they go into the chunk: as exact as where they are by themselves.
-     */
-    private void labelLogits(ClassLabels.OfChunk labels, Tensor flat, boolean again) {
-        Tensor known = labels.part(pass.ofLabels(Place.LABEL_LOGITS));
-        boolean areKnown = inPowers || linear.isUnit();
-        if (!areKnown && !again) {
-            torch.index_select_out(known, flat, 0, labels.places());
-        }
-        if (!pass.isSmooth()) {
-            flat.index_fill_(0, labels.places(), new Scalar(Float.NEGATIVE_INFINITY));
-        } else if (areKnown) {
-            flat.index_copy_(0, labels.places(), inPowers ? known.mul(unit) : known);
-        }
     }
 
     /**
@@ -190,17 +182,9 @@ final class ChunkWorker {
 
     /** Keeps exponentials, or leaves them where they last until the next chunk. */
     private Tensor keep(int index, Tensor exponentials) {
-        return inPowers && !pass.isSmooth()
+        return keepsRounded
                 ? products.round(memory.roundedKept(index), exponentials, false)
                 : exponentials;
-    }
-
-    /**
-     * Returns what {@link #keep} has kept. With label smoothing it is float32: what is subtracted
-     * from it is nearly as large.
-     */
-    private Tensor kept(int index) {
-        return inPowers && !pass.isSmooth() ? memory.roundedKept(index) : memory.logits(index);
     }
 
     /** Returns exponentials, which stay as they are if they are kept, less the shift. */
@@ -251,9 +235,17 @@ final class ChunkWorker {
             keep(index, compute(index, weight, true));
         }
         Tensor factor = sameFactor == null ? factor(index) : sameFactor;
-        Tensor ofLogits = pass.isSmooth() ? logitGradient(index, kept(index), factor) : kept(index);
-        ClassLabels.OfChunk labels =
-                pass.isSmooth() ? ClassLabels.OfChunk.NONE : inClasses.of(index);
+        Tensor ofLogits = keepsRounded ? memory.roundedKept(index) : memory.logits(index);
+        if (pass.isSmooth()) { // the gradient of the logits, without the last row of the features
+            Tensor flat = ofLogits.view(-1);
+            ofLogits = ofLogits.narrow(1, 0, pass.rows);
+            torch.addcmul_out(ofLogits, pass.column(Place.SCALED_SMOOTHED_PART), ofLogits, factor);
+            ClassLabels.OfChunk apart = inLogits.of(index);
+            if (!apart.isEmpty()) {
+                flat.index_fill_(0, apart.places(), new Scalar(0));
+            }
+        }
+        ClassLabels.OfChunk labels = inClasses.of(index);
         if (biasGradient != null) {
             Tensor target = memory.plan().part(biasGradient, index);
             addUp(target, index, ofLogits, factor);
@@ -276,22 +268,6 @@ final class ChunkWorker {
         Tensor factor = pass.batch(memory.column(Place.FACTOR));
         torch.sub_out(factor, pass.batch(ofChunk), pass.column(Place.OFFSET)).exp_();
         return factor.mul_(pass.column(Place.SCALED_SOFTMAX_FACTOR));
-    }
-
-    /**
-     * Computes the gradient of a chunk's logits with label smoothing, in place of the exponentials.
-     *
-     * @return the gradient, without the last row of the features, [classes, rows of the batch]
-     */
-    private Tensor logitGradient(int index, Tensor exponentials, Tensor factor) {
-        Tensor gradient = exponentials.narrow(1, 0, pass.rows);
-        torch.addcmul_out(gradient, pass.column(Place.SCALED_SMOOTHED_PART), gradient, factor);
-        ClassLabels.OfChunk labels = inLogits.of(index);
-        if (!labels.isEmpty()) {
-            Tensor parts = labels.part(pass.ofLabels(Place.LABEL_PARTS));
-            exponentials.view(-1).index_add_(0, labels.places(), parts, new Scalar(scale));
-        }
-        return gradient;
     }
 
     /** Puts the sums of the gradient of a chunk's logits over the rows into a tensor, [classes]. */

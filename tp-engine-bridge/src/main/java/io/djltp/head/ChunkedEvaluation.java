@@ -199,7 +199,14 @@ public final class ChunkedEvaluation implements AutoCloseable {
                     sums.add(logits, logits.amax(new long[] {1}, false));
                 });
         return SoftmaxLoss.reduced(
-                        options, labels, shard, sums.largest, sums.sum, labelLogits, sumOfLogits)
+                        options,
+                        labels,
+                        shard,
+                        sums.largest,
+                        sums.sum,
+                        labelLogits,
+                        sumOfLogits,
+                        true)
                 .value(memory.options());
     }
 

@@ -143,7 +143,8 @@ public final class FusedSoftmaxHead implements AutoCloseable {
                             .view(features.getShape().getShape());
             pass = first;
             return new Result(
-                    TensorView.toArray(loss.value(memory.shared().options()), features.getManager()),
+                    TensorView.toArray(
+                            loss.value(memory.shared().options()), features.getManager()),
                     TensorView.toArray(gradient, features.getManager()));
         }
     }

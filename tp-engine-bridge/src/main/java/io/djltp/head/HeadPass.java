@@ -213,7 +213,7 @@ final class HeadPass {
         numbers = HostReads.doubles(torch.cat(all));
     }
 
-    /** Returns the sum of the exponentials of a row, without label smoothing but for its label. */
+    /** Returns the sum of the exponentials of a row but for its label. */
     private double sum(int row) {
         return numbers[row];
     }
@@ -269,21 +269,18 @@ final class HeadPass {
      * @param shard the classes of the rank
      */
     SoftmaxLoss loss(ChunkedLinear linear, MarginLabels margin, ClassShard shard) {
-        SoftmaxLoss loss =
-                shard.isAlone() && !isSmooth()
-                        ? new SoftmaxLoss(options, labels, ofRank())
-                        : SoftmaxLoss.reduced(
-                                options,
-                                labels,
-                                shard,
-                                column(Place.OFFSET),
-                                column(Place.SUMS),
-                                ofLabels(Place.LABEL_LOGITS),
-                                isSmooth() ? sumsOfLogits(linear, margin) : null);
-        if (!isSmooth()) {
-            loss.addLabels();
+        if (shard.isAlone() && !isSmooth()) {
+            return new SoftmaxLoss(options, labels, ofRank(), false);
         }
-        return loss;
+        return SoftmaxLoss.reduced(
+                options,
+                labels,
+                shard,
+                column(Place.OFFSET),
+                column(Place.SUMS),
+                ofLabels(Place.LABEL_LOGITS),
+                isSmooth() ? sumsOfLogits(linear, margin) : null,
+                false);
     }
 
     /**
@@ -349,40 +346,32 @@ final class HeadPass {
         return SoftmaxLoss.tensor(memory.options(), values);
     }
 
-    /** Adds what the labels have in the gradient of the features. */
+    /**
+     * Adds what the labels have in the gradient of the features, and keeps that of the weights: the
+     * gradient of each label's logit, times the slope where the logit has a margin.
+     */
     private void addLabels(
             Tensor gradient, SoftmaxLoss loss, ChunkedLinear linear, MarginLabels margin) {
-        Tensor places = memory.index(labels.rows);
-        Tensor parts = ofLabels(Place.LABEL_PARTS).copy_(doubles(labelParts(loss, margin)));
-        Tensor column = parts.unsqueeze(1);
-        if (!isSmooth()) { // else the parts go into the gradient of the logits
-            Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, places);
-            Tensor target = memory.rows(Place.LABEL_GRADIENTS).narrow(0, 0, parts.size(0));
-            torch.mul_out(target, x, column);
+        double[] smoothed = loss.smoothedShares();
+        double[] ofWeights = new double[labels.rows.length];
+        double[] ofFeatures = new double[ofWeights.length];
+        for (int i = 0; i < ofWeights.length; i++) {
+            int row = (int) labels.rows[i];
+            double slope = margin == null ? 1 : margin.slope(i);
+            ofWeights[i] = (loss.labelGradient(row) - smoothed[row]) * slope;
+            ofFeatures[i] = ofWeights[i] + smoothed[row]; // which is subtracted of every class
         }
+        Tensor places = memory.index(labels.rows);
+        Tensor parts = ofLabels(Place.LABEL_PARTS).copy_(doubles(ofWeights));
+        Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, places);
+        Tensor target = memory.rows(Place.LABEL_GRADIENTS).narrow(0, 0, parts.size(0));
+        torch.mul_out(target, x, parts.unsqueeze(1));
         Tensor weights = linear.rows(memory.index(labels.columns));
         if (linear.isUnit()) {
             weights.mul_(UnitRows.inverseLengths(weights).unsqueeze(1));
         }
-        gradient.index_add_(0, places, weights.mul_(column));
-    }
-
-    /**
-     * Returns what the passes do not add to the gradient of each label's logit, [labels]: with
-     * label smoothing all but its part of the softmax; else all of it, times the slope where the
-     * logit has a margin.
-     */
-    private double[] labelParts(SoftmaxLoss loss, MarginLabels margin) {
-        double[] parts = new double[labels.rows.length];
-        for (int i = 0; i < parts.length; i++) {
-            int row = (int) labels.rows[i];
-            double slope = margin == null ? 1 : margin.slope(i);
-            parts[i] =
-                    isSmooth() // the passes add the part of the softmax once
-                            ? loss.labelPart(row) * slope + loss.sharedPart(row) * (slope - 1)
-                            : loss.labelGradient(row) * slope;
-        }
-        return parts;
+        Tensor factors = doubles(ofFeatures).to(ScalarType.Float);
+        gradient.index_add_(0, places, weights.mul_(factors.unsqueeze(1)));
     }
 
     /**
@@ -410,7 +399,7 @@ final class HeadPass {
             scaleFeatures(memory, ofSoftmax); // the same for all chunks
         }
         if (precision == Precision.FLOAT16) {
-            scales.setGradients(this, scale);
+            scales.setGradients(this);
         }
         List<ChunkWorker> workers = workers(linear);
         memories.run(

@@ -129,6 +129,7 @@ public final class ShardedCrossEntropy {
                             normaliser,
                             labelLogits,
                             sums,
+                            true,
                             wide,
                             normaliser);
         }

@@ -53,7 +53,7 @@ final class SoftmaxLoss {
     private final double[] labelLogits; // z_y - m
     private final double[] logits; // the sums of all z_k, or null
     private final double[] largest; // m
-    private double[] others; // the normalisers without the labels
+    private final double[] others; // the normalisers without the labels
 
     /**
      * Creates the loss of a batch.
@@ -62,8 +62,9 @@ final class SoftmaxLoss {
      * @param labels the labels
      * @param numbers the sums over all classes, first that of the exponentials, then the label's
      *     logit less the largest one and, with label smoothing, the logits; then the largest logits
+     * @param withLabels whether the labels' exponentials are in the sums
      */
-    SoftmaxLoss(LossOptions options, ClassLabels labels, double... numbers) {
+    SoftmaxLoss(LossOptions options, ClassLabels labels, double[] numbers, boolean withLabels) {
         this.options = options;
         this.numbers = numbers;
         classes = labels.classes;
@@ -74,10 +75,11 @@ final class SoftmaxLoss {
         weights = LongStream.of(labels.all).mapToDouble(l -> share * options.weightOf(l)).toArray();
         shares = byRow(i -> labels.counts[i] ? share : 0);
         boolean smooth = smoothing > 0;
-        normalisers = part(numbers, NORMALISER);
+        others = part(numbers, NORMALISER);
         labelLogits = part(numbers, LABEL);
         logits = smooth ? part(numbers, LOGITS) : null;
         largest = part(numbers, smooth ? LOGITS + 1 : LOGITS);
+        normalisers = byRow(i -> others[i] + (withLabels ? 0 : Math.exp(labelLogits[i])));
     }
 
     private double[] part(double[] numbers, int number) {
@@ -98,6 +100,7 @@ final class SoftmaxLoss {
      * @param normaliser its sum of the exponentials then, float64 [rows]
      * @param labelLogits the logits of its labels, [labels]
      * @param logits the sums of its logits, [rows], with label smoothing
+     * @param withLabels whether the exponentials of labels are in the sum
      * @param others what else is read, float64 [rows], see {@link #other}
      */
     static SoftmaxLoss reduced(
@@ -108,6 +111,7 @@ final class SoftmaxLoss {
             Tensor normaliser,
             Tensor labelLogits,
             Tensor logits,
+            boolean withLabels,
             Tensor... others) {
         Tensor rows = index(offset, labels.rows);
         Tensor largest = offset.clone();
@@ -129,7 +133,7 @@ final class SoftmaxLoss {
         for (Tensor other : others) {
             all.push_back(other);
         }
-        return new SoftmaxLoss(options, labels, HostReads.doubles(torch.cat(all)));
+        return new SoftmaxLoss(options, labels, HostReads.doubles(torch.cat(all)), withLabels);
     }
 
     /** Returns what else {@link #reduced} has read. */
@@ -174,12 +178,6 @@ final class SoftmaxLoss {
         }
         double sum = LongStream.of(labels.all).mapToDouble(options::weightOf).sum();
         return sum == 0 ? 0 : 1 / sum;
-    }
-
-    /** Adds the exponentials of the labels to normalisers that are sums over all other classes. */
-    void addLabels() {
-        others = normalisers.clone();
-        Arrays.setAll(normalisers, i -> others[i] + Math.exp(labelLogits[i]));
     }
 
     /**
@@ -255,24 +253,19 @@ final class SoftmaxLoss {
         return (double) options.labelSmoothing() / Math.max(1, classes);
     }
 
-    /**
-     * Returns the gradient of a label's logit without label smoothing, {@code w (p - 1 + 2 ζ p log
-     * Z)}. Here {@code p - 1} is the share of all other classes, not a difference: its digits are
-     * there also where the label has all of the softmax.
-     */
-    double labelGradient(int row) {
-        double exponential = Math.exp(labelLogits[row]);
-        return (zSlope(row) * exponential - others[row] * weights[row]) / normalisers[row];
-    }
-
     /** Returns {@code -w (1 - α)}, which is added to the gradient of a label's logit. */
     double labelPart(int row) {
         return weights[row] * (smoothing - 1);
     }
 
-    /** Returns the gradient of a label's logit without the {@link #labelPart}. */
-    double sharedPart(int row) {
-        double softmax = softmaxFactor(row) * Math.exp(labelLogits[row]);
-        return softmax - shares[row] * smoothedShare(options, classes);
+    /**
+     * Returns the gradient of a label's logit but for {@link #smoothedShares}. In it {@code p - 1}
+     * is the share of all other classes, not a difference: its digits are there also where the
+     * label has all of the softmax.
+     */
+    double labelGradient(int row) {
+        double p = Math.exp(labelLogits[row]) / normalisers[row];
+        double smoothed = shares[row] * meanWeight * smoothing + zSlope(row);
+        return labelPart(row) * others[row] / normalisers[row] + smoothed * p;
     }
 }
