@@ -1,7 +1,6 @@
 package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
@@ -34,6 +33,8 @@ import java.util.stream.LongStream;
 @SuppressWarnings("try") // a scope is used by being open
 public final class ChunkedEvaluation implements AutoCloseable {
 
+    private static final ScalarType FLOAT = ScalarType.Float;
+
     private final ClassShard shard;
     private final long budget;
     private final long chunk;
@@ -63,8 +64,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
     /**
      * Returns the best classes of all ranks for each row. One all-gather.
      *
-     * @param features the features, [x1, ..., xn, features]
-     * @param weight the rank's shard of the weight
+     * @param features the features, [x1, ..., xn, features]; or the rank's shard of the logits
+     * @param weight the rank's shard of the weight, or {@code null} for logits
      * @param bias the rank's shard of the bias, or {@code null}
      * @param k how many classes are wanted
      * @param withProbabilities whether their probabilities are wanted too
@@ -73,51 +74,24 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public TopClasses topK(
             NDArray features, NDArray weight, NDArray bias, int k, boolean withProbabilities) {
-        checkCount(k);
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            LogitChunks chunks = chunks(features, weight, bias);
-            return topK(chunks, features, k, withProbabilities);
-        }
-    }
-
-    /**
-     * Returns the best classes of all ranks for each row of logits that are there. One all-gather.
-     *
-     * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
-     * @param k how many classes are wanted
-     * @param withProbabilities whether their probabilities are wanted too
-     * @return the best classes, attached to the manager of the logits
-     * @throws IllegalArgumentException if there are fewer classes than {@code k}
-     */
-    public TopClasses topK(NDArray logits, int k, boolean withProbabilities) {
-        checkCount(k);
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            return topK(chunks(logits), logits, k, withProbabilities);
-        }
-    }
-
-    private TopClasses topK(LogitChunks chunks, NDArray rows, int k, boolean withProbabilities) {
-        ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities);
-        ChunkTopK.Best best = found.gather(shard, k);
-        Shape shape = ClassLabels.leading(rows).add(k);
-        NDManager manager = rows.getManager();
-        return new TopClasses(
-                toArray(best.classes().to(ScalarType.Long), shape, manager),
-                toArray(best.values().to(ScalarType.Float), shape, manager),
-                withProbabilities
-                        ? toArray(
-                                found.logProbabilities(best.values()).to(ScalarType.Float),
-                                shape,
-                                manager)
-                        : null);
-    }
-
-    private void checkCount(int k) {
         long total = shard.total();
         if (k < 1 || k > total) {
             throw new IllegalArgumentException(
                     "The %s best of %s classes were asked for: 1 to %s can be had"
                             .formatted(k, total, total));
+        }
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            LogitChunks chunks = chunks(features, weight, bias);
+            ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities);
+            ChunkTopK.Best best = found.gather(shard, k);
+            NDArray logProbabilities =
+                    withProbabilities
+                            ? toArray(found.logProbabilities(best.values()), FLOAT, features)
+                            : null;
+            return new TopClasses(
+                    toArray(best.classes(), ScalarType.Long, features),
+                    toArray(best.values(), FLOAT, features),
+                    logProbabilities);
         }
     }
 
@@ -125,8 +99,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * Returns how many classes of all ranks come before the label of each row in the order of the
      * logits: those with a larger one, and with an equal one and a lower number. Two all-reduces.
      *
-     * @param features the features, [x1, ..., xn, features]
-     * @param weight the rank's shard of the weight
+     * @param features the features, [x1, ..., xn, features]; or the rank's shard of the logits
+     * @param weight the rank's shard of the weight, or {@code null} for logits
      * @param bias the rank's shard of the bias, or {@code null}
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @return the counts, int64 [rows], attached to the manager of the features
@@ -134,33 +108,15 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
         ClassLabels rows = ClassLabels.of(features, labels, shard, Long.MIN_VALUE);
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            return countBefore(chunks(features, weight, bias), rows, features.getManager());
+            LogitChunks chunks = chunks(features, weight, bias);
+            Tensor logits = torch.zeros(new long[] {chunks.rows}, memory.options());
+            logits.index_copy_(0, memory.index(rows.rows), chunks.labelLogits(rows));
+            shard.allReduce(logits, ReduceOp.SUM);
+            long[] columns = LongStream.of(rows.all).map(shard::columnsBefore).toArray();
+            Tensor before = chunks.countBefore(logits, memory.index(columns));
+            shard.allReduce(before, ReduceOp.SUM);
+            return TensorView.toArray(before, features.getManager());
         }
-    }
-
-    /**
-     * Returns how many classes of all ranks come before the label of each row in the order of
-     * logits that are there. Two all-reduces.
-     *
-     * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
-     * @param labels the labels, [x1, ..., xn], of any numeric type
-     * @return the counts, int64 [rows], attached to the manager of the logits
-     */
-    public NDArray countBefore(NDArray logits, NDArray labels) {
-        ClassLabels rows = ClassLabels.of(logits, labels, shard, Long.MIN_VALUE);
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            return countBefore(chunks(logits), rows, logits.getManager());
-        }
-    }
-
-    private NDArray countBefore(LogitChunks chunks, ClassLabels labels, NDManager manager) {
-        Tensor logits = torch.zeros(new long[] {chunks.rows}, memory.options());
-        logits.index_copy_(0, memory.index(labels.rows), chunks.labelLogits(labels));
-        shard.allReduce(logits, ReduceOp.SUM);
-        long[] columns = LongStream.of(labels.all).map(shard::columnsBefore).toArray();
-        Tensor before = chunks.countBefore(logits, memory.index(columns));
-        shard.allReduce(before, ReduceOp.SUM);
-        return TensorView.toArray(before, manager);
     }
 
     /**
@@ -181,33 +137,30 @@ public final class ChunkedEvaluation implements AutoCloseable {
         ClassLabels rows = ClassLabels.of(features, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            return ShardedCrossEntropy.shaped(loss(chunks, rows, options), options, features);
+            LogitChunks.LogSum sums = new LogitChunks.LogSum(chunks);
+            Tensor labelLogits = torch.zeros(new long[] {rows.rows.length}, memory.options());
+            Tensor sumOfLogits = torch.zeros_like(sums.sum);
+            chunks.forEach(
+                    (index, logits) -> {
+                        chunks.copyLabelLogits(index, rows, logits, labelLogits);
+                        if (options.labelSmoothing() > 0) {
+                            long[] classes = {1};
+                            sumOfLogits.add_(logits.sum(classes, false, new ScalarTypeOptional()));
+                        }
+                        sums.add(logits, logits.amax(new long[] {1}, false));
+                    });
+            SoftmaxLoss loss =
+                    SoftmaxLoss.reduced(
+                            options,
+                            rows,
+                            shard,
+                            sums.largest,
+                            sums.sum,
+                            labelLogits,
+                            sumOfLogits,
+                            true);
+            return ShardedCrossEntropy.shaped(loss.value(memory.options()), options, features);
         }
-    }
-
-    private Tensor loss(LogitChunks chunks, ClassLabels labels, LossOptions options) {
-        LogitChunks.LogSum sums = new LogitChunks.LogSum(chunks);
-        Tensor labelLogits = torch.zeros(new long[] {labels.rows.length}, memory.options());
-        Tensor sumOfLogits = torch.zeros_like(sums.sum);
-        chunks.forEach(
-                (index, logits) -> {
-                    chunks.copyLabelLogits(index, labels, logits, labelLogits);
-                    if (options.labelSmoothing() > 0) {
-                        long[] classes = {1};
-                        sumOfLogits.add_(logits.sum(classes, false, new ScalarTypeOptional()));
-                    }
-                    sums.add(logits, logits.amax(new long[] {1}, false));
-                });
-        return SoftmaxLoss.reduced(
-                        options,
-                        labels,
-                        shard,
-                        sums.largest,
-                        sums.sum,
-                        labelLogits,
-                        sumOfLogits,
-                        true)
-                .value(memory.options());
     }
 
     /**
@@ -228,25 +181,26 @@ public final class ChunkedEvaluation implements AutoCloseable {
             chunks.forEach(
                     (index, part) ->
                             logits.narrow(1, chunks.plan.start(index), part.size(1)).copy_(part));
-            Shape shapeOfAll = ClassLabels.leading(features).add(classes);
-            return toArray(logits, shapeOfAll, features.getManager());
+            return toArray(logits, FLOAT, features);
         }
     }
 
-    private static NDArray toArray(Tensor tensor, Shape shape, NDManager manager) {
-        return TensorView.toArray(tensor.contiguous().view(shape.getShape()), manager);
-    }
-
-    private LogitChunks chunks(NDArray logits) {
-        Tensor rows = ClassLabels.rows(logits);
-        prepare(rows, 0, rows.size(1), false);
-        return LogitChunks.of(memory, rows);
+    /** Returns [rows, columns] as an array [x1, ..., xn, columns]. */
+    private static NDArray toArray(Tensor tensor, ScalarType type, NDArray features) {
+        Shape shape = ClassLabels.leading(features).add(tensor.size(1));
+        Tensor values = tensor.to(type).contiguous().view(shape.getShape());
+        return TensorView.toArray(values, features.getManager());
     }
 
     private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
-        Tensor x = ClassLabels.rows(features).to(ScalarType.Float).contiguous();
+        Tensor rows = ClassLabels.rows(features);
+        if (weight == null) {
+            prepare(rows, 0, rows.size(1), false);
+            return LogitChunks.of(memory, rows);
+        }
+        Tensor x = rows.to(FLOAT).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
-        prepare(x, x.size(1), weight.getShape().get(0), type != ScalarType.Float || margin != null);
+        prepare(x, x.size(1), weight.getShape().get(0), type != FLOAT || margin != null);
         ChunkedLinear linear = new ChunkedLinear(weight, bias, null, margin != null);
         return LogitChunks.of(memory, linear, margin == null ? x : scaled(x));
     }

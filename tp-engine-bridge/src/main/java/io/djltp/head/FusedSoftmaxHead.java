@@ -121,7 +121,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         pass = null;
         SoftmaxLoss.check(options, shard.total(), true);
         ClassLabels all = ClassLabels.of(features, labels, shard, options.ignoreIndex());
-        ClassLabels rows = sampler == null ? all : sampled(all, options);
+        ClassLabels rows = sampler == null ? all : sampled(all);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = ClassLabels.rows(features);
             checkPrecision(weight);
@@ -186,11 +186,8 @@ public final class FusedSoftmaxHead implements AutoCloseable {
     }
 
     /** Draws the classes of this step. */
-    private ClassLabels sampled(ClassLabels all, LossOptions options) {
-        long classes =
-                options.labelSmoothing() > 0
-                        ? sampler.countClasses(steps, all.counted())
-                        : all.classes; // which nothing is computed with
+    private ClassLabels sampled(ClassLabels all) {
+        long classes = sampler.countClasses(steps, all.counted());
         return all.restrictedTo(sampler.draw(steps, all.columns), classes);
     }
 

@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import io.djltp.cut.Cut;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.OpenMpTeam;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
@@ -55,7 +56,7 @@ final class HeadMemory implements AutoCloseable {
             if (threads != null) {
                 threads.close();
             }
-            threads = WorkerThreads.of(count);
+            threads = new WorkerThreads(count, count > 1 ? OpenMpTeam.create().orElse(null) : null);
         }
         long features = x.size(1);
         if (shared == null || !shared.fits(rows, features) || keptBytes != bytes) {

@@ -41,11 +41,6 @@ final class WorkerThreads implements AutoCloseable {
                         : null;
     }
 
-    /** Prepares the threads of the calling thread's operations, or creates some. */
-    static WorkerThreads of(int count) {
-        return new WorkerThreads(count, count > 1 ? OpenMpTeam.create().orElse(null) : null);
-    }
-
     private static Thread newThread(Runnable tasks) {
         Runnable inOneThread =
                 () -> {

@@ -60,7 +60,7 @@ public class WorkerThreadsTest {
 
     @Test(timeOut = 60_000)
     public void aSingleOneIsTheCaller() {
-        try (WorkerThreads workers = WorkerThreads.of(1)) {
+        try (WorkerThreads workers = new WorkerThreads(1, null)) {
             workers.run(
                     1,
                     i -> {
