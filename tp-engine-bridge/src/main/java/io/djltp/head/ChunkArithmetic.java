@@ -1,6 +1,6 @@
 package io.djltp.head;
 
-import io.djltp.internal.torch.BrgemmProduct;
+import io.djltp.internal.torch.Brgemm;
 
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -145,7 +145,7 @@ class ChunkArithmetic {
      * @param x the second factor, [rows, features]
      */
     WeightProduct product(int index, Tensor left, Tensor x) {
-        return (target, keep, factor) -> BrgemmProduct.add(left, x, target, keep, factor);
+        return (target, keep, factor) -> Brgemm.add(left, x, target, keep, factor);
     }
 
     /** A product with the shape of a chunk's weights, computed where it is wanted. */

@@ -1,7 +1,7 @@
 package io.djltp.head;
 
 import io.djltp.head.ChunkMemory.Work;
-import io.djltp.internal.torch.BrgemmProduct;
+import io.djltp.internal.torch.Brgemm;
 import io.djltp.internal.update.UnitRows;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
@@ -140,7 +140,7 @@ final class ChunkedLinear {
      * @param rowsOfWeight the rows of the weight that belong to the chunk
      */
     void classMajor(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
-        BrgemmProduct.multiply(rowsOfWeight, features, place);
+        Brgemm.multiply(rowsOfWeight, features, place);
         if (bias != null) {
             place.narrow(1, 0, rows).add_(part(bias, index).unsqueeze(1));
         }

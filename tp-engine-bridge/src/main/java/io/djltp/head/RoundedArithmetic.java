@@ -1,7 +1,7 @@
 package io.djltp.head;
 
 import io.djltp.head.ChunkMemory.Rounded;
-import io.djltp.internal.torch.BFloat16Product;
+import io.djltp.internal.torch.Brgemm;
 import io.djltp.internal.torch.Float16Product;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.torch.Precision;
@@ -164,7 +164,7 @@ abstract class RoundedArithmetic extends ChunkArithmetic {
             Tensor factor = torch.zeros(new long[] {columns, features.size(0)}, shared.options());
             Tensor x = factor.narrow(0, 0, features.size(1));
             torch.mul_out(x, features.t(), new Scalar(LOG2_E));
-            packedFeatures(shared).copy_(BFloat16Product.pack(factor));
+            packedFeatures(shared).copy_(Brgemm.pack(factor));
         }
 
         private static Tensor packedFeatures(ChunkMemory shared) {
@@ -179,13 +179,13 @@ abstract class RoundedArithmetic extends ChunkArithmetic {
 
         @Override
         void end() {
-            BFloat16Product.release();
+            Brgemm.release();
         }
 
         @Override
         void multiply(int index, Tensor weight, Tensor logits) {
             memory.roundedWeightOfFeatures(index).copy_(weight);
-            BFloat16Product.multiply(memory.roundedWeight(index), features, logits, false);
+            Brgemm.multiplyPacked(memory.roundedWeight(index), features, logits, false);
         }
 
         @Override
@@ -212,7 +212,7 @@ abstract class RoundedArithmetic extends ChunkArithmetic {
                 if (keep != 0 && keep != 1) {
                     target.mul_(new Scalar(keep));
                 }
-                BFloat16Product.multiply(factors, packed(x, factor), target, keep != 0);
+                Brgemm.multiplyPacked(factors, packed(x, factor), target, keep != 0);
             };
         }
 
@@ -223,7 +223,7 @@ abstract class RoundedArithmetic extends ChunkArithmetic {
             if (packedFactor != factor || pass.isGuarded()) {
                 Tensor scaled = torch.zeros(new long[] {rows, length}, memory.options());
                 torch.mul_out(scaled.narrow(0, 0, x.size(0)), x, new Scalar(factor));
-                place.copy_(BFloat16Product.pack(scaled));
+                place.copy_(Brgemm.pack(scaled));
                 packedFactor = factor;
             }
             return place;
