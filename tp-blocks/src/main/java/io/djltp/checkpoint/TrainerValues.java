@@ -8,7 +8,7 @@ import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.head.Margin;
-import io.djltp.internal.torch.RandomState;
+import io.djltp.internal.torch.RandomDraws;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.StateKind;
@@ -217,7 +217,7 @@ final class TrainerValues {
         checkOptimizer(checkpoint, saved.optimizer());
         byte[] own = generator(saved);
         if (own != null) {
-            RandomState.of(own).close(); // of the same version of libtorch
+            RandomDraws.checkState(own); // of the same version of libtorch
         }
     }
 
@@ -299,9 +299,7 @@ final class TrainerValues {
         }
         byte[] own = generator(saved);
         if (own != null) {
-            try (RandomState stored = RandomState.of(own)) {
-                stored.restore();
-            }
+            RandomDraws.setState(own);
         }
     }
 
@@ -339,7 +337,7 @@ final class TrainerValues {
 
     /** Returns the states of the generators of all processes, by their first ranks. */
     private Map<String, String> generators() {
-        byte[] own = bytes();
+        byte[] own = RandomDraws.getState();
         List<byte[]> gathered =
                 state.getRanks()
                         .run(
@@ -356,12 +354,6 @@ final class TrainerValues {
             }
         }
         return states;
-    }
-
-    private static byte[] bytes() {
-        try (RandomState present = RandomState.save()) {
-            return present.toBytes();
-        }
     }
 
     /** Returns the state of this process's generator, or null if none began with the same rank. */

@@ -9,7 +9,7 @@ import ai.djl.util.NativeResource;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.torch.AlignedMemory;
+import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.DeviceMesh;
@@ -156,7 +156,7 @@ final class BatchPart {
                 own = own.toDevice(context.getDevice(), false);
                 own.attach(manager);
             }
-            own = AlignedMemory.of(own); // a pass that is watched copies, and has the same bits
+            own = ArrayMemory.aligned(own); // a pass that is watched copies, and has the same bits
             own.setName(array.getName());
             part.add(own);
         }

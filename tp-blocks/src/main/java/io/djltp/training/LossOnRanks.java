@@ -9,8 +9,8 @@ import ai.djl.training.loss.AbstractCompositeLoss;
 import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.collective.Direction;
 import io.djltp.collective.ReduceOp;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.internal.gradient.ParameterUses;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;

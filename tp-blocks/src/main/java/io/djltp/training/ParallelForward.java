@@ -10,7 +10,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.SymbolBlock;
 import ai.djl.nn.norm.BatchNorm;
 
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.JavaMemory;
 import io.djltp.layout.ForwardPass;
@@ -264,10 +264,11 @@ final class ParallelForward {
                                 + rows
                                 + " of the "
                                 + pass.getGlobalRows()
-                                + " rows of the batch. Where the batch is cut over the ranks, axis 0 of"
-                                + " an output must be its rows, or the ranks' outputs cannot be put"
-                                + " together: use TENSOR mode for this network. If a row becomes"
-                                + " several, such as words, the block's getOutputShapes must say so");
+                                + " rows of the batch. Where the batch is cut over the ranks, axis"
+                                + " 0 of an output must be its rows, or the ranks' outputs cannot"
+                                + " be put together: use TENSOR mode for this network. If a row"
+                                + " becomes several, such as words, the block's getOutputShapes"
+                                + " must say so");
             }
         }
 
@@ -346,8 +347,8 @@ final class ParallelForward {
                                 + (rows == 1 ? " row" : " rows")
                                 + " for "
                                 + ranks
-                                + " ranks, each of which normalizes its own, and a batch normalization"
-                                + " cannot train on one value of a channel: "
+                                + " ranks, each of which normalizes its own, and a batch"
+                                + " normalization cannot train on one value of a channel: "
                                 + String.join(", ", found)
                                 + ". "
                                 + remedy(true, rows));
@@ -411,8 +412,8 @@ final class ParallelForward {
             if (!cut || rows < 2) {
                 return "What helps is to " + FEW_ROWS;
             }
-            return "io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the statistics of"
-                    + " the whole batch. Else "
+            return "io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the statistics"
+                       + " of the whole batch. Else "
                     + FEW_ROWS
                     + " for each rank, or use TENSOR mode";
         }
@@ -429,7 +430,8 @@ final class ParallelForward {
             boolean cut = rows != all;
             return String.valueOf(thrown.getMessage()).contains("more than 1 value per channel")
                     ? new IllegalArgumentException(
-                            "A batch normalization gets one value of a channel to train on, of the rows"
+                            "A batch normalization gets one value of a channel to train on, of the"
+                                + " rows"
                                     + (cut ? " of its rank, " : " of the batch, ")
                                     + rows
                                     + ": "

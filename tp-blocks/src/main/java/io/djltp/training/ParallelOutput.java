@@ -8,7 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.PartialAxes;
 import io.djltp.internal.torch.Autograd;

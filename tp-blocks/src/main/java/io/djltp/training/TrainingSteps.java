@@ -2,7 +2,7 @@ package io.djltp.training;
 
 import ai.djl.nn.Parameter;
 
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.RankUpdate;
 import io.djltp.internal.torch.Autograd;
@@ -271,10 +271,10 @@ final class TrainingSteps implements AutoCloseable {
         void setCollecting(boolean now) {
             if (now && collecting) {
                 throw new IllegalStateException(
-                        "A gradient collector of this trainer is open, and as under DJL's own trainer"
-                                + " only one can be at a time: close it before the next one is made,"
-                                + " with try (GradientCollector collector ="
-                                + " trainer.newGradientCollector()) { ... }");
+                        "A gradient collector of this trainer is open, and as under DJL's own"
+                            + " trainer only one can be at a time: close it before the next one is"
+                            + " made, with try (GradientCollector collector ="
+                            + " trainer.newGradientCollector()) { ... }");
             }
             collecting = now;
         }
@@ -300,9 +300,9 @@ final class TrainingSteps implements AutoCloseable {
             }
             if (reached.isEmpty()) {
                 throw new IllegalArgumentException(
-                        "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
-                                + " has computed from predictions of trainer.forward(...), and that was"
-                                + " not differentiated before");
+                        "backward() needs a loss that trainer.getLoss().evaluate(labels,"
+                            + " predictions) has computed from predictions of trainer.forward(...),"
+                            + " and that was not differentiated before");
             }
             return reached;
         }

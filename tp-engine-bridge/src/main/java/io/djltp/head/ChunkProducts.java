@@ -1,8 +1,7 @@
 package io.djltp.head;
 
 import io.djltp.head.ChunkMemory.Place;
-import io.djltp.internal.torch.BFloat16Product;
-import io.djltp.internal.torch.BrgemmProduct;
+import io.djltp.internal.torch.Brgemm;
 import io.djltp.internal.torch.Float16Product;
 import io.djltp.internal.torch.HostReads;
 
@@ -123,7 +122,7 @@ abstract class ChunkProducts {
 
         @Override
         void multiply(int index, Tensor weight, Tensor logits) {
-            BrgemmProduct.multiply(weight, features, logits);
+            Brgemm.multiply(weight, features, logits);
         }
 
         @Override
@@ -133,7 +132,7 @@ abstract class ChunkProducts {
 
         @Override
         void addToWeight(Tensor left, Tensor x, Tensor target, float keep, float factor) {
-            BrgemmProduct.add(left, x, target, keep, factor);
+            Brgemm.add(left, x, target, keep, factor);
         }
 
         @Override
@@ -162,7 +161,7 @@ abstract class ChunkProducts {
             Tensor factor = torch.zeros(new long[] {columns, features.size(0)}, shared.options());
             Tensor x = factor.narrow(0, 0, features.size(1));
             torch.mul_out(x, features.t(), new Scalar(LOG2_E));
-            packed(shared).copy_(BFloat16Product.pack(factor));
+            packed(shared).copy_(Brgemm.pack(factor));
         }
 
         private static Tensor packed(ChunkMemory shared) {
@@ -172,7 +171,7 @@ abstract class ChunkProducts {
 
         @Override
         void end() {
-            BFloat16Product.release();
+            Brgemm.release();
         }
 
         @Override
@@ -180,7 +179,7 @@ abstract class ChunkProducts {
             Tensor rounded = memory.roundedWeight(index);
             long length = memory.features();
             (rounded.size(1) == length ? rounded : rounded.narrow(1, 0, length)).copy_(weight);
-            BFloat16Product.multiply(rounded, features, logits, false);
+            Brgemm.multiplyPacked(rounded, features, logits, false);
         }
 
         @Override
@@ -203,7 +202,7 @@ abstract class ChunkProducts {
             if (keep != 0 && keep != 1) {
                 target.mul_(new Scalar(keep));
             }
-            BFloat16Product.multiply(left, scaled(left.size(1), x, factor), target, keep != 0);
+            Brgemm.multiplyPacked(left, scaled(left.size(1), x, factor), target, keep != 0);
         }
 
         /** Returns features times a factor as the right factor, the same for a pass's chunks. */
@@ -213,7 +212,7 @@ abstract class ChunkProducts {
             if (packedFactor != factor || pass.isGuarded()) {
                 Tensor scaled = torch.zeros(new long[] {rows, length}, memory.options());
                 torch.mul_out(scaled.narrow(0, 0, x.size(0)), x, new Scalar(factor));
-                place.copy_(BFloat16Product.pack(scaled));
+                place.copy_(Brgemm.pack(scaled));
                 packedFactor = factor;
             }
             return place;

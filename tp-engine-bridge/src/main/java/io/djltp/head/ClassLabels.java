@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.internal.torch.ElementPosition;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 
@@ -269,7 +268,7 @@ public final class ClassLabels {
         String where =
                 shape.dimension() == 1
                         ? "row " + place
-                        : "the position " + ElementPosition.of(place, shape);
+                        : "the position " + TensorView.position(place, shape);
         return new IllegalArgumentException(
                 "The label of %s is %s, %s".formatted(where, label, why));
     }

@@ -2,6 +2,7 @@ package io.djltp.launch;
 
 import ai.djl.Device;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.Communicator;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
@@ -93,13 +94,14 @@ public final class Connector {
                 job.onFailure(failure -> open.forEach(communicator -> communicator.abort(failure)));
         job.setStatus(() -> status(open));
         for (Communicator communicator : open) {
-            communicator.onClose(
-                    () -> {
-                        open.remove(communicator);
-                        if (open.isEmpty()) {
-                            takeBack.run();
-                        }
-                    });
+            AbstractCommunicator.of(communicator)
+                    .onClose(
+                            () -> {
+                                open.remove(communicator);
+                                if (open.isEmpty()) {
+                                    takeBack.run();
+                                }
+                            });
         }
     }
 
@@ -133,7 +135,11 @@ public final class Connector {
     private static String status(List<Communicator> group) {
         StringJoiner text = new StringJoiner("; ");
         for (Communicator communicator : group) {
-            text.add("rank " + communicator.getRank() + " " + communicator.getRecorder().latest());
+            text.add(
+                    "rank "
+                            + communicator.getRank()
+                            + " "
+                            + AbstractCommunicator.of(communicator).getRecorder().latest());
         }
         return text.toString();
     }

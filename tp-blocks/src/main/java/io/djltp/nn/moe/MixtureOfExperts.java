@@ -12,7 +12,7 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
@@ -391,8 +391,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                                 + " experts exchanges follows from which "
                                 + options.topK
                                 + " of them the tokens choose, and not from shapes: with"
-                                + " optExchangeTokens(false) on a mesh of data and tensor it is known,"
-                                + " or count a step with CommunicationCounter");
+                                + " optExchangeTokens(false) on a mesh of data and tensor it is"
+                                + " known, or count a step with CommunicationCounter");
             }
             long there = own * options.experts;
             int experts = owners(pass.getTensorSize()).get(pass.getTensorRank()).length;

@@ -1,5 +1,7 @@
 package io.djltp.internal.torch;
 
+import io.djltp.testing.NeededArithmetic;
+
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
@@ -10,9 +12,12 @@ import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-/** The bits are those of libtorch's products in one thread, whoever computes them. */
+/**
+ * Products in float32 have the bits of libtorch's in one thread, whoever computes them. Products in
+ * bfloat16 have sums in float32.
+ */
 @SuppressWarnings("try") // a scope is used by being open
-public class BrgemmProductTest {
+public class BrgemmTest {
 
     @DataProvider
     public Object[][] shapes() {
@@ -34,40 +39,37 @@ public class BrgemmProductTest {
 
     @Test(dataProvider = "shapes", timeOut = 60_000)
     public void bitsAreThoseOfLibtorch(long m, long k, long n) {
-        if (!BrgemmProduct.isFaster()) {
-            throw new SkipException("Here they are libtorch's own");
-        }
-        int threads = torch.get_num_threads();
-        Autograd.setThreads(1); // as in the threads of a pass
+        needFloat32();
         try (TorchScope scope = TorchScope.withoutGraph()) {
             torch.manual_seed(m + k + n);
             Tensor left = random(m, k);
             Tensor right = random(k, n);
             Tensor target = random(m, n + 3).narrow(1, 0, n); // rows further apart
             Tensor expected = random(m, n + 3).narrow(1, 0, n).copy_(target);
-            BrgemmProduct.multiply(left, right, target);
+            Brgemm.multiply(left, right, target);
             torch.mm_out(expected, left, right);
             Assert.assertTrue(torch.equal(target, expected));
             for (float factor : new float[] {-1e-5f, -0.3f, 1.7f}) {
                 for (float keep : new float[] {1, 0, 0.99f}) {
-                    BrgemmProduct.add(left, right, target, keep, factor);
+                    Brgemm.add(left, right, target, keep, factor);
                     expected.addmm_(left, right, new Scalar(keep), new Scalar(factor));
                     Assert.assertTrue(torch.equal(target, expected), keep + " " + factor);
                 }
             }
-        } finally {
-            Autograd.setThreads(threads);
         }
     }
 
-    /** Rows of an array that no cache holds are read before they are multiplied. */
-    @Test(timeOut = 60_000)
-    public void rowsFromMemoryGiveTheSame() {
-        if (!BrgemmProduct.isFaster()) {
+    private static void needFloat32() {
+        if (!Brgemm.isFaster()) {
             throw new SkipException("Here they are libtorch's own");
         }
-        int threads = torch.get_num_threads();
-        Autograd.setThreads(1);
+        Autograd.setThreads(1); // as in the threads of a pass; the thread is the test's own
+    }
+
+    /** Rows of an array that no cache holds are read before they are multiplied or added to. */
+    @Test(timeOut = 60_000)
+    public void rowsFromMemoryGiveTheSame() {
+        needFloat32();
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor all = random(140_000, 64);
             Assert.assertTrue(Brgemm.isFar(all));
@@ -77,15 +79,13 @@ public class BrgemmProductTest {
             Tensor right = random(64, 48);
             Tensor product = random(1500, 48);
             Tensor expected = product.clone();
-            BrgemmProduct.multiply(rows, right, product);
-            BrgemmProduct.multiply(near, right, expected);
+            Brgemm.multiply(rows, right, product);
+            Brgemm.multiply(near, right, expected);
             Assert.assertTrue(torch.equal(product, expected));
             Tensor factor = random(48, 64);
-            BrgemmProduct.add(product, factor, rows, 1, -1e-5f);
-            BrgemmProduct.add(product, factor, near, 1, -1e-5f);
+            Brgemm.add(product, factor, rows, 1, -1e-5f);
+            Brgemm.add(product, factor, near, 1, -1e-5f);
             Assert.assertTrue(torch.equal(rows, near));
-        } finally {
-            Autograd.setThreads(threads);
         }
     }
 
@@ -94,8 +94,51 @@ public class BrgemmProductTest {
     public void whatIsNotKeptDoesNotCount() {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor target = random(32, 32).fill_(new Scalar(Float.NaN));
-            BrgemmProduct.add(random(32, 16), random(16, 32), target, 0, 1);
+            Brgemm.add(random(32, 16), random(16, 32), target, 0, 1);
             Assert.assertTrue(Float.isFinite(target.sum().item_float()));
+        }
+    }
+
+    @DataProvider
+    public Object[][] packedShapes() {
+        return new Object[][] {
+            {1, 2, 1}, {1, 2, 3}, {3, 4, 5}, {7, 6, 16}, {33, 10, 17}, {1025, 8, 3}, {2047, 24, 40}
+        };
+    }
+
+    /** Factors that bfloat16 holds: what is left is the rounding of sums in float32. */
+    @Test(dataProvider = "packedShapes", timeOut = 60_000)
+    public void sumsOfBFloat16AreFloat32(long m, long k, long n) {
+        NeededArithmetic.bfloat16();
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            torch.manual_seed(m + k + n);
+            Products.assertFloat32Sums(
+                    random(m, k).to(ScalarType.BFloat16),
+                    random(k, n).to(ScalarType.BFloat16),
+                    (left, right, target, keep) ->
+                            Brgemm.multiplyPacked(left, Brgemm.pack(right), target, keep == 1),
+                    1,
+                    0,
+                    4);
+            Brgemm.release();
+        }
+    }
+
+    /** What is added to rows of an array that no cache holds has the same bits. */
+    @Test(timeOut = 60_000)
+    public void rowsFromMemoryGiveTheSameInBFloat16() {
+        NeededArithmetic.bfloat16();
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            torch.manual_seed(3);
+            Tensor rows = random(140_000, 64).narrow(0, 137_000, 3000);
+            Assert.assertTrue(Brgemm.isFar(rows));
+            Tensor near = rows.clone();
+            Tensor left = random(3000, 24).to(ScalarType.BFloat16);
+            Tensor packed = Brgemm.pack(random(24, 64));
+            Brgemm.multiplyPacked(left, packed, rows, true);
+            Brgemm.multiplyPacked(left, packed, near, true);
+            Assert.assertTrue(torch.equal(rows, near));
+            Brgemm.release();
         }
     }
 
