@@ -17,24 +17,25 @@ import org.testng.annotations.Test;
 import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 
 /** The backend that fits is taken, and one that does not says why. */
-public class ConnectorTest {
+public class BackendTest {
 
     private static final List<Device> CPUS = Collections.nCopies(3, Device.cpu());
     private static final List<Device> GPUS = List.of(Device.gpu(0), Device.gpu(1));
 
     @Test
     public void backendsAreFoundByTheirNames() {
-        Assert.assertEquals(Backend.values().toString(), "[auto, local, tcp, nccl]");
+        Assert.assertEquals(Arrays.toString(Backend.values()), "[auto, local, tcp, nccl]");
         for (Backend backend : Backend.values()) {
-            Assert.assertSame(Backend.valueOf(backend.getName()), backend);
-            Assert.assertSame(Backend.valueOf(backend.getName().toUpperCase()), backend);
+            Assert.assertSame(Backend.of(backend.getName()), backend);
+            Assert.assertSame(Backend.of(backend.getName().toUpperCase()), backend);
         }
         IllegalArgumentException refusal =
-                Assert.expectThrows(IllegalArgumentException.class, () -> Backend.valueOf("gloo"));
+                Assert.expectThrows(IllegalArgumentException.class, () -> Backend.of("gloo"));
         Assert.assertEquals(
                 refusal.getMessage(),
                 "There is no backend 'gloo': choose one of auto, local, tcp, nccl");
@@ -42,13 +43,13 @@ public class ConnectorTest {
 
     @Test
     public void theBackendThatFitsIsChosen() {
-        Assert.assertSame(Connector.choose(Backend.AUTO, CPUS, null), Backend.LOCAL);
-        Assert.assertSame(Connector.choose(Backend.AUTO, GPUS, null), Backend.NCCL);
-        Assert.assertSame(Connector.choose(Backend.AUTO, GPUS.subList(0, 1), null), Backend.LOCAL);
-        Assert.assertSame(Connector.choose(Backend.TCP, GPUS, null), Backend.TCP);
+        Assert.assertSame(Backend.AUTO.choose(CPUS, null), Backend.LOCAL);
+        Assert.assertSame(Backend.AUTO.choose(GPUS, null), Backend.NCCL);
+        Assert.assertSame(Backend.AUTO.choose(GPUS.subList(0, 1), null), Backend.LOCAL);
+        Assert.assertSame(Backend.TCP.choose(GPUS, null), Backend.TCP);
         LaunchEnvironment alone = new LaunchEnvironment("none", 0, 1, 0, "127.0.0.1", 0);
         try (Job job = Job.join(alone, JobOptions.builder().setRanks(3).build())) {
-            Assert.assertSame(Connector.choose(Backend.AUTO, CPUS, job), Backend.LOCAL);
+            Assert.assertSame(Backend.AUTO.choose(CPUS, job), Backend.LOCAL);
         }
     }
 
@@ -56,13 +57,12 @@ public class ConnectorTest {
     public void thePropertySaysWhatAutoMeans() {
         System.setProperty("io.djltp.backend", "tcp");
         try {
-            Assert.assertSame(Connector.choose(Backend.AUTO, CPUS, null), Backend.TCP);
-            Assert.assertSame(Connector.choose(Backend.LOCAL, CPUS, null), Backend.LOCAL);
+            Assert.assertSame(Backend.AUTO.choose(CPUS, null), Backend.TCP);
+            Assert.assertSame(Backend.LOCAL.choose(CPUS, null), Backend.LOCAL);
             System.setProperty("io.djltp.backend", "gloo");
             IllegalArgumentException refusal =
                     Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> Connector.choose(Backend.AUTO, CPUS, null));
+                            IllegalArgumentException.class, () -> Backend.AUTO.choose(CPUS, null));
             Assert.assertEquals(
                     refusal.getMessage(),
                     "The system property io.djltp.backend: There is no backend 'gloo': choose one"
@@ -77,10 +77,10 @@ public class ConnectorTest {
         assertRefused(
                 Backend.LOCAL, GPUS, "the backend local is for CPUs, not for [gpu(0), gpu(1)]");
         assertRefused(Backend.TCP, GPUS, "the backend tcp is for CPUs, not for [gpu(0), gpu(1)]");
-        Assert.assertTrue(Connector.whyNot(Backend.AUTO, CPUS, null).isEmpty());
-        Assert.assertTrue(Connector.whyNot(Backend.TCP, CPUS, null).isEmpty());
+        Assert.assertTrue(Backend.AUTO.whyNot(CPUS, null).isEmpty());
+        Assert.assertTrue(Backend.TCP.whyNot(CPUS, null).isEmpty());
         NcclDouble.load();
-        Assert.assertTrue(Connector.whyNot(Backend.NCCL, GPUS, null).isEmpty());
+        Assert.assertTrue(Backend.NCCL.whyNot(GPUS, null).isEmpty());
         assertRefused(
                 Backend.NCCL,
                 List.of(Device.gpu(3), Device.gpu(3)),
@@ -90,12 +90,12 @@ public class ConnectorTest {
     }
 
     private static void assertRefused(Backend backend, List<Device> devices, String reason) {
-        String obstacle = Connector.whyNot(backend, devices, null).orElse("nothing");
+        String obstacle = backend.whyNot(devices, null).orElse("nothing");
         Assert.assertTrue(obstacle.startsWith(reason), obstacle);
         IllegalArgumentException refusal =
                 Assert.expectThrows(
                         IllegalArgumentException.class,
-                        () -> Connector.connect(backend, devices, null, RankThreads.TIMEOUT));
+                        () -> backend.connect(devices, null, RankThreads.TIMEOUT));
         Assert.assertEquals(refusal.getMessage(), obstacle);
     }
 
@@ -108,7 +108,7 @@ public class ConnectorTest {
     @Test(dataProvider = "backends", timeOut = 60_000)
     public void ranksOfOneProcessAreConnected(Backend backend) throws Exception {
         NcclDouble.load();
-        List<Communicator> group = Connector.connect(backend, CPUS, null, Duration.ofSeconds(20));
+        List<Communicator> group = backend.connect(CPUS, null, Duration.ofSeconds(20));
         Throwable[] outcomes =
                 RankThreads.outcomes(
                         group,
@@ -131,7 +131,7 @@ public class ConnectorTest {
             List<WeakReference<Communicator>> closed = new ArrayList<>();
             for (int i = 0; i < 3; i++) {
                 for (Communicator communicator :
-                        Connector.connect(Backend.LOCAL, CPUS, job, RankThreads.TIMEOUT)) {
+                        Backend.LOCAL.connect(CPUS, job, RankThreads.TIMEOUT)) {
                     closed.add(new WeakReference<>(communicator));
                     communicator.close();
                 }
