@@ -6,13 +6,6 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
-
-import java.lang.annotation.ElementType;
-import java.lang.annotation.Retention;
-import java.lang.annotation.RetentionPolicy;
-import java.lang.annotation.Target;
 import java.lang.reflect.RecordComponent;
 
 /**
@@ -22,16 +15,10 @@ import java.lang.reflect.RecordComponent;
 final class SavedValues {
 
     private static final Gson GSON =
-            new GsonBuilder().serializeSpecialFloatingPointValues().create();
+            new GsonBuilder().serializeNulls().serializeSpecialFloatingPointValues().create();
 
     private SavedValues() {}
 
-    /** Marks what older checkpoints, or those of other trainings, do not have. */
-    @Retention(RetentionPolicy.RUNTIME)
-    @Target(ElementType.RECORD_COMPONENT)
-    @interface Optional {}
-
-    /** Returns the members of a record as JSON; those that are {@code null} are left out. */
     static JsonObject toJson(Record values) {
         return GSON.toJsonTree(values).getAsJsonObject();
     }
@@ -46,37 +33,41 @@ final class SavedValues {
      */
     static <T extends Record> T read(Checkpoint checkpoint, String name, Class<T> type)
             throws CheckpointException {
-        JsonElement json = checkpoint.getValues().get(name);
+        JsonObject values = checkpoint.getValues();
         try {
-            require(checkpoint, name, json, type);
-            return GSON.fromJson(json, type);
-        } catch (JsonParseException | IllegalStateException e) {
+            require(checkpoint, name, values.has(name));
+            requireMembers(checkpoint, name, values.getAsJsonObject(name), type);
+            return GSON.fromJson(values.get(name), type);
+        } catch (JsonParseException | IllegalStateException | ClassCastException e) {
             throw wrong(checkpoint, name, "is not what this library writes: " + e.getMessage());
         }
     }
 
-    /** Checks that nothing is missing of a value, and of records in it. */
-    private static void require(Checkpoint checkpoint, String path, JsonElement json, Class<?> type)
+    /** Checks that nothing is missing of a record, and of records in it. */
+    private static void requireMembers(
+            Checkpoint checkpoint, String path, JsonObject record, Class<?> type)
             throws CheckpointException {
-        if (json == null || json.isJsonNull()) {
-            throw wrong(checkpoint, path, "is missing");
-        }
-        if (type.isRecord()) {
-            JsonObject members = json.getAsJsonObject();
-            for (RecordComponent each : type.getRecordComponents()) {
-                String name = each.getName();
-                if (members.has(name) || !each.isAnnotationPresent(Optional.class)) {
-                    require(checkpoint, path + "." + name, members.get(name), each.getType());
-                }
+        for (RecordComponent each : type.getRecordComponents()) {
+            String member = path + "." + each.getName();
+            require(checkpoint, member, record.has(each.getName()));
+            JsonElement value = record.get(each.getName());
+            if (each.getType().isRecord() && value.isJsonObject()) {
+                requireMembers(checkpoint, member, value.getAsJsonObject(), each.getType());
             }
         }
     }
 
-    /** Returns the error that a member, or what it says, is wrong. */
-    static CheckpointException wrong(Checkpoint checkpoint, String path, String what) {
+    private static void require(Checkpoint checkpoint, String path, boolean isThere)
+            throws CheckpointException {
+        if (!isThere) {
+            throw wrong(checkpoint, path, "is missing");
+        }
+    }
+
+    private static CheckpointException wrong(Checkpoint checkpoint, String path, String what) {
         return new CheckpointException(
                 String.format(
                         "%s cannot be used: values.%s %s. Use another checkpoint",
-                        checkpoint.getIndexFile(), path, what));
+                        checkpoint.getPath().resolve(CheckpointIndex.FILE), path, what));
     }
 }

@@ -11,8 +11,6 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.PairList;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
 import io.djltp.internal.safetensors.SafetensorsFile;

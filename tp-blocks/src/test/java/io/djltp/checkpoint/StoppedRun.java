@@ -14,8 +14,6 @@ import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -129,9 +127,14 @@ final class StoppedRun {
                 });
     }
 
+    /** Begins to save, and removes nothing. */
+    static PendingSave begin(TrainingState state, CheckpointFolder folder) {
+        return state.save(folder, Integer.MAX_VALUE, new JsonObject(), null);
+    }
+
     static void save(TrainingState state, Path path) throws IOException {
         try (CheckpointFolder folder = CheckpointFolder.open(path)) {
-            PendingSave save = state.save(folder, new JsonObject());
+            PendingSave save = begin(state, folder);
             Assert.assertTrue(save.await(), "" + save.getFailure());
         }
     }
@@ -154,7 +157,7 @@ final class StoppedRun {
     static void restore(TrainingState state, Path path, long step) throws IOException {
         try (CheckpointFolder folder = CheckpointFolder.read(path);
                 Checkpoint checkpoint = folder.openStep(step)) {
-            state.restore(checkpoint);
+            state.restore(checkpoint, () -> null);
         }
     }
 

@@ -1,4 +1,4 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -103,5 +103,12 @@ public record CutTensor(String name, DataType type, Shape shape, int axis, Cut c
         long[] local = shape.getShape().clone();
         local[axis] = cut.getShardLength(part);
         return new Shape(local);
+    }
+
+    /** Returns the tensor as a checkpoint of another number of parts has it. */
+    CutTensor cutInto(int parts) {
+        return isWhole()
+                ? this
+                : new CutTensor(name, type, shape, axis, Cut.balanced(cut.getLength(), parts));
     }
 }
