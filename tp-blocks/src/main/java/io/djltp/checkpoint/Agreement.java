@@ -6,14 +6,16 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.job.Job;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool.RankTask;
 import io.djltp.training.TrainerState;
 
+import java.io.Closeable;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.Callable;
 import java.util.stream.LongStream;
 
 /**
@@ -31,19 +33,7 @@ final class Agreement {
         this.state = state;
     }
 
-    /** A part of it. */
-    @FunctionalInterface
-    interface Task {
-        void run() throws IOException;
-    }
-
-    /** A part of it that has a result. */
-    @FunctionalInterface
-    interface Source<T> {
-        T get() throws IOException;
-    }
-
-    /** A part of it that a rank does. */
+    /** What a rank does. */
     @FunctionalInterface
     interface PartOfRank {
         void run(ParallelContext context) throws IOException;
@@ -51,14 +41,21 @@ final class Agreement {
 
     /**
      * Does something in all processes. If it fails in one, it does in all, with one text that says
-     * where and why.
+     * where and why; what others have opened is closed.
      *
      * @param what what it is, after "could not"
-     * @param task what is done
+     * @param task what is done, which throws nothing but IOException and RuntimeException
+     * @return what this process has of it
      * @throws IOException if files are the reason, in whichever process
      */
-    void run(String what, Task task) throws IOException {
-        Exception failure = failureOf(task);
+    <T> T run(String what, Callable<T> task) throws IOException {
+        T result = null;
+        Exception failure = null;
+        try {
+            result = task.call();
+        } catch (Exception e) {
+            failure = e;
+        }
         if (state.getRanks().isDistributed()) {
             byte[] said = failure == null ? new byte[0] : say(what, failure);
             byte[] first =
@@ -68,14 +65,11 @@ final class Agreement {
                             .orElse(null);
             failure = first == null ? null : heard(first, failure);
         }
+        if (failure != null && result instanceof Closeable opened) {
+            opened.close();
+        }
         throwIfAny(failure);
-    }
-
-    /** Does something that has a result in all processes, as {@link #run} does. */
-    <T> T get(String what, Source<T> source) throws IOException {
-        AtomicReference<T> result = new AtomicReference<>();
-        run(what, () -> result.set(source.get()));
-        return result.get();
+        return result;
     }
 
     /**
@@ -84,20 +78,17 @@ final class Agreement {
      * @param part what each rank does, without collective operations
      */
     void runOnRanks(PartOfRank part) throws IOException {
-        List<Exception> failures =
-                new ArrayList<>(
-                        state.getRanks().run(context -> failureOf(() -> part.run(context))));
-        for (Exception failure : failures) {
+        RankTask<Exception> task =
+                context -> {
+                    try {
+                        part.run(context);
+                        return null;
+                    } catch (IOException | RuntimeException e) {
+                        return e;
+                    }
+                };
+        for (Exception failure : state.getRanks().run(task)) {
             throwIfAny(failure);
-        }
-    }
-
-    private static Exception failureOf(Task task) {
-        try {
-            task.run();
-            return null;
-        } catch (IOException | RuntimeException e) {
-            return e;
         }
     }
 

@@ -61,7 +61,8 @@ public final class Checkpoint implements Closeable {
                 CheckpointFolder.stepOf(String.valueOf(path.toAbsolutePath().getFileName()));
         if (named.isPresent() && named.getAsLong() != index.step()) {
             throw new CheckpointException(
-                    path + " has the index of step " + index.step() + ": rename it to that step");
+                    "%s has the index of step %s: rename it to that step"
+                            .formatted(path, index.step()));
         }
         return open(path, index);
     }
@@ -180,7 +181,7 @@ public final class Checkpoint implements Closeable {
         CutTensor tensor = index.tensors().get(name);
         if (tensor == null) {
             throw new CheckpointException(
-                    path + " has no tensor " + name + ", but " + index.tensors().keySet());
+                    "%s has no tensor %s, but %s".formatted(path, name, index.tensors().keySet()));
         }
         return tensor;
     }
@@ -294,7 +295,7 @@ public final class Checkpoint implements Closeable {
         }
         if (axis < 0 || axis >= tensor.shape().dimension()) {
             throw new IllegalArgumentException(
-                    "Tensor " + tensor.name() + " " + tensor.shape() + " has no axis " + axis);
+                    "Tensor %s %s has no axis %s".formatted(tensor.name(), tensor.shape(), axis));
         }
         for (ShardRange range : ranges) {
             if (range.end() > tensor.shape().get(axis)) {

@@ -201,7 +201,7 @@ final class CheckpointFolder implements Closeable {
     Checkpoint openStep(long step) throws IOException {
         if (!Files.isDirectory(folderOf(step))) {
             throw new CheckpointException(
-                    path + " has no checkpoint of step " + step + ", but of " + getSteps());
+                    "%s has no checkpoint of step %s, but of %s".formatted(path, step, getSteps()));
         }
         return Checkpoint.open(folderOf(step));
     }
@@ -226,10 +226,8 @@ final class CheckpointFolder implements Closeable {
         try {
             if (getSteps().contains(step)) {
                 throw new CheckpointException(
-                        path
-                                + " has a checkpoint of step "
-                                + step
-                                + ": nothing is written over it");
+                        "%s has a checkpoint of step %s: nothing is written over it"
+                                .formatted(path, step));
             }
             if (isFirst()) {
                 removeLeftOver(folder);
@@ -416,10 +414,9 @@ final class CheckpointFolder implements Closeable {
                             ? ""
                             : ", process %d on %s since %s".formatted(by.pid, by.host, by.since);
             return new CheckpointException(
-                    path
-                            + " is in use by another run"
-                            + process
-                            + ": wait for its end, or choose another folder");
+                    ("%s is in use by another run%s: wait for its end, or choose "
+                                    + "another folder")
+                            .formatted(path, process));
         }
 
         /** Returns the name of the run that has locked a folder, or empty if none has. */

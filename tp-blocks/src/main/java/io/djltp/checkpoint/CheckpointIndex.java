@@ -77,7 +77,7 @@ record CheckpointIndex(
         private Part checked() {
             if (bytes < 0 || crc32c.size() != (bytes + BLOCK - 1) / BLOCK) {
                 throw new IllegalArgumentException(
-                        crc32c.size() + " checksums are not those of " + bytes + " bytes");
+                        "%s checksums are not those of %s bytes".formatted(crc32c.size(), bytes));
             }
             return this;
         }
@@ -193,7 +193,7 @@ record CheckpointIndex(
     private static CheckpointIndex of(Json json) throws CheckpointException {
         if (!json.format.equals(FORMAT)) {
             throw new CheckpointException(
-                    "its format is '" + json.format + "', not '" + FORMAT + "'");
+                    "its format is '%s', not '%s'".formatted(json.format, FORMAT));
         }
         if (json.version != VERSION) {
             throw new CheckpointException(

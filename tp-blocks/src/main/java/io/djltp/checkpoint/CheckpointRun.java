@@ -70,19 +70,11 @@ final class CheckpointRun implements AutoCloseable {
 
     private CheckpointFolder openFolder(Path path) throws IOException {
         String use = "use the folder of the checkpoints";
-        CheckpointFolder[] opened = new CheckpointFolder[1];
-        try {
-            agreement.run(use, () -> opened[0] = first ? CheckpointFolder.open(path) : null);
-            double run = first ? Long.parseLong(opened[0].getRun(), HEXADECIMAL) : NONE;
-            long running = (long) trainer.fromRankZero(run);
-            agreement.run(use, () -> opened[0] = first ? opened[0] : join(path, running));
-            return opened[0];
-        } catch (IOException | RuntimeException e) {
-            if (opened[0] != null) {
-                opened[0].close();
-            }
-            throw e;
-        }
+        CheckpointFolder opened =
+                agreement.run(use, () -> first ? CheckpointFolder.open(path) : null);
+        double run = first ? Long.parseLong(opened.getRun(), HEXADECIMAL) : NONE;
+        long running = (long) trainer.fromRankZero(run);
+        return agreement.run(use, () -> first ? opened : join(path, running));
     }
 
     private static CheckpointFolder join(Path path, long run) throws IOException {
@@ -113,10 +105,9 @@ final class CheckpointRun implements AutoCloseable {
             long step = find(null);
             if (step >= 0) {
                 throw new IllegalStateException(
-                        folder.getPath()
-                                + " has checkpoints of another run, the newest of step "
-                                + step
-                                + ": resume(trainer) goes on from it; or choose another folder");
+                        ("%s has checkpoints of another run, the newest of step %s: "
+                                        + "resume(trainer) goes on from it; or choose another folder")
+                                .formatted(folder.getPath(), step));
             }
         } catch (IOException | RuntimeException e) {
             close();
@@ -139,7 +130,8 @@ final class CheckpointRun implements AutoCloseable {
         if (step < 0) {
             return null;
         }
-        try (Checkpoint checkpoint = open(step)) {
+        try (Checkpoint checkpoint =
+                agreement.run("open the checkpoint", () -> folder.openStep(step))) {
             TrainingProgress.Saved saved =
                     state.restore(
                             checkpoint,
@@ -162,7 +154,7 @@ final class CheckpointRun implements AutoCloseable {
      */
     private long find(Long named) throws IOException {
         long step =
-                agreement.get(
+                agreement.run(
                         "use its checkpoint",
                         () -> named != null ? named : first ? newestBefore(Long.MAX_VALUE) : NONE);
         return (long) trainer.fromRankZero(step);
@@ -173,20 +165,6 @@ final class CheckpointRun implements AutoCloseable {
                 .filter(each -> each < step)
                 .max(Long::compare)
                 .orElse(NONE);
-    }
-
-    /** Opens a checkpoint. All processes call it. */
-    private Checkpoint open(long step) throws IOException {
-        Checkpoint[] opened = new Checkpoint[1];
-        try {
-            agreement.run("open the checkpoint", () -> opened[0] = folder.openStep(step));
-            return opened[0];
-        } catch (IOException | RuntimeException e) {
-            if (opened[0] != null) {
-                opened[0].close();
-            }
-            throw e;
-        }
     }
 
     /**
@@ -212,19 +190,17 @@ final class CheckpointRun implements AutoCloseable {
         }
         if (!differences.isEmpty()) {
             throw new IllegalArgumentException(
-                    "The checkpoint of step "
-                            + checkpoint.getStep()
-                            + " is of another training: "
-                            + String.join(", ", differences)
-                            + ". Resume with the options of the run before, or begin a new run in"
-                            + " another folder");
+                    ("The checkpoint of step %s is of another training: %s. Resume "
+                                    + "with the options of the run before, or begin a new run in "
+                                    + "another folder")
+                            .formatted(checkpoint.getStep(), String.join(", ", differences)));
         }
     }
 
     /** Makes room for the checkpoints of the steps to come, now that all processes have read. */
     private void putAside(long step) throws IOException {
         List<Long> newer =
-                agreement.get(
+                agreement.run(
                         "put newer checkpoints aside",
                         () -> first ? folder.putAside(step) : List.of());
         if (!newer.isEmpty()) {
@@ -278,10 +254,11 @@ final class CheckpointRun implements AutoCloseable {
     void checkOpen() {
         if (closed) {
             throw new IllegalStateException(
-                    "No checkpoint is taken, because the CheckpointListener of "
-                            + folder.getPath()
-                            + " is closed: close it, or the trainer that closes it, after the last"
-                            + " step. To train on, resume(trainer) with a new trainer and listener");
+                    ("No checkpoint is taken, because the CheckpointListener of %s is "
+                                    + "closed: close it, or the trainer that closes it, after the last "
+                                    + "step. To train on, resume(trainer) with a new trainer and "
+                                    + "listener")
+                            .formatted(folder.getPath()));
         }
     }
 

@@ -226,7 +226,8 @@ final class CheckpointWriter implements Closeable {
                 Path failed = report(part, FAILED);
                 if (Files.exists(failed)) {
                     throw new CheckpointException(
-                            "the process of part " + part + " failed: " + Files.readString(failed));
+                            "the process of part %s failed: %s"
+                                    .formatted(part, Files.readString(failed)));
                 }
                 Path report = report(part, WRITTEN);
                 if (Files.exists(report)) {

@@ -45,11 +45,11 @@ public record CutTensor(String name, DataType type, Shape shape, int axis, Cut c
     public CutTensor {
         if (!TYPES.contains(type)) {
             throw new IllegalArgumentException(
-                    "Tensor " + name + " is " + type + ", and a checkpoint has " + TYPES);
+                    "Tensor %s is %s, and a checkpoint has %s".formatted(name, type, TYPES));
         }
         if (cut == null ? axis != -1 : axis < 0 || axis >= shape.dimension()) {
             throw new IllegalArgumentException(
-                    "Tensor " + name + " " + shape + " cannot be cut along axis " + axis);
+                    "Tensor %s %s cannot be cut along axis %s".formatted(name, shape, axis));
         }
         if (cut != null && cut.getLength() != shape.get(axis)) {
             throw new IllegalArgumentException(

@@ -142,7 +142,7 @@ final class PartFile implements Closeable {
         while (target.hasRemaining()) {
             if (channel.read(target, start + target.position()) < 0) {
                 throw new EOFException(
-                        path + " ends at byte " + (start + target.position()) + " now");
+                        "%s ends at byte %s now".formatted(path, (start + target.position())));
             }
         }
         List<String> damages = new ArrayList<>();
@@ -167,7 +167,7 @@ final class PartFile implements Closeable {
 
     private CheckpointException damaged(String damage) {
         return new CheckpointException(
-                path.getParent() + " is damaged: " + damage + ". Use another checkpoint");
+                "%s is damaged: %s. Use another checkpoint".formatted(path.getParent(), damage));
     }
 
     /** {@inheritDoc} */

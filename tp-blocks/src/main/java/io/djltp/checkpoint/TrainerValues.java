@@ -171,22 +171,15 @@ final class TrainerValues {
         List<String> differences = differences(checkpoint, saved);
         if (!differences.isEmpty()) {
             throw new IllegalArgumentException(
-                    "The checkpoint "
-                            + checkpoint.getPath()
-                            + " is of another network: "
-                            + list(differences, "; ")
-                            + ". Nothing has been changed");
+                    ("The checkpoint %s is of another network: %s. Nothing has been " + "changed")
+                            .formatted(checkpoint.getPath(), list(differences, "; ")));
         }
         if (!saved.optimizer().equals(optimizer())) {
             throw new IllegalArgumentException(
-                    "The checkpoint "
-                            + checkpoint.getPath()
-                            + " is of another optimizer, "
-                            + saved.optimizer()
-                            + ", and the trainer has "
-                            + optimizer()
-                            + ": give it the same one. To go on from the weights alone, load them"
-                            + " from a saved model");
+                    ("The checkpoint %s is of another optimizer, %s, and the trainer "
+                                    + "has %s: give it the same one. To go on from the weights alone, "
+                                    + "load them from a saved model")
+                            .formatted(checkpoint.getPath(), saved.optimizer(), optimizer()));
         }
         byte[] generator = generator(saved);
         if (generator != null) {

@@ -124,11 +124,9 @@ final class TrainingProgress {
         for (String name : resumable(trainer).keySet()) {
             if (!saved.states().has(name)) {
                 throw new IllegalArgumentException(
-                        "The checkpoint has no state of "
-                                + name
-                                + ", but of "
-                                + saved.states().keySet()
-                                + ": resume with the listeners and the states of the run before");
+                        ("The checkpoint has no state of %s, but of %s: resume with the "
+                                        + "listeners and the states of the run before")
+                                .formatted(name, saved.states().keySet()));
             }
         }
         return saved;
@@ -163,7 +161,8 @@ final class TrainingProgress {
         try {
             return resumable.saveState();
         } catch (RuntimeException e) {
-            throw new IllegalStateException("saveState() of " + name + " has thrown " + e, e);
+            throw new IllegalStateException(
+                    "saveState() of %s has thrown %s".formatted(name, e), e);
         }
     }
 
@@ -226,7 +225,7 @@ final class TrainingProgress {
                         if (type.isInstance(each)) {
                             String name = type.getSimpleName() + number++ + ".";
                             for (String field : fields) {
-                                visitor.accept(name + field, new Counter(type, field, each));
+                                visitor.accept(name + field, counter(type, field, each));
                             }
                         }
                     }
@@ -268,46 +267,22 @@ final class TrainingProgress {
         }
     }
 
-    /** A private field in which a listener of DJL counts. */
-    private static final class Counter {
+    /**
+     * A private field in which a listener of DJL counts. Of the time when early stopping began, the
+     * milliseconds since are saved.
+     */
+    private record Counter(Field field, Object of) {
 
-        private final Field field;
-        private final Object of;
-
-        Counter(Class<?> type, String name, Object of) {
-            this.of = of;
-            try {
-                field = type.getDeclaredField(name);
-                field.setAccessible(true);
-            } catch (NoSuchFieldException e) {
-                throw new IllegalStateException(
-                        "DJL's "
-                                + type.getSimpleName()
-                                + " has no field "
-                                + name
-                                + ": this library needs the version of DJL that it is built with",
-                        e);
-            }
-        }
-
-        /** Returns the count; of the time when early stopping began, the milliseconds since. */
         JsonElement save() {
-            try {
-                Object value = field.get(of);
-                return GSON.toJsonTree(
-                        isTime()
-                                // a clock may be set
-                                ? Math.max(0, System.currentTimeMillis() - (long) value)
-                                : value);
-            } catch (IllegalAccessException e) {
-                throw new IllegalStateException(e); // it was made accessible
-            }
+            Object value = BlockWalk.valueOf(of, field);
+            return GSON.toJsonTree(isTime() ? sinceOrBefore((long) value) : value);
         }
 
         void restore(JsonElement saved) {
+            Object value = GSON.fromJson(saved, field.getGenericType());
             try {
-                Object value = GSON.fromJson(saved, field.getGenericType());
-                field.set(of, isTime() ? System.currentTimeMillis() - (long) value : value);
+                field.setAccessible(true);
+                field.set(of, isTime() ? sinceOrBefore((long) value) : value);
             } catch (IllegalAccessException e) {
                 throw new IllegalStateException(e); // it was made accessible
             }
@@ -315,6 +290,22 @@ final class TrainingProgress {
 
         private boolean isTime() {
             return field.getName().equals(BEGIN);
+        }
+
+        private static long sinceOrBefore(long millis) {
+            return Math.max(0, System.currentTimeMillis() - millis); // a clock may be set
+        }
+    }
+
+    private static Counter counter(Class<?> type, String name, Object of) {
+        try {
+            return new Counter(type.getDeclaredField(name), of);
+        } catch (NoSuchFieldException e) {
+            throw new IllegalStateException(
+                    ("DJL's %s has no field %s: this library needs the version of DJL that it is"
+                                    + " built with")
+                            .formatted(type.getSimpleName(), name),
+                    e);
         }
     }
 }

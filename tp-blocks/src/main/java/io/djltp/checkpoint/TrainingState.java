@@ -32,6 +32,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
@@ -267,14 +268,14 @@ final class TrainingState implements AutoCloseable {
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
      *     another process cannot put it back
      */
-    <T> T restore(Checkpoint checkpoint, Agreement.Source<T> other) throws IOException {
+    <T> T restore(Checkpoint checkpoint, Callable<T> other) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
         AtomicReference<T> more = new AtomicReference<>();
         TrainerValues.Saved saved =
-                agreement.get(
+                agreement.run(
                         "go on from the checkpoint",
                         () -> {
-                            more.set(other.get());
+                            more.set(other.call());
                             return read(checkpoint);
                         });
         try {
@@ -305,7 +306,7 @@ final class TrainingState implements AutoCloseable {
         }
     }
 
-    private void put(Checkpoint checkpoint, TrainerValues.Saved saved) throws IOException {
+    private Void put(Checkpoint checkpoint, TrainerValues.Saved saved) throws IOException {
         agreement.runOnRanks(context -> read(context, checkpoint));
         for (int rank = 0; rank < layout.ranks(); rank++) {
             participants.restore(rank, checkpoint, saved.participants());
@@ -320,6 +321,7 @@ final class TrainingState implements AutoCloseable {
             }
         }
         values.put(saved);
+        return null;
     }
 
     /**
