@@ -112,6 +112,23 @@ final class StoppedRun {
         return run(kind, task, 42, 0, steps, (trainer, state, step) -> {});
     }
 
+    /**
+     * Asserts that a run that was saved after some steps goes on from each of them to the bits of
+     * one that was not stopped, which it returns.
+     */
+    static StoppedRun assertResumes(TrainerKind kind, Task task, int steps, Integer... stops) {
+        StoppedRun whole = whole(kind, task, steps);
+        inFolder(
+                folder -> {
+                    saved(kind, task, List.of(stops), folder).assertBeginningOf(whole);
+                    for (int stop : stops) {
+                        resumed(kind, task, stop, steps, folder)
+                                .assertEndOf(whole, "after " + stop);
+                    }
+                });
+        return whole;
+    }
+
     /** Trains to the step after the last of some after which it saves. */
     static StoppedRun saved(TrainerKind kind, Task task, List<Integer> steps, Path folder) {
         return run(
