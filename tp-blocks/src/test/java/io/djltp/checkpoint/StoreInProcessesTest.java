@@ -1,4 +1,6 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
+
+import ai.djl.util.Utils;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
@@ -36,7 +38,7 @@ public class StoreInProcessesTest {
 
     @AfterMethod
     public void removeFolder() throws IOException {
-        DurableFiles.removeFolder(root);
+        Utils.deleteQuietly(root);
         Files.delete(output);
     }
 
@@ -100,7 +102,7 @@ public class StoreInProcessesTest {
             Process second = StoreProcess.start(output, root, "part", "1", "3", "5");
             Path other = Files.createTempFile("store", ".txt");
             Process third = StoreProcess.start(other, root, "part", "2", "3", "5");
-            folder.setTimeout(Duration.ofSeconds(SECONDS));
+            folder.timeout = Duration.ofSeconds(SECONDS);
             StoreProcess.write(folder, 5, 3, List.of(0));
             try (Checkpoint checkpoint = folder.openStep(5)) {
                 Assert.assertEquals(checkpoint.verify(), List.of());

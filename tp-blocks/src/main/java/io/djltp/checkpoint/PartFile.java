@@ -1,4 +1,4 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.ndarray.types.Shape;
 
@@ -17,22 +17,18 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.zip.CRC32C;
 
-/** An open file of a part: blocks are read that are as they were written, or none. */
+/** An open file of a part: it gives blocks that are as they were written, or none. */
 final class PartFile implements Closeable {
+
+    private static final int BLOCK = CheckpointIndex.BLOCK;
 
     private final Path path;
     private final FileChannel channel;
-    private final BlockChecksums sums;
+    private final CheckpointIndex.Part written;
     private final AtomicLong bytesRead;
     private final Map<String, Long> places = new HashMap<>(); // of tensors, by name
-
-    private PartFile(Path path, FileChannel channel, BlockChecksums sums, AtomicLong bytesRead) {
-        this.path = path;
-        this.channel = channel;
-        this.sums = sums;
-        this.bytesRead = bytesRead;
-    }
 
     /**
      * Opens the file of a part, and checks that it is as long as it was, and has what the index
@@ -42,18 +38,17 @@ final class PartFile implements Closeable {
      * @param index its index
      * @param part the part
      * @param bytesRead counts what is read
-     * @throws CheckpointException if it is missing or damaged, or has something else
+     * @throws CheckpointException if it is damaged, or has something else
      */
-    static PartFile open(Path folder, CheckpointIndex index, int part, AtomicLong bytesRead)
+    PartFile(Path folder, CheckpointIndex index, int part, AtomicLong bytesRead)
             throws IOException {
-        CheckpointIndex.Part written = index.files().get(part);
-        Path path = folder.resolve(written.file());
-        FileChannel channel = FileChannel.open(path, StandardOpenOption.READ);
-        PartFile file = new PartFile(path, channel, written.checksums(), bytesRead);
+        path = folder.resolve(CheckpointIndex.fileName(part, index.parts().size()));
+        written = index.parts().get(part);
+        this.bytesRead = bytesRead;
+        channel = FileChannel.open(path, StandardOpenOption.READ);
         try {
-            file.checkSize();
-            file.readHeader(part, index);
-            return file;
+            checkSize();
+            readHeader(part, index);
         } catch (IOException | RuntimeException e) {
             channel.close();
             throw e;
@@ -62,12 +57,12 @@ final class PartFile implements Closeable {
 
     private void checkSize() throws IOException {
         long size = channel.size();
-        if (size != sums.size()) {
+        if (size != written.bytes()) {
             throw damaged(
                     damage(
-                            Math.min(size, sums.size()),
-                            Math.max(size, sums.size()),
-                            size < sums.size() ? "missing" : "not written by this library"));
+                            Math.min(size, written.bytes()),
+                            Math.max(size, written.bytes()),
+                            size < written.bytes() ? "missing" : "not written by this library"));
         }
     }
 
@@ -75,7 +70,7 @@ final class PartFile implements Closeable {
         checkBlocks(0, 1); // the length of the header, and most often all of it
         try (SafetensorsFile tensors = SafetensorsFile.open(path)) {
             long data = tensors.getDataStart();
-            checkBlocks(1, (data + BlockChecksums.BLOCK - 1) / BlockChecksums.BLOCK);
+            checkBlocks(1, (data + BLOCK - 1) / BLOCK);
             for (CutTensor tensor : index.tensors().values()) {
                 if (tensor.isIn(part)) {
                     StoredTensor stored = tensors.getTensor(tensor.name());
@@ -83,22 +78,12 @@ final class PartFile implements Closeable {
                     places.put(tensor.name(), data + stored.begin());
                 }
             }
-            String ranges = tensors.getMetadata().get(CheckpointIndex.RANGES);
-            if (ranges != null
-                    && !ranges.equals(
-                            CheckpointIndex.checksumOfRanges(index.tensors().values(), part))) {
-                throw new CheckpointException(
-                        path
-                                + " has other ranges of the tensors than the index says: the index"
-                                + " has been changed, or is of another checkpoint. Use another"
-                                + " checkpoint");
-            }
         }
     }
 
     private void checkBlocks(long first, long end) throws IOException {
-        ByteBuffer block = ByteBuffer.allocate(BlockChecksums.BLOCK);
-        for (long i = first; i < Math.min(end, sums.blocks()); i++) {
+        ByteBuffer block = ByteBuffer.allocate(BLOCK);
+        for (long i = first; i < Math.min(end, written.crc32c().size()); i++) {
             read(i, block.clear());
         }
     }
@@ -129,8 +114,8 @@ final class PartFile implements Closeable {
      * Reads whole blocks.
      *
      * @param first the first block
-     * @param target where the bytes go, from its position on; as many blocks as it has place for,
-     *     to the end of the file at most
+     * @param target where the bytes go; as many blocks as it has place for, to the end of the file
+     *     at most
      * @throws CheckpointException if one is damaged
      */
     void read(long first, ByteBuffer target) throws IOException {
@@ -140,39 +125,36 @@ final class PartFile implements Closeable {
         }
     }
 
-    /** Checks all blocks. */
+    /** Checks all blocks, and returns which of them are damaged. */
     List<String> check() throws IOException {
         List<String> damages = new ArrayList<>();
-        int blocks = Math.min(TensorReader.BLOCKS, sums.blocks());
-        ByteBuffer chunk = ByteBuffer.allocateDirect(blocks * BlockChecksums.BLOCK);
-        for (long block = 0; block < sums.blocks(); block += blocks) {
+        ByteBuffer chunk = ByteBuffer.allocateDirect(TensorReader.BLOCKS * BLOCK);
+        for (int block = 0; block < written.crc32c().size(); block += TensorReader.BLOCKS) {
             damages.addAll(check(block, chunk.clear()));
         }
         return damages;
     }
 
     private List<String> check(long first, ByteBuffer target) throws IOException {
-        int begin = target.position();
-        long start = sums.begin(first);
-        target.limit((int) (begin + Math.min(target.remaining(), sums.size() - start)));
+        long start = first * BLOCK;
+        target.limit((int) Math.min(target.limit(), written.bytes() - start));
         bytesRead.addAndGet(target.remaining());
-        long at = start;
         while (target.hasRemaining()) {
-            int count = channel.read(target, at);
-            if (count < 0) {
-                throw new EOFException(path + " ends at byte " + at + " now");
+            if (channel.read(target, start + target.position()) < 0) {
+                throw new EOFException(
+                        "%s ends at byte %s now".formatted(path, (start + target.position())));
             }
-            at += count;
         }
         List<String> damages = new ArrayList<>();
-        for (long block = first; sums.begin(block) < at; block++) {
-            int from = begin + (int) (sums.begin(block) - start);
-            int length = (int) (sums.end(block) - sums.begin(block));
-            if (!sums.matches(block, target.slice(from, length))) {
+        for (int at = 0; at < target.limit(); at += BLOCK) {
+            int length = Math.min(BLOCK, target.limit() - at);
+            CRC32C sum = new CRC32C();
+            sum.update(target.slice(at, length));
+            if ((int) sum.getValue() != written.crc32c().get((int) first + at / BLOCK)) {
                 damages.add(
                         damage(
-                                sums.begin(block),
-                                sums.end(block),
+                                start + at,
+                                start + at + length,
                                 "not as they were written (CRC-32C)"));
             }
         }
@@ -185,7 +167,7 @@ final class PartFile implements Closeable {
 
     private CheckpointException damaged(String damage) {
         return new CheckpointException(
-                path.getParent() + " is damaged: " + damage + ". Use another checkpoint");
+                "%s is damaged: %s. Use another checkpoint".formatted(path.getParent(), damage));
     }
 
     /** {@inheritDoc} */

@@ -1,9 +1,12 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
@@ -43,13 +46,13 @@ public class ReadingTest {
         root = Files.createTempDirectory("reading");
         manager = NDManager.newBaseManager();
         whole = Checkpoints.random(manager, DataType.FLOAT32, SHAPE, new Random(5));
-        Checkpoints.write(root, 1, 3, List.of(TENSOR), Map.of("w", whole));
+        Checkpoints.write(root, 1, 3, List.of(TENSOR), Map.of("w", whole), new JsonObject());
     }
 
     @AfterClass(alwaysRun = true)
     public void remove() throws IOException {
         manager.close();
-        DurableFiles.removeFolder(root);
+        Utils.deleteQuietly(root);
     }
 
     private Checkpoint open() throws IOException {
@@ -64,14 +67,14 @@ public class ReadingTest {
             for (int rank = 0; rank < ranks; rank++) {
                 try (Checkpoint checkpoint = open()) {
                     long headers = checkpoint.getBytesRead();
-                    Assert.assertEquals(headers, 3L * BlockChecksums.BLOCK);
+                    Assert.assertEquals(headers, 3L * CheckpointIndex.BLOCK);
                     ShardRange rows = cut.getRange(rank);
                     NDArray read = checkpoint.read("w", 0, List.of(rows), manager);
                     assertSame(read, rows);
                     long parts = (rows.end() - 1) * 3 / 20_000 - rows.start() * 3 / 20_000 + 1;
                     long more = checkpoint.getBytesRead() - headers - rows.length() * ROW;
                     Assert.assertTrue(
-                            more >= 0 && more <= parts * 2 * BlockChecksums.BLOCK,
+                            more >= 0 && more <= parts * 2 * CheckpointIndex.BLOCK,
                             rank + " of " + ranks + ": " + more + " for " + parts + " parts");
                 }
             }
@@ -122,10 +125,10 @@ public class ReadingTest {
     @Test
     public void testADamagedBlockDoesNotReachTheArray() throws IOException {
         Path other = root.resolve("other");
-        Checkpoints.write(other, 9, 3, List.of(TENSOR), Map.of("w", whole));
+        Checkpoints.write(other, 9, 3, List.of(TENSOR), Map.of("w", whole), new JsonObject());
         Path file = other.resolve("step-00000009").resolve("part-1-of-3.safetensors");
         byte[] bytes = Files.readAllBytes(file);
-        bytes[5 * BlockChecksums.BLOCK + 9] ^= 4;
+        bytes[5 * CheckpointIndex.BLOCK + 9] ^= 4;
         Files.write(file, bytes);
         NDArray target = manager.zeros(SHAPE);
         try (Checkpoint checkpoint = Checkpoint.open(other.resolve("step-00000009"))) {

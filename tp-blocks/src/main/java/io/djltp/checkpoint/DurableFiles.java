@@ -1,21 +1,17 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
-import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
-import java.util.Locale;
 
 /** What has to be on the disk before something else is. */
 final class DurableFiles {
 
-    static final boolean WINDOWS =
-            System.getProperty("os.name").toLowerCase(Locale.ROOT).startsWith("windows");
+    private static final boolean WINDOWS = System.getProperty("os.name").startsWith("Windows");
 
     private DurableFiles() {}
 
@@ -44,19 +40,5 @@ final class DurableFiles {
     static void rename(Path from, Path to) throws IOException {
         Files.move(from, to, StandardCopyOption.ATOMIC_MOVE);
         syncFolder(to.getParent());
-    }
-
-    /** Removes a folder and the files in it, if there is one. */
-    static void removeFolder(Path folder) throws IOException {
-        if (!Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS)) {
-            Files.deleteIfExists(folder);
-            return;
-        }
-        try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
-            for (Path file : files) {
-                removeFolder(file);
-            }
-        }
-        Files.deleteIfExists(folder);
     }
 }

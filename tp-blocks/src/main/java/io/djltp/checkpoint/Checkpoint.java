@@ -1,4 +1,4 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
@@ -7,8 +7,9 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.head.Margin;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.internal.torch.TensorBuffers;
 
 import java.io.Closeable;
@@ -17,11 +18,14 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.NavigableMap;
 import java.util.Objects;
 import java.util.OptionalLong;
 import java.util.Queue;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
@@ -54,12 +58,29 @@ public final class Checkpoint implements Closeable {
     public static Checkpoint open(Path path) throws IOException {
         CheckpointIndex index = CheckpointIndex.read(path);
         OptionalLong named =
-                CheckpointFolder.stepOf(path.toAbsolutePath().getFileName().toString());
+                CheckpointFolder.stepOf(String.valueOf(path.toAbsolutePath().getFileName()));
         if (named.isPresent() && named.getAsLong() != index.step()) {
             throw new CheckpointException(
-                    path + " has the index of step " + index.step() + ": rename it to that step");
+                    "%s has the index of step %s: rename it to that step"
+                            .formatted(path, index.step()));
         }
         return open(path, index);
+    }
+
+    /**
+     * Returns the complete checkpoints of a folder, which a run may use.
+     *
+     * @param folder the folder of checkpoints
+     * @return what {@link #open} opens, by step
+     * @throws CheckpointException if there is no such folder, or a file has the name of a
+     *     checkpoint
+     * @throws IOException if it cannot be read
+     */
+    public static NavigableMap<Long, Path> list(Path folder) throws IOException {
+        CheckpointFolder opened = CheckpointFolder.read(folder);
+        NavigableMap<Long, Path> all = new TreeMap<>();
+        opened.getSteps().forEach(step -> all.put(step, opened.folderOf(step)));
+        return all;
     }
 
     /**
@@ -71,8 +92,8 @@ public final class Checkpoint implements Closeable {
         Checkpoint checkpoint = new Checkpoint(path, index);
         checkpoint.checkNoneMissing();
         try {
-            for (int part = 0; part < index.files().size(); part++) {
-                checkpoint.files.add(PartFile.open(path, index, part, checkpoint.bytesRead));
+            for (int part = 0; part < index.parts().size(); part++) {
+                checkpoint.files.add(new PartFile(path, index, part, checkpoint.bytesRead));
             }
             return checkpoint;
         } catch (IOException | RuntimeException e) {
@@ -107,11 +128,6 @@ public final class Checkpoint implements Closeable {
         return path;
     }
 
-    /** {@return the file that holds {@link #getValues()}} */
-    public Path getIndexFile() {
-        return path.resolve(CheckpointIndex.FILE);
-    }
-
     /**
      * Returns the step after which it was taken.
      *
@@ -131,21 +147,15 @@ public final class Checkpoint implements Closeable {
     }
 
     /**
-     * Returns the number of parts.
-     *
-     * @return the places of the tensor group of the run that wrote it
-     */
-    public int getParts() {
-        return index.files().size();
-    }
-
-    /**
      * Returns the files of tensors.
      *
      * @return their names, one a part
      */
     public List<String> getFiles() {
-        return index.files().stream().map(CheckpointIndex.Part::file).toList();
+        int parts = index.parts().size();
+        return IntStream.range(0, parts)
+                .mapToObj(part -> CheckpointIndex.fileName(part, parts))
+                .toList();
     }
 
     /**
@@ -166,20 +176,47 @@ public final class Checkpoint implements Closeable {
         return Collections.unmodifiableMap(index.tensors());
     }
 
-    /**
-     * Returns a tensor.
-     *
-     * @param name its name
-     * @return the tensor
-     * @throws CheckpointException if there is none of this name
-     */
-    public CutTensor getTensor(String name) throws CheckpointException {
+    /** Returns the tensor of a name, or throws CheckpointException if there is none. */
+    CutTensor getTensor(String name) throws CheckpointException {
         CutTensor tensor = index.tensors().get(name);
         if (tensor == null) {
             throw new CheckpointException(
-                    path + " has no tensor " + name + ", but " + index.tensors().keySet());
+                    "%s has no tensor %s, but %s".formatted(path, name, index.tensors().keySet()));
         }
         return tensor;
+    }
+
+    /**
+     * Returns the weights: the tensors but what optimizers and blocks keep.
+     *
+     * @return the names of tensors by those of parameters; one that blocks share under each of its
+     *     names, that of the first block first. Of a checkpoint that is not of a trainer those
+     *     without a slash, since what is kept of a parameter is called {@code parameter/array}
+     * @throws CheckpointException if what it says of the trainer is damaged
+     */
+    public Map<String, String> getWeights() throws CheckpointException {
+        TrainerValues.Saved trainer = TrainerValues.read(this);
+        if (trainer != null) {
+            return trainer.named();
+        }
+        Map<String, String> weights = new LinkedHashMap<>();
+        index.tensors().keySet().stream()
+                .filter(name -> !name.contains("/") && !name.isEmpty())
+                .forEach(name -> weights.put(name, name));
+        return weights;
+    }
+
+    /**
+     * Returns the margins that heads were trained with, without which the logits of their weights
+     * are others.
+     *
+     * @return the margins by the names of the weights' tensors; none of a checkpoint that is not of
+     *     a trainer
+     * @throws CheckpointException if what it says of the trainer is damaged
+     */
+    public Map<String, Margin> getMargins() throws CheckpointException {
+        TrainerValues.Saved trainer = TrainerValues.read(this);
+        return trainer == null ? Map.of() : trainer.margins();
     }
 
     /**
@@ -211,11 +248,12 @@ public final class Checkpoint implements Closeable {
     public NDArray read(String name, int axis, List<ShardRange> ranges, NDManager manager)
             throws IOException {
         CutTensor tensor = getTensor(name);
-        List<List<ShardRange>> box = box(tensor, axis, ranges);
+        check(tensor, axis, ranges);
         Device device = manager.getDevice();
         try (NDManager host = manager.newSubManager(Device.cpu())) {
-            NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
-            readInto(tensor, box, array);
+            Shape shape = new Shape(TensorReader.shape(tensor, axis, ranges));
+            NDArray array = host.create(shape, tensor.type());
+            readInto(name, axis, ranges, array);
             if (device.isGpu()) {
                 array = array.toDevice(device, true);
             }
@@ -234,24 +272,30 @@ public final class Checkpoint implements Closeable {
      * @param target a contiguous array in host memory, of the tensor's data type and the size of
      *     the ranges; its shape may be another. If the tensor is damaged, it has what was read
      *     before the damage
-     * @throws CheckpointException if there is none of this name, or it is damaged
-     * @throws IOException if it cannot be read
-     * @throws IllegalArgumentException if the tensor has no such axis or range, or the array is
-     *     another
      */
-    public void readInto(String name, int axis, List<ShardRange> ranges, NDArray target)
+    void readInto(String name, int axis, List<ShardRange> ranges, NDArray target)
             throws IOException {
         CutTensor tensor = getTensor(name);
-        readInto(tensor, box(tensor, axis, ranges), target);
+        check(tensor, axis, ranges);
+        Shape shape = new Shape(TensorReader.shape(tensor, axis, ranges));
+        if (target.getDataType() != tensor.type() || target.size() != shape.size()) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            "What is read of tensor %s is %s %s, and the array is %s %s",
+                            name, tensor.type(), shape, target.getDataType(), target.getShape()));
+        }
+        TensorReader reader = Objects.requireNonNullElseGet(idle.poll(), this::newReader);
+        reader.read(tensor, axis, ranges, TensorBuffers.of(target));
+        idle.add(reader);
     }
 
-    private static List<List<ShardRange>> box(CutTensor tensor, int axis, List<ShardRange> ranges) {
+    private static void check(CutTensor tensor, int axis, List<ShardRange> ranges) {
         if (ranges == null) {
-            return whole(tensor);
+            return;
         }
         if (axis < 0 || axis >= tensor.shape().dimension()) {
             throw new IllegalArgumentException(
-                    "Tensor " + tensor.name() + " " + tensor.shape() + " has no axis " + axis);
+                    "Tensor %s %s has no axis %s".formatted(tensor.name(), tensor.shape(), axis));
         }
         for (ShardRange range : ranges) {
             if (range.end() > tensor.shape().get(axis)) {
@@ -261,36 +305,6 @@ public final class Checkpoint implements Closeable {
                                 axis, tensor.name(), tensor.shape(), range.start(), range.end()));
             }
         }
-        List<List<ShardRange>> box = whole(tensor);
-        box.set(axis, ranges);
-        return box;
-    }
-
-    private void readInto(CutTensor tensor, List<List<ShardRange>> box, NDArray target)
-            throws IOException {
-        Shape shape = new Shape(TensorReader.lengths(box));
-        if (target.getDataType() != tensor.type() || target.size() != shape.size()) {
-            throw new IllegalArgumentException(
-                    String.format(
-                            "What is read of tensor %s is %s %s, and the array is %s %s",
-                            tensor.name(),
-                            tensor.type(),
-                            shape,
-                            target.getDataType(),
-                            target.getShape()));
-        }
-        TensorReader reader = Objects.requireNonNullElseGet(idle.poll(), this::newReader);
-        reader.read(tensor, box, TensorBuffers.of(target));
-        idle.add(reader);
-    }
-
-    /** Returns the ranges of each axis that are the whole tensor, in a list that can be changed. */
-    static List<List<ShardRange>> whole(CutTensor tensor) {
-        List<List<ShardRange>> box = new ArrayList<>();
-        for (long length : tensor.shape().getShape()) {
-            box.add(List.of(new ShardRange(0, length)));
-        }
-        return box;
     }
 
     /** Returns what puts tensors together, for one thread. */
@@ -323,61 +337,52 @@ public final class Checkpoint implements Closeable {
     }
 
     /**
-     * Writes the checkpoint again with another number of parts, a chunk at a time. It can be loaded
-     * at any size as it is; with as many parts as there are ranks, what a rank needs of a tensor
-     * lies in one file.
+     * Writes the checkpoint again with another number of parts, one part of a tensor at a time. It
+     * can be loaded at any size as it is; with as many parts as there are ranks, what a rank needs
+     * of a tensor is in one file.
      *
      * <p>Each axis that was cut is cut into balanced ranges: how a stacked weight would be cut for
      * so many ranks is known to its layer only, and its ranks may need ranges of several parts.
      *
-     * @param to where it goes, under the same step
+     * @param to the folder of checkpoints where it goes, under the same step
      * @param parts how many parts it gets, 1 or more
+     * @return the new checkpoint
      * @throws CheckpointException if this is damaged, or there is one of its step
      * @throws IOException if this cannot be read, or the other not written
      */
-    public void reshard(CheckpointFolder to, int parts) throws IOException {
+    public Checkpoint reshard(Path to, int parts) throws IOException {
         List<Integer> own = IntStream.range(0, parts).boxed().toList();
-        TensorReader reader = newReader();
-        try (CheckpointWriter writer = to.begin(getStep(), getMesh(), parts, own)) {
+        try (CheckpointFolder folder = CheckpointFolder.open(to);
+                CheckpointWriter writer = folder.begin(getStep(), getMesh(), parts, own)) {
             for (CutTensor tensor : index.tensors().values()) {
-                CutTensor other =
-                        tensor.isWhole()
-                                ? tensor
-                                : new CutTensor(
-                                        tensor.name(),
-                                        tensor.type(),
-                                        tensor.shape(),
-                                        tensor.axis(),
-                                        Cut.balanced(tensor.cut().getLength(), parts));
-                writer.declare(other);
-                for (int part : own) {
-                    if (other.isIn(part)) {
-                        List<List<ShardRange>> box = whole(tensor);
-                        if (!other.isWhole()) {
-                            box.set(other.axis(), other.cut().getRanges(part));
-                        }
-                        writer.put(other.name(), part, out -> reader.stream(tensor, box, out));
-                    }
-                }
+                CutTensor other = tensor.cutInto(parts);
+                writer.add(
+                        other,
+                        part -> {
+                            List<ShardRange> ranges =
+                                    other.isWhole() ? null : other.cut().getRanges(part);
+                            return out -> copy(other, part, ranges, out);
+                        });
             }
             writer.stream();
             writer.finish(getValues());
+            return folder.openStep(getStep());
+        }
+    }
+
+    private void copy(CutTensor tensor, int part, List<ShardRange> ranges, SafetensorsWriter out)
+            throws IOException {
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu());
+                NDArray shard = read(tensor.name(), tensor.axis(), ranges, manager)) {
+            PartWriter.Source.of(tensor, part, shard).stream(out);
         }
     }
 
     /** Closes the files. */
     @Override
     public void close() throws IOException {
-        IOException failed = null;
         for (PartFile file : files) {
-            try {
-                file.close();
-            } catch (IOException e) {
-                failed = e;
-            }
-        }
-        if (failed != null) {
-            throw failed;
+            file.close();
         }
     }
 }

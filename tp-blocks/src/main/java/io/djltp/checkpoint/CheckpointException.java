@@ -1,4 +1,4 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import java.io.IOException;
 import java.nio.file.AccessDeniedException;

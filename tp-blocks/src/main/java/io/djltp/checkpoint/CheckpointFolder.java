@@ -1,4 +1,6 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
+
+import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonParseException;
@@ -23,7 +25,6 @@ import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
@@ -31,11 +32,9 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
-import java.util.Queue;
 import java.util.TreeSet;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.UnaryOperator;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -50,21 +49,23 @@ import java.util.regex.Pattern;
  *   .lock                        locked while a run uses the folder: its host, process and time
  * </pre>
  */
-public final class CheckpointFolder implements Closeable {
+final class CheckpointFolder implements Closeable {
 
     private static final Logger logger = LoggerFactory.getLogger(CheckpointFolder.class);
     private static final String WRITING = ".writing-";
     private static final String REMOVING = ".removing-";
     private static final Pattern STEP = Pattern.compile("step-(\\d{8,18})");
-    private static final Duration TIMEOUT = Duration.ofMinutes(10);
+
+    /** How long the process of rank 0 waits for the parts of others. Less in tests. */
+    Duration timeout = Duration.ofMinutes(10);
+
+    /** What the bytes of parts go through on their way to the disk. For tests. */
+    UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
 
     private final Path path;
     private final FolderLock lock; // in the process of rank 0
     private final String run; // null to read only
     private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
-    private final Queue<Path> givenUp = new ConcurrentLinkedQueue<>(); // half written folders
-    private Duration timeout = TIMEOUT;
-    private UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
 
     private CheckpointFolder(Path path, FolderLock lock, String run) {
         this.path = path;
@@ -80,16 +81,16 @@ public final class CheckpointFolder implements Closeable {
      * @param path the folder
      * @return the folder, which no other run can open until it is closed
      * @throws CheckpointException if another run uses the folder, or nothing can be written to it
-     * @throws IOException if it cannot be read
      */
-    public static CheckpointFolder open(Path path) throws IOException {
+    static CheckpointFolder open(Path path) throws IOException {
         Path folder = path.toAbsolutePath().normalize();
         try {
             Files.createDirectories(folder);
             FolderLock lock = FolderLock.take(folder);
+            CheckpointFolder opened = new CheckpointFolder(folder, lock, lock.run);
             try {
-                removeLeftOver(folder);
-                return new CheckpointFolder(folder, lock, lock.run());
+                opened.removeLeftOver(null);
+                return opened;
             } catch (IOException | RuntimeException e) {
                 lock.close();
                 throw e;
@@ -100,12 +101,18 @@ public final class CheckpointFolder implements Closeable {
         }
     }
 
-    private static void removeLeftOver(Path folder) throws IOException {
-        try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder)) {
+    /**
+     * Removes what was left half written or half removed: by an earlier run, or by this one, when
+     * it was given up and another process was late.
+     *
+     * @param keep what is being written, or {@code null}
+     */
+    void removeLeftOver(Path keep) throws IOException {
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
             for (Path entry : entries) {
-                if (isLeftOver(entry.getFileName().toString())) {
-                    logger.info("{} was left by a run that ended early: it is removed", entry);
-                    DurableFiles.removeFolder(entry);
+                if (isLeftOver(entry.getFileName().toString()) && !entry.equals(keep)) {
+                    logger.info("{} was left half written or half removed: it is removed", entry);
+                    Utils.deleteQuietly(entry);
                 }
             }
         }
@@ -114,11 +121,9 @@ public final class CheckpointFolder implements Closeable {
     /**
      * Opens a folder in another process of the run that has it open.
      *
-     * @param path the folder
-     * @return the folder
-     * @throws IOException if no run has opened it, or it cannot be read
+     * @throws CheckpointException if no run has opened it
      */
-    public static CheckpointFolder join(Path path) throws IOException {
+    static CheckpointFolder join(Path path) throws IOException {
         CheckpointFolder folder = read(path);
         Optional<String> run = FolderLock.runOf(folder.path);
         if (run.isEmpty()) {
@@ -133,34 +138,35 @@ public final class CheckpointFolder implements Closeable {
     /**
      * Opens a folder to read from it, whoever uses it.
      *
-     * @param path the folder
-     * @return the folder, in which no checkpoint can be begun
      * @throws CheckpointException if there is no such folder
      */
-    public static CheckpointFolder read(Path path) throws IOException {
+    static CheckpointFolder read(Path path) throws IOException {
         if (!Files.isDirectory(path)) {
             throw new CheckpointException(path + " is not a folder of checkpoints");
         }
         return new CheckpointFolder(path.toAbsolutePath().normalize(), null, null);
     }
 
-    /** {@return the folder} */
-    public Path getPath() {
+    Path getPath() {
         return path;
     }
 
-    /** {@return the name of the run that has opened it, 8 digits; null if it was opened to read} */
-    public String getRun() {
+    /** Returns the name of the run that has opened it, 8 digits; null if it was opened to read. */
+    String getRun() {
         return run;
     }
 
+    /** Returns whether this is the process of rank 0. */
+    boolean isFirst() {
+        return lock != null;
+    }
+
     /**
-     * Returns the complete checkpoints.
+     * Returns the steps of the complete checkpoints in ascending order.
      *
-     * @return their steps in ascending order
      * @throws IOException if the folder cannot be read, or a file has the name of a checkpoint
      */
-    public List<Long> getSteps() throws IOException {
+    List<Long> getSteps() throws IOException {
         TreeSet<Long> steps = new TreeSet<>();
         try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
             for (Path entry : entries) {
@@ -179,9 +185,8 @@ public final class CheckpointFolder implements Closeable {
      *
      * @return the checkpoint, or empty if there is none yet
      * @throws CheckpointException if it is damaged, or of another version
-     * @throws IOException if it cannot be read
      */
-    public Optional<Checkpoint> openNewest() throws IOException {
+    Optional<Checkpoint> openNewest() throws IOException {
         List<Long> steps = getSteps();
         return steps.isEmpty()
                 ? Optional.empty()
@@ -191,18 +196,14 @@ public final class CheckpointFolder implements Closeable {
     /**
      * Opens the checkpoint of a step.
      *
-     * @param step the step
-     * @return the checkpoint
      * @throws CheckpointException if there is none, it is damaged, or of another version
-     * @throws IOException if it cannot be read
      */
-    public Checkpoint openStep(long step) throws IOException {
-        Path folder = path.resolve(nameOf(step));
-        if (!Files.isDirectory(folder)) {
+    Checkpoint openStep(long step) throws IOException {
+        if (!Files.isDirectory(folderOf(step))) {
             throw new CheckpointException(
-                    path + " has no checkpoint of step " + step + ", but of " + getSteps());
+                    "%s has no checkpoint of step %s, but of %s".formatted(path, step, getSteps()));
         }
-        return Checkpoint.open(folder);
+        return Checkpoint.open(folderOf(step));
     }
 
     /**
@@ -212,81 +213,29 @@ public final class CheckpointFolder implements Closeable {
      * @param mesh the ranks of the run, for people to read
      * @param parts the number of parts: places of the tensor group
      * @param own the parts that this process writes; none if another one has the same shards
-     * @return the writer
      * @throws CheckpointException if there is a checkpoint of this step, or the folder was opened
-     *     to read only
-     * @throws IOException if nothing can be written: a full or read-only disk
+     *     to read only, or is gone
      */
-    public CheckpointWriter begin(long step, String mesh, int parts, Collection<Integer> own)
+    CheckpointWriter begin(long step, String mesh, int parts, Collection<Integer> own)
             throws IOException {
         if (run == null) {
             throw new CheckpointException(path + " was opened to read only");
         }
-        if (lock != null) {
-            lock.warnIfGone();
-        }
-        checkFree(step);
-        removeGivenUp();
         int attempt = attempts.merge(step, 1, Integer::sum);
         Path folder = path.resolve(WRITING + nameOf(step) + "-" + run + "-" + attempt);
-        return new CheckpointWriter(this, folder, step, mesh, parts, own);
-    }
-
-    private void checkFree(long step) throws CheckpointException {
         try {
             if (getSteps().contains(step)) {
                 throw new CheckpointException(
-                        path
-                                + " has a checkpoint of step "
-                                + step
-                                + ": nothing is written over it");
+                        "%s has a checkpoint of step %s: nothing is written over it"
+                                .formatted(path, step));
+            }
+            if (isFirst()) {
+                removeLeftOver(folder);
             }
         } catch (IOException e) { // the folder is gone
             throw CheckpointException.of("Checkpoints cannot be written to " + path, e);
         }
-    }
-
-    /** Remembers a folder that was given up: a process that is late may write to it again. */
-    void giveUp(Path folder) {
-        givenUp.add(folder);
-    }
-
-    private void removeGivenUp() {
-        for (Path folder = givenUp.poll(); folder != null; folder = givenUp.poll()) {
-            try {
-                DurableFiles.removeFolder(folder);
-            } catch (IOException e) {
-                logger.debug("{} is removed when the folder is opened again", folder, e);
-            }
-        }
-    }
-
-    /** Returns whether this is the process of rank 0. */
-    boolean isFirst() {
-        return lock != null;
-    }
-
-    /**
-     * Sets how long the process of rank 0 waits for the parts of the others, once its own are
-     * written.
-     *
-     * @param timeout the time, 10 minutes unless set
-     */
-    public void setTimeout(Duration timeout) {
-        this.timeout = timeout;
-    }
-
-    Duration timeout() {
-        return timeout;
-    }
-
-    /** Sets what the bytes of parts go through on their way to the disk. For tests. */
-    void setOutput(UnaryOperator<WritableByteChannel> output) {
-        this.output = output;
-    }
-
-    UnaryOperator<WritableByteChannel> output() {
-        return output;
+        return new CheckpointWriter(this, folder, step, mesh, parts, own);
     }
 
     /**
@@ -294,47 +243,40 @@ public final class CheckpointFolder implements Closeable {
      *
      * @param keep how many of the newest stay, 1 or more
      * @return the steps of those that were removed
-     * @throws IOException if one cannot be removed
-     * @throws IllegalArgumentException if none should stay
      */
-    public List<Long> prune(int keep) throws IOException {
-        if (keep < 1) {
-            throw new IllegalArgumentException("One checkpoint has to stay, not " + keep);
-        }
-        if (!isFirst()) {
-            throw new CheckpointException(path + " belongs to the process of rank 0");
-        }
-        List<Long> removed = new ArrayList<>();
+    List<Long> prune(int keep) throws IOException {
         List<Long> steps = getSteps();
-        for (long step : steps.subList(0, Math.max(0, steps.size() - keep))) {
+        List<Long> old = steps.subList(0, Math.max(0, steps.size() - keep));
+        for (long step : old) {
             Path aside = path.resolve(REMOVING + nameOf(step) + "-" + run);
-            DurableFiles.rename(path.resolve(nameOf(step)), aside);
-            DurableFiles.removeFolder(aside);
-            removed.add(step);
+            DurableFiles.rename(folderOf(step), aside);
+            Utils.deleteQuietly(aside);
         }
-        return removed;
+        return old;
     }
 
     /**
-     * Gives checkpoints that are newer than the one that a run goes on from another name: nothing
-     * of them is removed. The process of rank 0 does it.
+     * Gives checkpoints that are newer than the one that a run goes on from another name, such as
+     * {@code step-00000120.aside-3f1c27aa}: nothing of them is removed. The process of rank 0 does
+     * it.
      *
      * @param step the step that the run goes on from
-     * @return the steps that were put aside, in folders such as {@code
-     *     step-00000120.aside-3f1c27aa}
-     * @throws IOException if one cannot be renamed
+     * @return the steps that were put aside
      */
-    public List<Long> putAside(long step) throws IOException {
+    List<Long> putAside(long step) throws IOException {
         List<Long> newer = getSteps().stream().filter(each -> each > step).toList();
         for (long each : newer) {
-            DurableFiles.rename(
-                    path.resolve(nameOf(each)), path.resolve(nameOf(each) + ".aside-" + run));
+            DurableFiles.rename(folderOf(each), path.resolve(nameOf(each) + ".aside-" + run));
         }
         return newer;
     }
 
     /** Returns the folder of a complete checkpoint. */
-    static String nameOf(long step) {
+    Path folderOf(long step) {
+        return path.resolve(nameOf(step));
+    }
+
+    private static String nameOf(long step) {
         return String.format(Locale.ROOT, "step-%08d", step);
     }
 
@@ -374,7 +316,6 @@ public final class CheckpointFolder implements Closeable {
     /** Lets other runs use the folder. */
     @Override
     public void close() throws IOException {
-        removeGivenUp();
         if (lock != null) {
             lock.close();
         }
@@ -385,8 +326,6 @@ public final class CheckpointFolder implements Closeable {
      * process however it ends, and in the file who has it.
      */
     private static final class FolderLock implements Closeable {
-
-        private static final Logger logger = LoggerFactory.getLogger(FolderLock.class);
 
         /** The locked byte: behind the text, which others must be able to read on Windows too. */
         private static final long LOCKED = 1 << 20;
@@ -400,26 +339,18 @@ public final class CheckpointFolder implements Closeable {
          */
         private static final Map<Path, Use> HELD = new ConcurrentHashMap<>();
 
+        /** The name of the run that has it: others of the same folder had other ones. */
+        final String run;
+
         private final Path folder;
         private final FileChannel channel;
-        private final String run;
-        private boolean warned;
 
         /**
          * Who uses a folder.
          *
          * @param run a name that other runs of the same folder do not have
          */
-        private record Use(String run, String host, long pid, String since) {
-
-            static Use byThisProcess() {
-                return new Use(
-                        UUID.randomUUID().toString().substring(0, 8),
-                        hostName(),
-                        ProcessHandle.current().pid(),
-                        Instant.now().truncatedTo(ChronoUnit.SECONDS).toString());
-            }
-        }
+        private record Use(String run, String host, long pid, String since) {}
 
         private FolderLock(Path folder, FileChannel channel, String run) {
             this.folder = folder;
@@ -435,51 +366,38 @@ public final class CheckpointFolder implements Closeable {
          */
         static FolderLock take(Path path) throws IOException {
             Path folder = path.toRealPath();
-            Use own = Use.byThisProcess();
+            Use own =
+                    new Use(
+                            UUID.randomUUID().toString().substring(0, 8),
+                            hostName(),
+                            ProcessHandle.current().pid(),
+                            Instant.now().truncatedTo(ChronoUnit.SECONDS).toString());
             Use other = HELD.putIfAbsent(folder, own);
             if (other != null) {
                 throw inUse(path, other);
             }
+            FileChannel channel = null;
             try {
-                return take(path, folder, own);
-            } catch (IOException | RuntimeException e) {
-                HELD.remove(folder);
-                throw e;
-            }
-        }
-
-        private static FolderLock take(Path path, Path folder, Use own) throws IOException {
-            FileChannel channel =
-                    FileChannel.open(
-                            folder.resolve(FILE),
-                            StandardOpenOption.CREATE,
-                            StandardOpenOption.WRITE);
-            try {
+                channel =
+                        FileChannel.open(
+                                folder.resolve(FILE),
+                                StandardOpenOption.CREATE,
+                                StandardOpenOption.WRITE);
                 if (channel.tryLock(LOCKED, 1, false) == null) {
                     throw inUse(path, read(folder));
                 }
                 channel.truncate(0);
-                channel.write(
-                        ByteBuffer.wrap(
-                                (GSON.toJson(own) + "\n").getBytes(StandardCharsets.UTF_8)));
+                byte[] text = (GSON.toJson(own) + "\n").getBytes(StandardCharsets.UTF_8);
+                channel.write(ByteBuffer.wrap(text));
                 channel.force(true);
                 return new FolderLock(folder, channel, own.run());
             } catch (IOException | RuntimeException e) {
-                channel.close();
+                HELD.remove(folder);
+                if (channel != null) {
+                    channel.close();
+                }
                 throw e;
             }
-        }
-
-        private static CheckpointException inUse(Path path, Use by) {
-            String process =
-                    by == null
-                            ? ""
-                            : ", process %d on %s since %s".formatted(by.pid, by.host, by.since);
-            return new CheckpointException(
-                    path
-                            + " is in use by another run"
-                            + process
-                            + ": wait for its end, or choose another folder");
         }
 
         private static String hostName() {
@@ -490,11 +408,18 @@ public final class CheckpointFolder implements Closeable {
             }
         }
 
-        /**
-         * Returns the name of the run that has locked a folder.
-         *
-         * @return the name, or empty if none has
-         */
+        private static CheckpointException inUse(Path path, Use by) {
+            String process =
+                    by == null
+                            ? ""
+                            : ", process %d on %s since %s".formatted(by.pid, by.host, by.since);
+            return new CheckpointException(
+                    ("%s is in use by another run%s: wait for its end, or choose "
+                                    + "another folder")
+                            .formatted(path, process));
+        }
+
+        /** Returns the name of the run that has locked a folder, or empty if none has. */
         static Optional<String> runOf(Path path) throws IOException {
             Path folder = path.toRealPath();
             Use own = HELD.get(folder);
@@ -510,11 +435,6 @@ public final class CheckpointFolder implements Closeable {
             }
         }
 
-        /** Returns the name of this run: others of the same folder had other ones. */
-        String run() {
-            return run;
-        }
-
         /** Lets others have the folder. The file stays: removing it could remove another one's. */
         @Override
         public void close() throws IOException {
@@ -528,17 +448,6 @@ public final class CheckpointFolder implements Closeable {
                         Thread.currentThread().interrupt();
                     }
                 }
-            }
-        }
-
-        /** Says once that somebody has removed the folder, or what says that it is in use. */
-        void warnIfGone() {
-            if (!warned && Files.notExists(folder.resolve(FILE))) {
-                warned = true;
-                logger.warn(
-                        "{} was removed while training writes to it: what was there is gone, and"
-                                + " another run could use it too",
-                        Files.exists(folder) ? folder.resolve(FILE) : folder);
             }
         }
     }

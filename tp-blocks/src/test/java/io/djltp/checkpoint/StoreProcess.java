@@ -1,4 +1,4 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -76,12 +76,13 @@ final class StoreProcess {
         JsonObject values = new JsonObject();
         values.addProperty("step", step);
         try (CheckpointWriter writer = folder.begin(step, "tensor " + parts, parts, own)) {
-            writer.declare(tensor);
-            for (int part : own) {
-                long first = tensor.cut().getRange(part).start() * COLUMNS;
-                long size = tensor.getShardShape(part).size();
-                writer.put(NAME, part, out -> out.write(elements(step, first, size)));
-            }
+            writer.add(
+                    tensor,
+                    part -> {
+                        long first = tensor.cut().getRange(part).start() * COLUMNS;
+                        long size = tensor.getShardShape(part).size();
+                        return out -> out.write(elements(step, first, size));
+                    });
             writer.stream();
             writer.finish(values);
         }
@@ -101,9 +102,7 @@ final class StoreProcess {
         CutTensor tensor = checkpoint.getTensor(NAME);
         long size = tensor.shape().size();
         ByteBuffer read = ByteBuffer.allocate((int) size * Integer.BYTES);
-        checkpoint
-                .newReader()
-                .read(tensor, Checkpoint.whole(tensor), new ByteBuffer[] {read.duplicate()});
+        checkpoint.newReader().read(tensor, 0, null, read.duplicate());
         return read.equals(elements(checkpoint.getStep(), 0, size))
                 && checkpoint.getValues().get("step").getAsLong() == checkpoint.getStep();
     }

@@ -1,7 +1,8 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -15,7 +16,6 @@ import org.testng.annotations.Test;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.channels.WritableByteChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -41,7 +41,7 @@ public class FailedWritesTest {
     @AfterMethod(alwaysRun = true)
     public void removeFolder() throws IOException {
         folder.close();
-        DurableFiles.removeFolder(root);
+        Utils.deleteQuietly(root);
     }
 
     private void write(long step) throws IOException {
@@ -60,47 +60,22 @@ public class FailedWritesTest {
     }
 
     /** Fails after so many bytes, as a disk that is full then. */
-    private static final class FullChannel implements WritableByteChannel {
-
-        private final WritableByteChannel out;
-        private final long[] left;
-
-        FullChannel(WritableByteChannel out, long[] left) {
-            this.out = out;
-            this.left = left;
-        }
-
-        @Override
-        public int write(ByteBuffer bytes) throws IOException {
-            if (left[0] <= 0) {
-                throw new IOException("No space left on device");
-            }
-            int count = (int) Math.min(left[0], bytes.remaining());
-            ByteBuffer some = bytes.slice(bytes.position(), count);
-            while (some.hasRemaining()) {
-                out.write(some);
-            }
-            bytes.position(bytes.position() + count);
-            left[0] -= count;
-            return count;
-        }
-
-        @Override
-        public boolean isOpen() {
-            return out.isOpen();
-        }
-
-        @Override
-        public void close() throws IOException {
-            out.close();
-        }
+    private static void fill(CheckpointFolder of, long bytes) {
+        long[] left = {bytes};
+        Checkpoints.beforeWrites(
+                of,
+                count -> {
+                    left[0] -= count;
+                    if (left[0] < 0) {
+                        throw new IOException("No space left on device");
+                    }
+                });
     }
 
     @Test
     public void testADiskThatIsFullAfterAnyNumberOfBytes() throws IOException {
         for (long bytes = 0; bytes < ALL; bytes += ALL / 15) {
-            long[] left = {bytes};
-            folder.setOutput(out -> new FullChannel(out, left));
+            fill(folder, bytes);
             CheckpointException e = Assert.expectThrows(CheckpointException.class, () -> write(2));
             Assert.assertTrue(
                     e.getMessage()
@@ -108,7 +83,7 @@ public class FailedWritesTest {
                     e.getMessage());
             assertOnlyTheFirstIsThere();
         }
-        folder.setOutput(out -> out);
+        fill(folder, Long.MAX_VALUE);
         write(2);
         Assert.assertEquals(folder.getSteps(), List.of(1L, 2L));
     }
@@ -181,24 +156,13 @@ public class FailedWritesTest {
         return process.exitValue();
     }
 
-    /** A file is no folder, for whichever user. */
-    @Test
-    public void testAFileInTheFoldersPlace() throws IOException {
-        Path file = Files.createFile(root.resolve("file"));
-        CheckpointException e =
-                Assert.expectThrows(CheckpointException.class, () -> CheckpointFolder.open(file));
-        Assert.assertTrue(e.getMessage().contains("cannot be written to " + file), e.getMessage());
-        Files.delete(file);
-    }
-
     @Test
     public void testTheFolderVanishesDuringTheWrite() throws IOException {
         CutTensor tensor = CutTensor.whole("w", DataType.INT8, new Shape(4));
         try (CheckpointWriter writer = folder.begin(2, "one rank", 1, List.of(0))) {
-            writer.declare(tensor);
-            writer.put("w", 0, out -> out.write(ByteBuffer.allocate(4)));
+            writer.add(tensor, part -> out -> out.write(ByteBuffer.allocate(4)));
             writer.stream();
-            DurableFiles.removeFolder(root);
+            Utils.deleteQuietly(root);
             Assert.expectThrows(CheckpointException.class, () -> writer.finish(new JsonObject()));
         }
         folder.close();
@@ -209,7 +173,7 @@ public class FailedWritesTest {
 
     @Test
     public void testAProcessThatNeverWritesItsPart() throws IOException {
-        folder.setTimeout(Duration.ofMillis(200));
+        folder.timeout = Duration.ofMillis(200);
         CheckpointException e =
                 Assert.expectThrows(
                         CheckpointException.class,
@@ -218,13 +182,13 @@ public class FailedWritesTest {
         assertOnlyTheFirstIsThere();
         // ... and one that says why
         try (CheckpointFolder other = CheckpointFolder.join(root)) {
-            other.setOutput(out -> new FullChannel(out, new long[] {1000}));
+            fill(other, 1000);
             other.begin(2, "", 3, List.of()).close(); // the attempt that it missed
             Assert.expectThrows(
                     CheckpointException.class,
                     () -> StoreProcess.write(other, 2, 3, List.of(0, 2)));
         }
-        folder.setTimeout(Duration.ofMinutes(1));
+        folder.timeout = Duration.ofMinutes(1);
         e =
                 Assert.expectThrows(
                         CheckpointException.class,
@@ -238,10 +202,9 @@ public class FailedWritesTest {
         try (CheckpointFolder other = CheckpointFolder.join(root);
                 CheckpointWriter writer = other.begin(2, "", 3, List.of(0, 2))) {
             Cut cut = Cut.balanced(6, 3);
-            writer.declare(new CutTensor(StoreProcess.NAME, DataType.INT8, new Shape(6), 0, cut));
-            for (int part : new int[] {0, 2}) {
-                writer.put(StoreProcess.NAME, part, out -> out.write(ByteBuffer.allocate(2)));
-            }
+            writer.add(
+                    new CutTensor(StoreProcess.NAME, DataType.INT8, new Shape(6), 0, cut),
+                    part -> out -> out.write(ByteBuffer.allocate(2)));
             writer.stream();
             writer.finish(new JsonObject());
             CheckpointException e =

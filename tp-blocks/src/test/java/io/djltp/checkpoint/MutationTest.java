@@ -1,9 +1,12 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
 
@@ -70,7 +73,7 @@ public class MutationTest {
                         tensor.name(),
                         Checkpoints.random(manager, tensor.type(), tensor.shape(), random));
             }
-            Checkpoints.write(root, step, PARTS, TENSORS, whole);
+            Checkpoints.write(root, step, PARTS, TENSORS, whole, new JsonObject());
         }
         older = root.resolve("step-00000010");
         folder = root.resolve("step-00000020");
@@ -85,7 +88,7 @@ public class MutationTest {
     @AfterClass
     public void remove() throws IOException {
         manager.close();
-        DurableFiles.removeFolder(root);
+        Utils.deleteQuietly(root);
     }
 
     /** A way to spoil a file. */
@@ -221,6 +224,6 @@ public class MutationTest {
         CheckpointException e =
                 Assert.expectThrows(CheckpointException.class, () -> Checkpoint.open(copy));
         Assert.assertTrue(e.getMessage().contains("step 20"), e.getMessage());
-        DurableFiles.removeFolder(copy);
+        Utils.deleteQuietly(copy);
     }
 }

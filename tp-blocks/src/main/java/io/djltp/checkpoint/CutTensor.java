@@ -1,4 +1,4 @@
-package io.djltp.checkpoint.store;
+package io.djltp.checkpoint;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -45,11 +45,11 @@ public record CutTensor(String name, DataType type, Shape shape, int axis, Cut c
     public CutTensor {
         if (!TYPES.contains(type)) {
             throw new IllegalArgumentException(
-                    "Tensor " + name + " is " + type + ", and a checkpoint has " + TYPES);
+                    "Tensor %s is %s, and a checkpoint has %s".formatted(name, type, TYPES));
         }
         if (cut == null ? axis != -1 : axis < 0 || axis >= shape.dimension()) {
             throw new IllegalArgumentException(
-                    "Tensor " + name + " " + shape + " cannot be cut along axis " + axis);
+                    "Tensor %s %s cannot be cut along axis %s".formatted(name, shape, axis));
         }
         if (cut != null && cut.getLength() != shape.get(axis)) {
             throw new IllegalArgumentException(
@@ -103,5 +103,12 @@ public record CutTensor(String name, DataType type, Shape shape, int axis, Cut c
         long[] local = shape.getShape().clone();
         local[axis] = cut.getShardLength(part);
         return new Shape(local);
+    }
+
+    /** Returns the tensor as a checkpoint of another number of parts has it. */
+    CutTensor cutInto(int parts) {
+        return isWhole()
+                ? this
+                : new CutTensor(name, type, shape, axis, Cut.balanced(cut.getLength(), parts));
     }
 }
