@@ -414,6 +414,27 @@ public class NetworksRefusedTest {
         net.assertRefused(MESH, "axis 0", "TENSOR mode");
     }
 
+    /** What is computed across rows would be that of a rank's rows. */
+    @Test(timeOut = 60_000)
+    public void operationsAcrossRows() {
+        Map<String, UnaryOperator<NDArray>> operations =
+                Map.of(
+                        "mean", x -> x.sub(x.mean(new int[] {0}, true)),
+                        "max", x -> x.div(x.abs().max().add(1)),
+                        "softmax", x -> x.softmax(0),
+                        "sort", x -> x.sort(0),
+                        "cumSum", x -> x.reshape(-1, 1, 3).cumSum(0).reshape(-1, 3),
+                        "matMul", x -> x.matMul(x.transpose().matMul(x)));
+        operations.forEach(
+                (name, operation) -> {
+                    Network net =
+                            regression(cut -> sequence(linear(3), map(operation), linear(3)));
+                    net.assertRefused(DATA, name, "along its rows", "TENSOR mode");
+                    net.assertRefused(MESH, name, "along its rows", "TENSOR mode");
+                    net.assertEqual(TENSOR);
+                });
+    }
+
     /** Every call throws, not only the first. */
     @Test(timeOut = 60_000)
     public void anOutputWhoseFirstAxisIsNotTheBatchIsRefusedAgain() {
