@@ -221,6 +221,7 @@ public class ParallelTrainer extends Trainer {
         try (OneCaller.Call call = steps.begin("step")) {
             long begin = System.nanoTime();
             trained.checkOpen();
+            agreement.sayFrozen();
             steps.update(trained::beginChange);
             trained.endStep();
             if (parallelConfig.isDriftCheckDue(steps.count())) {
