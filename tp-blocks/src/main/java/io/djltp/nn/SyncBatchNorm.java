@@ -110,9 +110,10 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
             return BatchNorm.batchNorm(
                     x, mean, variance, scale, shift, axis, momentum, epsilon, training);
         }
-        BatchStatistics statistics = new BatchStatistics(context, x, axis);
+        ForwardPass pass = context.getPass();
+        BatchStatistics statistics = new BatchStatistics(context, pass.takeRows(x), axis);
         statistics.addTo(mean, variance, momentum);
-        return new NDList(statistics.normalize(scale, shift, epsilon));
+        return new NDList(pass.enterLike(statistics.normalize(scale, shift, epsilon), x));
     }
 
     /** Returns whether this rank has its rows of the batch only. */

@@ -144,17 +144,6 @@ public final class RankPool implements AutoCloseable {
     }
 
     /**
-     * Sets what the ranks say with each of their collective operations from here on, to be the same
-     * on all ranks. To be used while no task runs.
-     *
-     * @param terms a short text, or empty
-     */
-    public void setTerms(String terms) {
-        contexts.forEach(
-                context -> AbstractCommunicator.of(context.getWorld()).setAgreement(terms));
-    }
-
-    /**
      * Sets what an interrupt of a thread that waits for a task does. By default it ends the ranks,
      * and the task with them, as who stops a training wants it. Where threads share the ranks, one
      * of them must not end them for all: then the wait goes on to the end of the task. The thread

@@ -151,7 +151,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
         boolean spare = region.isRowsCut() && context.getPass().getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
-        NDArray all = input.reshape(input.size() / features, features);
+        NDArray taken = pass == null ? input : pass.takeRows(input);
+        NDArray all = taken.reshape(input.size() / features, features);
         NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
         Router router = Router.of(x, weight, bias, options.topK, options.isNormalized());
         TokenCounts counts = counts(ranks, region, router);
