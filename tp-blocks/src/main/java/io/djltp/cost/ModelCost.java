@@ -10,8 +10,8 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
 import io.djltp.collective.TrafficTable;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.forecast.ForecastArray;

@@ -37,7 +37,7 @@ public final class InnerPass extends ForwardPass {
                 manager,
                 false,
                 outer.getTensorRank());
-        setPurpose(outer.isTraining(), outer.getForeign(), outer.getShards());
+        setPurpose(outer.isTraining(), outer.getForeign(), outer.getShards(), false);
         setPlacing(outer.isPlacing());
         this.outer = outer;
         this.keys = keys;

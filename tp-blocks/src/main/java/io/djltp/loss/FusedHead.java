@@ -8,7 +8,6 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.head.AddedGradient;
 import io.djltp.head.FusedSoftmaxHead;
-import io.djltp.head.HeadState;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
@@ -271,13 +270,13 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * <ul>
      *   <li>{@code steps} [1]: the number of updates, by which classes are drawn
      *   <li>{@code plan} [1, 3]: what the roundings of passes follow from, of each place of the
-     *       tensor group: {@link HeadState#guarded()}, {@link HeadState#rows()} and {@link
-     *       HeadState#evaluationRows()}
+     *       tensor group: {@link FusedSoftmaxHead.State#guarded()}, {@link
+     *       FusedSoftmaxHead.State#rows()} and {@link FusedSoftmaxHead.State#evaluationRows()}
      * </ul>
      */
     @Override
     public Map<String, NDArray> getState(NDManager manager) {
-        HeadState state = function.getState();
+        FusedSoftmaxHead.State state = function.getState();
         long[] numbers = {state.guarded() ? 1 : 0, state.rows(), state.evaluationRows()};
         NDArray plan = manager.create(numbers, new Shape(1, NUMBERS));
         return Map.of(PLAN, plan, STEPS, manager.create(new long[] {state.steps()}));
@@ -310,7 +309,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         }
         boolean same = numbers.length == NUMBERS;
         function.setState(
-                new HeadState(
+                new FusedSoftmaxHead.State(
                         steps == null ? 0 : steps.toLongArray()[0],
                         large,
                         same ? numbers[1] : 0,

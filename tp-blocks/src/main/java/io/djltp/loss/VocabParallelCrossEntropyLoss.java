@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastLoss;
 import io.djltp.forecast.PassForecast;

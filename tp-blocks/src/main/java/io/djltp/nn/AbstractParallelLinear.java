@@ -3,7 +3,6 @@ package io.djltp.nn;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
@@ -238,7 +237,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         }
         NDArray own = pass.enterRows(input);
         // a rank without a row has computed another one's, which does not count
-        NDArray rows = pass.getRows() == 0 ? own.get(new NDIndex().addSliceDim(0, 0)) : own;
+        NDArray rows = pass.countedRows(own);
         // a product that overlaps reduces the gradient itself
         boolean overlaps = !fused && mappings.canOverlap(rows, weight);
         boolean partial = hasPartialInputGradient() && !overlaps;

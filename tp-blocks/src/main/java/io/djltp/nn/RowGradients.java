@@ -11,7 +11,7 @@ import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.forecast.PassForecast;
 import io.djltp.head.AddedGradient;
 import io.djltp.internal.torch.Autograd;

@@ -3,7 +3,6 @@ package io.djltp.rank;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.internal.collective.local.LocalCommunicator;
-import io.djltp.launch.Connector;
 
 import java.time.Duration;
 import java.util.LinkedHashMap;
@@ -40,8 +39,7 @@ final class MeshGroups implements AutoCloseable {
     /** Connects the ranks of this process with all ranks. All processes call it. */
     static List<MeshGroups> connect(ParallelConfig config) {
         Duration timeout = config.getTimeout();
-        return Connector.connect(config.getBackend(), config.getDevices(), config.getJob(), timeout)
-                .stream()
+        return config.getBackend().connect(config.getDevices(), config.getJob(), timeout).stream()
                 .map(world -> new MeshGroups(config.getMesh(), world, timeout))
                 .toList();
     }

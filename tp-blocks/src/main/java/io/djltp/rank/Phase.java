@@ -1,7 +1,8 @@
 package io.djltp.rank;
 
-import io.djltp.collective.Direction;
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.FlightRecorder;
+import io.djltp.collective.TrafficTable.Direction;
 
 /** A stretch in which a rank does one thing: for those who count what it communicates meanwhile. */
 public final class Phase implements AutoCloseable {
@@ -22,7 +23,7 @@ public final class Phase implements AutoCloseable {
      * @return the phase
      */
     public static Phase begin(ParallelContext context, Direction direction) {
-        return new Phase(context.getWorld().getRecorder(), direction);
+        return new Phase(AbstractCommunicator.of(context.getWorld()).getRecorder(), direction);
     }
 
     /** Ends the phase. */

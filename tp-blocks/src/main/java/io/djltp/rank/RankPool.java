@@ -2,6 +2,7 @@ package io.djltp.rank;
 
 import ai.djl.util.Preconditions;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveException;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
@@ -140,16 +141,6 @@ public final class RankPool implements AutoCloseable {
      */
     public ParallelContext getContext(int index) {
         return contexts.get(index);
-    }
-
-    /**
-     * Sets what the ranks say with each of their collective operations from here on, to be the same
-     * on all ranks. To be used while no task runs.
-     *
-     * @param terms a short text, or empty
-     */
-    public void setTerms(String terms) {
-        contexts.forEach(context -> context.getWorld().setAgreement(terms));
     }
 
     /**
@@ -401,7 +392,8 @@ public final class RankPool implements AutoCloseable {
         /** Notes that a rank has refused. */
         synchronized void add(ParallelContext context, Throwable cause) {
             causes[context.getLocalIndex()] = cause;
-            calls[context.getLocalIndex()] = context.getWorld().getRecorder().getCalls();
+            calls[context.getLocalIndex()] =
+                    AbstractCommunicator.of(context.getWorld()).getRecorder().getCalls();
         }
 
         /** Returns a rank that has refused, or -1. */
@@ -430,7 +422,9 @@ public final class RankPool implements AutoCloseable {
             for (int i = 0; i < causes.length; i++) {
                 long called =
                         causes[i] == null
-                                ? contexts.get(i).getWorld().getRecorder().getCalls()
+                                ? AbstractCommunicator.of(contexts.get(i).getWorld())
+                                        .getRecorder()
+                                        .getCalls()
                                 : calls[i];
                 if (called > calls[first]) {
                     return true;
@@ -545,7 +539,8 @@ public final class RankPool implements AutoCloseable {
         private String lastOperations() {
             StringBuilder text = new StringBuilder();
             for (ParallelContext context : contexts) {
-                List<String> entries = context.getWorld().getRecorder().entries();
+                List<String> entries =
+                        AbstractCommunicator.of(context.getWorld()).getRecorder().entries();
                 text.append(System.lineSeparator()).append("rank ").append(context.getRank());
                 text.append(
                         entries.isEmpty() ? " has not called anything yet" : ", the last calls:");

@@ -115,7 +115,6 @@ final class TrainedModel {
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
     void beginForward(boolean training) {
         if (training) {
-            steps.beginForward();
             buffers.change();
         } else {
             buffers.equalize();

@@ -2,7 +2,7 @@ package io.djltp.training;
 
 import ai.djl.nn.Parameter;
 
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.RankUpdate;
 import io.djltp.internal.torch.Autograd;
@@ -37,7 +37,6 @@ final class TrainingSteps implements AutoCloseable {
     private final GradientGroups gradientGroups;
     private final RankUpdate updates;
     private final LossScale lossScale;
-    private final FrozenParameters frozen;
     private final OneCaller caller = new OneCaller();
     private final PendingPasses passes = new PendingPasses();
     private long count;
@@ -52,7 +51,6 @@ final class TrainingSteps implements AutoCloseable {
         this.parameters = parameters;
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
-        frozen = new FrozenParameters(ranks, parameters);
         lossScale = new LossScale(config.getLossScaling());
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
@@ -81,11 +79,6 @@ final class TrainingSteps implements AutoCloseable {
         return passes;
     }
 
-    /** Begins a forward pass that is trained on. */
-    void beginForward() {
-        frozen.say();
-    }
-
     /**
      * Checks that a backward pass makes sense.
      *
@@ -105,7 +98,6 @@ final class TrainingSteps implements AutoCloseable {
      * @param reached the outputs
      */
     void backward(List<ParallelOutput> reached) {
-        frozen.say();
         parameters.getStores().forEach(RankParameterStore::followFrozen); // all of them
         reached.forEach(output -> output.backward(gradientGroups));
         passes.forget(false);
@@ -139,7 +131,6 @@ final class TrainingSteps implements AutoCloseable {
                     "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
                             + " before step()");
         }
-        frozen.say();
         List<Parameter> trained = parameters.getTrained();
         gradientGroups.share(ranks);
         updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
@@ -271,9 +262,9 @@ final class TrainingSteps implements AutoCloseable {
         void setCollecting(boolean now) {
             if (now && collecting) {
                 throw new IllegalStateException(
-                        "A gradient collector of this trainer is open, and as under DJL's own trainer"
-                                + " only one can be at a time: close it before the next one is made,"
-                                + " with try (GradientCollector collector ="
+                        "A gradient collector of this trainer is open, and as under DJL's own"
+                                + " trainer only one can be at a time: close it before the next one is"
+                                + " made, with try (GradientCollector collector ="
                                 + " trainer.newGradientCollector()) { ... }");
             }
             collecting = now;
@@ -300,9 +291,9 @@ final class TrainingSteps implements AutoCloseable {
             }
             if (reached.isEmpty()) {
                 throw new IllegalArgumentException(
-                        "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
-                                + " has computed from predictions of trainer.forward(...), and that was"
-                                + " not differentiated before");
+                        "backward() needs a loss that trainer.getLoss().evaluate(labels,"
+                                + " predictions) has computed from predictions of trainer.forward(...),"
+                                + " and that was not differentiated before");
             }
             return reached;
         }

@@ -48,7 +48,6 @@ public class PackagesTest {
             List.of(
                     "internal.files",
                     "internal.safetensors",
-                    "checkpoint.store",
                     "layout",
                     "rank",
                     "sharding",

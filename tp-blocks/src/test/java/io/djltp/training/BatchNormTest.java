@@ -164,7 +164,7 @@ public class BatchNormTest {
                         Assert.expectThrows(
                                 IllegalArgumentException.class, () -> trainer.forward(few));
                 String text = e.getMessage();
-                for (String part : List.of("02BatchNorm", rows + " row", "setSampling")) {
+                for (String part : List.of("batch normalization", rows + " row", "setSampling")) {
                     Assert.assertTrue(text.contains(part), part + " in: " + text);
                 }
                 for (String part : List.of("SyncBatchNorm", "TENSOR mode")) {
@@ -190,8 +190,8 @@ public class BatchNormTest {
                     Refusals.expect(
                                     IllegalArgumentException.class,
                                     () -> trainer.forward(one),
-                                    "of the rows of the batch, 1",
-                                    "leave an incomplete last batch out")
+                                    "the batch has 1 row.",
+                                    "Leave an incomplete last batch out")
                             .getMessage();
             Assert.assertFalse(text.contains("SyncBatchNorm"), text);
             Assert.assertFalse(text.contains("TENSOR"), text);

@@ -15,7 +15,7 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.internal.torch.AlignedMemory;
+import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.FreedBuffers;
@@ -144,7 +144,7 @@ public class BeforeBackwardTest {
     /** Returns an input of which ranks make no copy: it begins at a cache line. */
     private static NDArray shared(NDManager manager, int seed) {
         NDArray data = TrainingRun.random(manager, seed, ROWS, FEATURES);
-        while (!AlignedMemory.holds(data)) {
+        while (!ArrayMemory.isAligned(data)) {
             data = TrainingRun.random(manager, seed, ROWS, FEATURES);
         }
         return data;

@@ -50,13 +50,14 @@ public class InPlaceChangeTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void inputs(TrainerKind kind) {
-        of(x -> x.muli(0.5f)).assertRefused(kind, "input 0", "in place", "x.mul(2)", "duplicate()");
-        of(x -> x.subi(x.mean(new int[] {1}, true))).assertRefused(kind, "input 0", "in place");
+        of(x -> x.muli(0.5f))
+                .assertRefused(kind, "of the batch in place", "x.mul(2)", "duplicate()");
+        of(x -> x.subi(x.mean(new int[] {1}, true))).assertRefused(kind, "of the batch in place");
         of(x -> {
                     x.set(new NDIndex(":, 0"), column -> column.addi(3)); // of a view
                     return x;
                 })
-                .assertRefused(kind, "input 0", "in place");
+                .assertRefused(kind, "of the batch in place");
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -70,7 +71,7 @@ public class InPlaceChangeTest {
                                 return super.evaluate(labels, predictions);
                             }
                         };
-        network(x -> x, mean).assertRefused(kind, "label 0", "in place", "duplicate()");
+        network(x -> x, mean).assertRefused(kind, "of the batch in place", "duplicate()");
     }
 
     /** There is nobody to share with. */

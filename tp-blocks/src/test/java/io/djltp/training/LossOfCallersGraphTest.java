@@ -155,46 +155,6 @@ public class LossOfCallersGraphTest {
                 });
     }
 
-    @Test(dataProvider = "all", timeOut = 60_000)
-    public void anInputThatRequiresAGradient(TrainerKind kind) {
-        assertRefused(
-                kind,
-                LossOfCallersGraphTest::network,
-                (trainer, manager) -> {
-                    NDArray leaf = data(manager).head();
-                    leaf.setRequiresGradient(true);
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList labels = labels(manager);
-                        String[] parts = {"Input (", "(5, 4)", "stopGradient()"};
-                        for (NDArray input : List.of(leaf, leaf.tanh())) {
-                            NDList inputs = new NDList(input);
-                            assertThrows(() -> trainer.forward(inputs, labels), parts);
-                            assertThrows(() -> trainer.forward(inputs), parts);
-                        }
-                    }
-                });
-    }
-
-    @Test(dataProvider = "all", timeOut = 60_000)
-    public void labelsThatRequireAGradient(TrainerKind kind) {
-        assertRefused(
-                kind,
-                LossOfCallersGraphTest::network,
-                (trainer, manager) -> {
-                    NDList labels = labels(manager);
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList output = trainer.forward(data(manager), labels);
-                        labels.head().setRequiresGradient(true);
-                        for (NDArray label : List.of(labels.head(), labels.head().tanh())) {
-                            NDList others = new NDList(label);
-                            String[] parts = {"Label (", "(5, 3)", "stopGradient()"};
-                            assertThrows(() -> trainer.forward(data(manager), others), parts);
-                            assertThrows(() -> trainer.getLoss().evaluate(others, output), parts);
-                        }
-                    }
-                });
-    }
-
     /** Values that have left the caller's graph are values as all others. */
     @Test(dataProvider = "all", timeOut = 60_000)
     public void detachedInputsAndLabels(TrainerKind kind) {

@@ -42,7 +42,9 @@ import org.testng.annotations.Test;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Function;
+import java.util.function.UnaryOperator;
 
 /**
  * Networks that ranks cannot compute are refused before the first step, and before an evaluation
@@ -412,6 +414,26 @@ public class NetworksRefusedTest {
                                 });
         net.assertRefused(DATA, "axis 0", "TENSOR mode");
         net.assertRefused(MESH, "axis 0", "TENSOR mode");
+    }
+
+    /** What is computed across rows would be that of a rank's rows. */
+    @Test(timeOut = 60_000)
+    public void operationsAcrossRows() {
+        Map<String, UnaryOperator<NDArray>> operations =
+                Map.of(
+                        "mean", x -> x.sub(x.mean(new int[] {0}, true)),
+                        "max", x -> x.div(x.abs().max().add(1)),
+                        "softmax", x -> x.softmax(0),
+                        "sort", x -> x.sort(0),
+                        "cumSum", x -> x.reshape(-1, 1, 3).cumSum(0).reshape(-1, 3),
+                        "matMul", x -> x.matMul(x.transpose().matMul(x)).mul(0.01f));
+        operations.forEach(
+                (name, operation) -> {
+                    Network net = regression(cut -> sequence(linear(3), map(operation), linear(3)));
+                    net.assertRefused(DATA, name, "along its rows", "TENSOR mode");
+                    net.assertRefused(MESH, name, "along its rows", "TENSOR mode");
+                    net.assertEqual(TENSOR);
+                });
     }
 
     /** Every call throws, not only the first. */

@@ -15,7 +15,7 @@ import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
-import io.djltp.internal.torch.AttentionKernel;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -244,7 +244,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         NDArray values =
                 training && dropout != null
                         ? dropped(store, mask, q, k).matMul(v)
-                        : AttentionKernel.of(q, k, v, mask.bias(), mask.isCausalOnly());
+                        : TorchOperations.attention(q, k, v, mask.bias(), mask.isCausalOnly());
         Shape all = values.getShape();
         return mask.clear(values)
                 .transpose(0, 2, 1, 3)

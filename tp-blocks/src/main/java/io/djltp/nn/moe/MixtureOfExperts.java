@@ -16,7 +16,7 @@ import ai.djl.training.initializer.Initializer;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.forecast.ForecastArray;
@@ -189,7 +189,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
         boolean spare = region.isRowsCut() && pass.getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
-        NDArray all = input.reshape(input.size() / features, features);
+        NDArray taken = pass == null ? input : pass.takeRows(input);
+        NDArray all = taken.reshape(input.size() / features, features);
         NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
         Router router = Router.of(x, weight, bias, topK, normalized);
         TokenCounts counts =

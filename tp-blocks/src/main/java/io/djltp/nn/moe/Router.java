@@ -8,9 +8,8 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
-import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
-import io.djltp.internal.torch.IndexedRows;
+import io.djltp.internal.torch.TorchOperations;
 
 import java.util.Arrays;
 
@@ -38,17 +37,18 @@ record Router(NDArray logits, NDArray probabilities, Routing routing, NDArray we
     static Router of(NDArray x, NDArray weight, NDArray bias, int topK, boolean normalized) {
         int experts = (int) weight.getShape().get(0);
         long tokens = x.getShape().get(0);
-        NDArray logits = Autograd.toFloat32(Linear.linear(x, weight, bias).singletonOrThrow());
+        NDArray logits =
+                TorchOperations.toFloat32(Linear.linear(x, weight, bias).singletonOrThrow());
         NDArray probabilities = logits.softmax(1);
         Routing routing = Routing.of(HostReads.floats(logits), experts, topK);
         // the numbers stay open as long as the graph
         NDArray places = TokenDispatch.numbers(x, routing.places());
         NDArray flat = probabilities.reshape(tokens * experts);
-        NDArray weights = IndexedRows.take(flat, places).reshape(tokens, topK);
+        NDArray weights = TorchOperations.takeRows(flat, places).reshape(tokens, topK);
         if (normalized) {
             weights = weights.div(weights.sum(new int[] {1}, true));
         }
-        weights = IndexedRows.inTypeOf(weights.reshape(tokens * topK), x, weights.getManager());
+        weights = TorchOperations.inTypeOf(weights.reshape(tokens * topK), x, weights.getManager());
         return new Router(logits, probabilities, routing, weights);
     }
 

@@ -9,12 +9,12 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastLoss;
 import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
-import io.djltp.internal.torch.AutogradGraph;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.BlockWalk;
@@ -149,12 +149,11 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
 
         /** Returns what the routers have computed on the way to the predictions. */
         private List<Pass> routersOf(ForwardPass pass, NDList predictions) {
-            Set<Long> graph = pass == null ? AutogradGraph.nodesOf(predictions) : Set.of();
+            Set<Long> graph = pass == null ? Autograd.nodesOf(predictions) : Set.of();
             Predicate<Pass> own =
                     pass == null
                             ? router ->
-                                    graph.contains(
-                                            AutogradGraph.nodeOf(router.router().probabilities()))
+                                    graph.contains(Autograd.nodeOf(router.router().probabilities()))
                             : router -> router.pass() == pass;
             List<MixtureOfExperts> network = routers();
             List<Pass> routers =

@@ -10,7 +10,7 @@ import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.torch.IndexedRows;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.nn.moe.Router.Choices;
@@ -126,11 +126,11 @@ record TokenDispatch(
             }
         }
         NDArray numbers = numbers(tokens, plan.tokens());
-        NDArray rows = IndexedRows.take(tokens, numbers);
+        NDArray rows = TorchOperations.takeRows(tokens, numbers);
         NDArray arrived = mappings.exchange(rows, sent, arrival.received());
-        NDArray sorted = IndexedRows.take(arrived, numbers(tokens, arrival.byExpert()));
+        NDArray sorted = TorchOperations.takeRows(arrived, numbers(tokens, arrival.byExpert()));
         NDArray y = experts.forward(sorted, arrival.counts());
-        NDArray back = IndexedRows.take(y, numbers(tokens, arrival.byRank()));
+        NDArray back = TorchOperations.takeRows(y, numbers(tokens, arrival.byRank()));
         NDArray home = mappings.exchange(back, arrival.received(), sent);
         return sum(home, plan, numbers, range.length());
     }
@@ -139,13 +139,13 @@ record TokenDispatch(
         int all = choices.routing().tokens();
         Plan plan = Plan.of(choices, 0, all, own);
         NDArray numbers = numbers(tokens, plan.tokens());
-        NDArray y = experts.forward(IndexedRows.take(tokens, numbers), plan.counts());
+        NDArray y = experts.forward(TorchOperations.takeRows(tokens, numbers), plan.counts());
         return sum(y, plan, numbers, all);
     }
 
     private NDArray sum(NDArray y, Plan plan, NDArray numbers, long rows) {
-        NDArray factors = IndexedRows.take(weights, numbers(y, plan.slots()));
-        NDArray sum = IndexedRows.sum(y, factors, numbers, rows);
+        NDArray factors = TorchOperations.takeRows(weights, numbers(y, plan.slots()));
+        NDArray sum = TorchOperations.sumRows(y, factors, numbers, rows);
         return pass == null ? sum : pass.join(sum, factors);
     }
 
@@ -296,10 +296,10 @@ record TokenDispatch(
          * @return the outputs, in the same order
          */
         NDArray forward(NDArray rows, long[] counts) {
-            NDList parts = IndexedRows.split(rows, counts);
-            NDList first = IndexedRows.unstack(hidden, rows.getManager());
-            NDList gates = gate == null ? null : IndexedRows.unstack(gate, rows.getManager());
-            NDList last = IndexedRows.unstack(output, rows.getManager());
+            NDList parts = TorchOperations.split(rows, counts);
+            NDList first = TorchOperations.unstack(hidden, rows.getManager());
+            NDList gates = gate == null ? null : TorchOperations.unstack(gate, rows.getManager());
+            NDList last = TorchOperations.unstack(output, rows.getManager());
             NDList outputs = new NDList();
             for (int e = 0; e < counts.length; e++) {
                 NDArray x = parts.get(e);
