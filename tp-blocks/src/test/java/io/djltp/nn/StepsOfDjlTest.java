@@ -1,5 +1,11 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.scattered;
+import static io.djltp.testing.Blocks.sequence;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -34,13 +40,13 @@ import org.testng.annotations.Test;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Supplier;
 
 /**
- * Networks that are cut as their user has chosen are those of plain DJL: initial values bit for
- * bit, outputs, every gradient, and the parameters after five steps. What several ranks have stays
- * the same on them.
+ * Steps of layers on ranks compute what those of DJL's layers compute: the same start, outputs,
+ * gradients and parameters; and replicas stay equal.
  */
-public class ChosenCutsTest {
+public class StepsOfDjlTest {
 
     private static final int ROWS = 6;
 
@@ -66,16 +72,56 @@ public class ChosenCutsTest {
     }
 
     @Test(dataProvider = "networks", timeOut = 60_000)
-    public void fiveStepsAreThoseOfPlainDjl(CutNetwork network, int ranks, boolean adam) {
-        Run plain = train(TrainerKind.PLAIN, network.create(0), adam);
+    public void fiveStepsOfChosenCuts(CutNetwork network, int ranks, boolean adam) {
+        Tracker rate = Tracker.fixed(0.1f);
+        Supplier<Optimizer> optimizer =
+                adam
+                        ? () -> Configs.adam(0.02f)
+                        : () ->
+                                Optimizer.sgd()
+                                        .setLearningRateTracker(rate)
+                                        .optMomentum(0.9f)
+                                        .build();
+        Shape shape = new Shape(ROWS, CutNetwork.FEATURES);
+        Run plain = train(TrainerKind.PLAIN, network.create(0), optimizer.get(), 5, shape);
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
-        Run actual = train(kind, network.create(ranks), adam);
-        ArrayAssert.assertAllBitEqual(actual.start, plain.start, "start");
+        Run actual = train(kind, network.create(ranks), optimizer.get(), 5, shape);
         // fp32 sums in another order; Adam divides by the root of squares that start near zero
-        double tolerance = adam ? 1e-4 : 1e-5;
-        assertClose(actual.outputs, plain.outputs, tolerance, "output of step ");
-        assertClose(actual.gradients, plain.gradients, 2e-6, "gradient ");
-        assertClose(actual.end, plain.end, tolerance, "parameter ");
+        assertSame(actual, plain, adam ? 1e-4 : 1e-5, 2e-6);
+    }
+
+    /** Conformance case 15: Linear(10, 16), ReLU, Linear(16, 12). */
+    @Test(timeOut = 60_000)
+    public void twoStepsOfAPerceptron() {
+        Shape shape = new Shape(8, 10);
+        Block dense = sequence(linear(16), relu(), linear(12));
+        Run expected = train(TrainerKind.PLAIN, dense, Configs.sgd(0.25f), 2, shape);
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            TrainerKind tensor = new TrainerKind(ParallelMode.TENSOR, ranks);
+            for (TrainerKind kind : List.of(tensor, new TrainerKind(ParallelMode.MIXED, ranks))) {
+                Block cut = sequence(head(16), relu(), scattered(12));
+                Run actual = train(kind, cut, Configs.sgd(0.25f), 2, shape);
+                // fp32: sums of 16 products in another order, over two layers
+                assertSame(actual, expected, 1e-6, 1e-6);
+            }
+            Block tokens =
+                    sequence(
+                            new SequenceScatter(),
+                            SequenceParallelTest.column(true, 16),
+                            relu(),
+                            SequenceParallelTest.row(true, 12, true),
+                            new SequenceGather());
+            Run actual = train(tensor, tokens, Configs.sgd(0.25f), 2, shape);
+            assertClose(actual.outputs, expected.outputs, 1e-6, "output of step ");
+            assertClose(actual.end, expected.end, 1e-6, "parameter "); // and of the gradients
+        }
+    }
+
+    private static void assertSame(Run actual, Run expected, double tolerance, double ofGradients) {
+        ArrayAssert.assertAllBitEqual(actual.start, expected.start, "start");
+        assertClose(actual.outputs, expected.outputs, tolerance, "output of step ");
+        assertClose(actual.gradients, expected.gradients, ofGradients, "gradient ");
+        assertClose(actual.end, expected.end, tolerance, "parameter ");
     }
 
     private static void assertClose(
@@ -84,36 +130,27 @@ public class ChosenCutsTest {
         ArrayAssert.assertAllClose(actual, expected, tolerance, what);
     }
 
-    private static Run train(TrainerKind kind, Block block, boolean adam) {
+    private static Run train(
+            TrainerKind kind, Block block, Optimizer optimizer, int steps, Shape shape) {
         Run run = new Run();
         Engine.getInstance().setRandomSeed(15);
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
-            Tracker rate = Tracker.fixed(adam ? 0.02f : 0.1f);
-            Optimizer optimizer =
-                    adam
-                            ? Optimizer.adam().optLearningRateTracker(rate).build()
-                            : Optimizer.sgd()
-                                    .setLearningRateTracker(rate)
-                                    .optMomentum(0.9f)
-                                    .build();
             DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), optimizer);
             try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, CutNetwork.FEATURES));
+                trainer.initialize(shape);
+                long outputs = block.getOutputShapes(new Shape[] {shape})[0].get(1);
                 for (Parameter parameter : block.getParameters().values()) {
                     run.start.add(whole(manager, trainer, parameter, false));
                 }
-                for (int step = 0; step < 5; step++) {
-                    NDList data =
-                            new NDList(
-                                    TrainingRun.random(manager, step, ROWS, CutNetwork.FEATURES));
+                for (int step = 0; step < steps; step++) {
+                    NDArray data = TrainingRun.random(manager, step, shape.getShape());
                     NDList labels =
                             new NDList(
-                                    TrainingRun.random(
-                                            manager, 50 + step, ROWS, CutNetwork.OUTPUTS));
+                                    TrainingRun.random(manager, 50 + step, shape.get(0), outputs));
                     try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList output = trainer.forward(data, labels);
+                        NDList output = trainer.forward(new NDList(data), labels);
                         run.outputs.add(output.singletonOrThrow().toFloatArray());
                         collector.backward(trainer.getLoss().evaluate(labels, output));
                     }
@@ -124,7 +161,9 @@ public class ChosenCutsTest {
                     }
                     trainer.step();
                 }
-                checkReplicas(trainer);
+                if (trainer instanceof ParallelTrainer parallel) {
+                    checkReplicas(parallel);
+                }
             }
             run.end.addAll(TrainingRun.weights(block));
         }
@@ -140,12 +179,17 @@ public class ChosenCutsTest {
         }
         ParallelTrainer parallel = (ParallelTrainer) trainer;
         int ranks = parallel.getRanks().size();
+        boolean ofRows = gradient && parallel.getRanks().getContext(0).getMesh().isOverlaid();
         ShardingStrategy strategy = strategy(trainer.getModel().getBlock(), parameter);
         NDArray whole = manager.zeros(parameter.getShape());
         for (int rank = 0; rank < ranks; rank++) {
             NDArray value = parallel.getParameterStore(rank).getValue(parameter, null, true);
-            if (strategy.isReplicated()) {
+            if (strategy.isReplicated() && !ofRows) {
                 return (gradient ? Autograd.gradient(value) : value).toFloatArray();
+            }
+            if (strategy.isReplicated()) {
+                whole.addi(Autograd.gradient(value));
+                continue;
             }
             NDArray part = gradient ? manager.zeros(parameter.getShape()) : whole;
             NDArray shard = gradient ? Autograd.gradient(value) : Autograd.detach(value, manager);
@@ -174,14 +218,10 @@ public class ChosenCutsTest {
     }
 
     /** Bit for bit: each rank has updated its own. */
-    private static void checkReplicas(Trainer trainer) {
-        if (!(trainer instanceof ParallelTrainer)) {
-            return;
-        }
-        ParallelTrainer parallel = (ParallelTrainer) trainer;
+    private static void checkReplicas(ParallelTrainer parallel) {
         int ranks = parallel.getRanks().size();
-        for (Parameter parameter : trainer.getModel().getBlock().getParameters().values()) {
-            ShardingStrategy strategy = strategy(trainer.getModel().getBlock(), parameter);
+        for (Parameter parameter : parallel.getModel().getBlock().getParameters().values()) {
+            ShardingStrategy strategy = strategy(parallel.getModel().getBlock(), parameter);
             if (ranks == 1 || strategy.isReplicated()) {
                 continue;
             }
