@@ -98,6 +98,12 @@ public class ForwardPass {
         present = start;
     }
 
+    /** Loads the classes that carry placements: some 40 ms, before the first pass needs them. */
+    public static void load() {
+        PlacedArray.load();
+        PlacedOperation.load();
+    }
+
     /** {@return the number of rows of the batch over all ranks} */
     public long getGlobalRows() {
         return globalRows;

@@ -7,6 +7,7 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.job.Job;
+import io.djltp.layout.ForwardPass;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -77,6 +78,7 @@ public final class RankPool implements AutoCloseable {
             close(); // nobody else has the pool
             throw e;
         }
+        threads.get(0).execute(ForwardPass::load); // while the caller makes the parameters
     }
 
     /**
