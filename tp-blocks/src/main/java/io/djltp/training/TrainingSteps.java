@@ -14,7 +14,6 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
-import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
 
@@ -166,7 +165,7 @@ final class TrainingSteps implements AutoCloseable {
     private void onRanks(Consumer<ParallelContext> task) {
         ranks.run(
                 context -> {
-                    try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                    try (ParallelContext.Phase phase = context.begin(Direction.STEP)) {
                         task.accept(context);
                     }
                     context.getGradientKeeper().close(); // of losses that were never used
@@ -180,7 +179,7 @@ final class TrainingSteps implements AutoCloseable {
         float scale = lossScale.get();
         return ranks.run(
                         context -> {
-                            try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                            try (ParallelContext.Phase phase = context.begin(Direction.STEP)) {
                                 return updates.unscale(context, trained, scale);
                             }
                         })
