@@ -23,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.function.LongSupplier;
 
 /**
  * A forward pass of a rank: how its arrays are placed over the ranks, and with which placement
@@ -790,6 +791,41 @@ public class ForwardPass {
      */
     public TokenCut tokensOf(NDArray array) {
         return placementOf(array).tokens();
+    }
+
+    // ---- parts that are computed again in the backward pass
+
+    /** {@return whether the pass is one of a part that is computed twice} */
+    public boolean isRepeated() {
+        return false;
+    }
+
+    /**
+     * Returns what the random numbers of a block follow from in its present call: where a part of a
+     * network is computed again, what they have followed from before.
+     *
+     * @param fresh gives the key of a call that was not computed before
+     * @return the key
+     */
+    public long keyOf(LongSupplier fresh) {
+        return fresh.getAsLong();
+    }
+
+    /**
+     * Throws if what a block keeps of the pass would come twice.
+     *
+     * @param what what keeps something
+     * @throws IllegalArgumentException if it does so in a part that is computed again
+     */
+    public void checkKeeps(String what) {
+        if (isRepeated()) {
+            throw new IllegalArgumentException(
+                    what
+                            + " is in a part of the network that is recomputed (Recompute,"
+                            + " optRecompute), and keeps something of each forward pass, which"
+                            + " would come twice: let Recompute wrap what is before and after it,"
+                            + " or build the layer with optRecompute(false)");
+        }
     }
 
     // ---- parameters

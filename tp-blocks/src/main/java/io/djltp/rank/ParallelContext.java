@@ -13,7 +13,6 @@ import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.torch.GradientKeeper;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.region.RegionMappings;
 
 import java.time.Duration;
@@ -237,7 +236,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the participants
      */
     public StepParticipants getParticipants() {
-        InnerPass.checkKeeps(pass, "A head, table or other block that updates its own parameters");
+        pass.checkKeeps("A head, table or other block that updates its own parameters");
         return participants;
     }
 
@@ -300,7 +299,7 @@ public final class ParallelContext implements AutoCloseable {
 
     /** {@return whether blocks are computing a forward pass, or a part of one again} */
     public boolean isForwarding() {
-        return forwarding || pass instanceof InnerPass;
+        return forwarding || pass.isRepeated();
     }
 
     /**

@@ -19,7 +19,6 @@ import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
@@ -133,7 +132,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         if (context == null) {
             HeldParameters.checkWhole(hidden, "MixtureOfExperts");
         } else {
-            InnerPass.checkKeeps(context.getPass(), "A MixtureOfExperts");
+            context.getPass().checkKeeps("A MixtureOfExperts");
         }
         ParallelContext ranks = context == null || context.getSize() == 1 ? null : context;
         Region region = context == null ? Region.WHOLE : context.getPass().regionOf(input);
