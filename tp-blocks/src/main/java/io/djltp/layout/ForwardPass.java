@@ -24,6 +24,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.function.LongSupplier;
 
 /**
  * A forward pass of a rank: how its arrays are placed over the ranks, and with which placement
@@ -97,6 +98,12 @@ public class ForwardPass {
         placing = manager != null;
         start = new Region(sharing > 1 ? Rows.CUT : Rows.WHOLE, Features.REPLICATED);
         present = start;
+    }
+
+    /** Loads the classes that carry placements: some 40 ms, before the first pass needs them. */
+    public static void load() {
+        PlacedArray.load();
+        PlacedOperation.load();
     }
 
     /** {@return the number of rows of the batch over all ranks} */
@@ -803,6 +810,41 @@ public class ForwardPass {
      */
     public TokenCut tokensOf(NDArray array) {
         return placementOf(array).tokens();
+    }
+
+    // ---- parts that are computed again in the backward pass
+
+    /** {@return whether the pass is one of a part that is computed twice} */
+    public boolean isRepeated() {
+        return false;
+    }
+
+    /**
+     * Returns what the random numbers of a block follow from in its present call: where a part of a
+     * network is computed again, what they have followed from before.
+     *
+     * @param fresh gives the key of a call that was not computed before
+     * @return the key
+     */
+    public long keyOf(LongSupplier fresh) {
+        return fresh.getAsLong();
+    }
+
+    /**
+     * Throws if what a block keeps of the pass would come twice.
+     *
+     * @param what what keeps something
+     * @throws IllegalArgumentException if it does so in a part that is computed again
+     */
+    public void checkKeeps(String what) {
+        if (isRepeated()) {
+            throw new IllegalArgumentException(
+                    what
+                            + " is in a part of the network that is recomputed (Recompute,"
+                            + " optRecompute), and keeps something of each forward pass, which"
+                            + " would come twice: let Recompute wrap what is before and after it,"
+                            + " or build the layer with optRecompute(false)");
+        }
     }
 
     // ---- parameters

@@ -108,6 +108,9 @@ final class PlacedArray implements InvocationHandler {
     private NDArray own; // of an array: what the pass hands out
     private boolean given; // by the caller: the ranks share its memory
 
+    /** Does nothing, once the class and its proxies are initialized. */
+    static void load() {}
+
     /** An array; not public, so that its proxies belong to this package. */
     interface Array extends NDArray, DelegatedArray {}
 

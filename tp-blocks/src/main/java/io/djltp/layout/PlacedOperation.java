@@ -88,6 +88,9 @@ final class PlacedOperation {
         add(Kind.CHANNELS, "convolution deconvolution batchNorm prelu");
     }
 
+    /** Does nothing, once the class is initialized. */
+    static void load() {}
+
     private static void add(Kind kind, String names) {
         Arrays.stream(names.split(" ")).forEach(name -> KINDS.put(name, kind));
     }

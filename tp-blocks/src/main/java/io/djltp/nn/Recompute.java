@@ -18,7 +18,6 @@ import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.layout.RepeatedPart;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -192,7 +191,7 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
         private NDArray run(NDList values) {
             ForwardPass present = context.getPass();
             boolean refused = RandomDraws.isRefused();
-            InnerPass inner = part.begin(values.head().getManager());
+            ForwardPass inner = part.begin(values.head().getManager());
             context.resume(inner);
             RandomDraws.setRefused(true); // what is drawn would be others the second time
             try {

@@ -7,6 +7,8 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.layout.ForwardPass;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -77,6 +79,7 @@ public final class RankPool implements AutoCloseable {
             close(); // nobody else has the pool
             throw e;
         }
+        threads.get(0).execute(ForwardPass::load); // while the caller makes the parameters
     }
 
     /**
@@ -479,17 +482,32 @@ public final class RankPool implements AutoCloseable {
         /** Throws the failure, if there was one, to who runs a task after it. */
         void check() {
             RuntimeException before = first.get();
-            if (before instanceof RankFailedException) {
-                throw ((RankFailedException) before).again();
+            if (before instanceof RankFailedException failed) { // with this call's stack trace
+                throw new RankFailedException(
+                        failed.getMessage(),
+                        failed.getRank(),
+                        failed.isRemote(),
+                        failed.getCause());
             }
             if (before != null) {
                 throw new IllegalStateException(before.getMessage(), before.getCause());
             }
         }
 
+        /** Says of what is only the consequence of a failure in another process what that was. */
+        private static RankFailedException failed(int rank, Throwable cause) {
+            for (Throwable t = cause; t != null; t = t.getCause()) {
+                if (t instanceof JobFailedException other) {
+                    return new RankFailedException(t.getMessage(), other.getRank(), true, cause);
+                }
+            }
+            String message = "rank " + rank + " failed: " + cause;
+            return new RankFailedException(message, rank, false, cause);
+        }
+
         /** A rank has thrown: no other rank waits for it. */
         void thrown(ParallelContext context, Throwable cause) {
-            RankFailedException failed = RankFailedException.of(context.getRank(), cause);
+            RankFailedException failed = failed(context.getRank(), cause);
             if (first.compareAndSet(null, failed)) {
                 if (isCausedBy(closing, cause)) {
                     logger.debug("{}", failed.getMessage());

@@ -10,9 +10,11 @@ import ai.djl.nn.SymbolBlock;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.internal.gradient.ParameterUses;
+import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
@@ -20,6 +22,7 @@ import io.djltp.sharding.ShardingStrategy;
 import java.util.List;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 
 /** Runs forward passes on all ranks, and is what their passes share: the network and the loss. */
 final class ParallelForward {
@@ -41,7 +44,7 @@ final class ParallelForward {
      * @param parameters what the ranks hold of the network
      * @param ranks the ranks
      * @param agreement compares the batches of the processes
-     * @param randomness explains random numbers that ranks cannot draw alike
+     * @param config the ranks' configuration
      */
     ParallelForward(
             Block block,
@@ -49,13 +52,13 @@ final class ParallelForward {
             ParallelParameters parameters,
             RankPool ranks,
             ProcessAgreement agreement,
-            RandomnessCheck randomness) {
+            ParallelConfig config) {
         this.block = block;
         this.loss = loss;
         this.parameters = parameters;
         this.ranks = ranks;
         this.agreement = agreement;
-        this.randomness = randomness;
+        randomness = new RandomnessCheck(config);
         uses = new ParameterUses(parameters);
         scripted = hasScript(block);
     }
@@ -164,5 +167,122 @@ final class ParallelForward {
     NDArray evaluate(
             BiFunction<NDList, NDList, NDArray> evaluator, NDList labels, NDList predictions) {
         return randomness.withoutDraws("An evaluator", () -> evaluator.apply(labels, predictions));
+    }
+
+    /**
+     * Refuses a network that draws random numbers where all ranks compute the same: the ranks draw
+     * from one generator in any order, so that their activations, and with them the replicas of the
+     * parameters, would differ.
+     *
+     * <p>{@link RandomDraws} lets the draw itself fail: only execution knows where it is computed.
+     *
+     * <p>A loss may draw in no mode: ranks compute it of their own rows only if it is one that
+     * never draws, and else alike.
+     */
+    private static final class RandomnessCheck {
+
+        private static final String REASON =
+                "Where all ranks compute alike they need the same mask or random numbers on all of"
+                        + " them, but libtorch's generator, from which DJL draws, is one for the"
+                        + " process. ";
+
+        private static final String SWITCH =
+                " ParallelConfig.builder().optRandomCheck(false) switches this check off.";
+
+        private static final String REMEDY =
+                " Use io.djltp.nn.ParallelDropout, or a rate of 0, or move it into the data-parallel"
+                        + " body (DATA mode, or MIXED mode before the layer with"
+                        + " optBatchShardedInput(true))."
+                        + SWITCH;
+
+        private final ParallelConfig config;
+
+        RandomnessCheck(ParallelConfig config) {
+            this.config = config;
+        }
+
+        /**
+         * Returns what to throw for an exception of a rank's forward pass.
+         *
+         * @param thrown the exception
+         * @return the exception, or one that says who drew where and what to do
+         */
+        RuntimeException explained(RuntimeException thrown) {
+            if (!RandomDraws.isRefusal(thrown)) {
+                return thrown;
+            }
+            return new UnsupportedOperationException(
+                    "The network draws random numbers, as Dropout does, in "
+                            + place(thrown)
+                            + ". "
+                            + REASON.trim()
+                            + REMEDY,
+                    thrown);
+        }
+
+        /**
+         * Computes a loss or an evaluator.
+         *
+         * @param name what it is, for the error
+         * @param function what computes it
+         * @param <T> the type of the result
+         * @return the result
+         * @throws UnsupportedOperationException if it draws random numbers, and there are other
+         *     ranks
+         */
+        <T> T withoutDraws(String name, Supplier<T> function) {
+            if (!config.isRandomCheck() || config.getMesh().getRanks() == 1) {
+                return function.get();
+            }
+            boolean before = RandomDraws.isRefused(); // in a forward pass
+            RandomDraws.setRefused(true);
+            try {
+                return function.get();
+            } catch (RuntimeException e) {
+                if (!RandomDraws.isRefusal(e)) {
+                    throw e;
+                }
+                throw new UnsupportedOperationException(
+                        name
+                                + " draws random numbers, in "
+                                + place(e)
+                                + ". "
+                                + REASON
+                                + "Draw them where the batch is made, and give them to it as one more"
+                                + " array of the labels."
+                                + SWITCH,
+                        e);
+            } finally {
+                RandomDraws.setRefused(before);
+            }
+        }
+
+        /** Names the line that draws, and the first one outside of DJL that has led there. */
+        private static String place(Throwable thrown) {
+            Throwable cause = thrown;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            StackTraceElement drawing = null;
+            for (StackTraceElement frame : cause.getStackTrace()) {
+                String name = frame.getClassName();
+                if (name.equals(ParallelForward.class.getName())) {
+                    break;
+                }
+                boolean engine =
+                        name.startsWith("ai.djl.pytorch.")
+                                || name.startsWith("ai.djl.nda")
+                                || name.startsWith("io.djltp.layout.")
+                                || name.startsWith("java.")
+                                || name.startsWith("jdk.");
+                if (drawing == null && !engine) {
+                    drawing = frame;
+                }
+                if (drawing != null && !name.startsWith("ai.djl.")) {
+                    return drawing == frame ? "" + frame : drawing + ", called by " + frame;
+                }
+            }
+            return "" + (drawing == null ? cause.getStackTrace()[0] : drawing);
+        }
     }
 }

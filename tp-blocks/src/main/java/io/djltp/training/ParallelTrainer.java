@@ -127,7 +127,7 @@ public class ParallelTrainer extends Trainer {
                             parameters,
                             ranks,
                             agreement,
-                            new RandomnessCheck(parallelConfig));
+                            parallelConfig);
             state =
                     new TrainerState(
                             ranks,
@@ -156,7 +156,7 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void initialize(Shape... shapes) {
-        try (OneCaller.Call call = steps.begin("initialize")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin("initialize")) {
             trained.checkOpen();
             RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
             agreement.prepare(shapes);
@@ -190,7 +190,7 @@ public class ParallelTrainer extends Trainer {
     }
 
     private NDList forward(NDList data, NDList labels, boolean training) {
-        try (OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
             long begin = System.nanoTime();
             trained.checkOpen();
             if (!trained.isInitialized()) {
@@ -218,7 +218,7 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void step() {
-        try (OneCaller.Call call = steps.begin("step")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin("step")) {
             long begin = System.nanoTime();
             trained.checkOpen();
             agreement.sayFrozen();
@@ -341,7 +341,7 @@ public class ParallelTrainer extends Trainer {
         if (steps.isCalledElsewhere()) {
             ranks.close(); // ends the call, which may hang, instead of waiting for it
         }
-        try (OneCaller.Call end = this::free) {
+        try (TrainingSteps.OneCaller.Call end = this::free) {
             trained.close(); // before the listeners: one of them may save the model
         }
     }
@@ -367,7 +367,7 @@ public class ParallelTrainer extends Trainer {
         ParallelGradientCollector(TrainingSteps steps, ProcessAgreement agreement) {
             this.steps = steps;
             this.agreement = agreement;
-            try (OneCaller.Call call = steps.begin("newGradientCollector")) {
+            try (TrainingSteps.OneCaller.Call call = steps.begin("newGradientCollector")) {
                 steps.getPasses().setCollecting(true);
             }
             mode = Autograd.gradMode(true);
@@ -381,7 +381,8 @@ public class ParallelTrainer extends Trainer {
          */
         @Override
         public void backward(NDArray target) {
-            try (OneCaller.Call call = steps.begin("newGradientCollector().backward")) {
+            try (TrainingSteps.OneCaller.Call call =
+                    steps.begin("newGradientCollector().backward")) {
                 differentiate(target);
             }
         }

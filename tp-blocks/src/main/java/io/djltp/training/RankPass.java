@@ -27,7 +27,6 @@ import io.djltp.rank.DataRows;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
-import io.djltp.rank.Phase;
 import io.djltp.rank.StepParticipant;
 
 import java.util.ArrayList;
@@ -177,7 +176,7 @@ final class RankPass {
         long rows = BatchPart.rowsOf(data);
         LateRefusal late = trained.isDistributed() ? null : LateRefusal.begin();
         try (Autograd.GradMode recording = Autograd.gradMode(training);
-                Phase phase = Phase.begin(context, Direction.FORWARD);
+                ParallelContext.Phase phase = context.begin(Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
             memory.add(data);
             long own = BatchPart.rows(rows, context, cut).length();
@@ -317,7 +316,7 @@ final class RankPass {
     void evaluateLoss(NDList labels) {
         NDManager scope = newScope();
         try (Autograd.GradMode mode = Autograd.gradMode(pass.isTraining());
-                Phase phase = Phase.begin(context, Direction.FORWARD);
+                ParallelContext.Phase phase = context.begin(Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
             memory.add(labels);
             if (isComputedOfParts(labels)) {
@@ -504,7 +503,7 @@ final class RankPass {
     void backward(List<ParallelOutput.LossOfPass> losses) {
         context.getParticipants().forEach(StepParticipant::beginBackward);
         try (NDManager scope = manager.newSubManager();
-                Phase phase = Phase.begin(context, Direction.BACKWARD)) {
+                ParallelContext.Phase phase = context.begin(Direction.BACKWARD)) {
             NDArray sum = null;
             NDArray seed = null;
             try (Autograd.GradMode mode = Autograd.gradMode(true)) {

@@ -14,7 +14,6 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
-import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
 
@@ -25,6 +24,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /** The steps of a training: the forward passes of one, their backward passes, and the update. */
@@ -166,7 +166,7 @@ final class TrainingSteps implements AutoCloseable {
     private void onRanks(Consumer<ParallelContext> task) {
         ranks.run(
                 context -> {
-                    try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                    try (ParallelContext.Phase phase = context.begin(Direction.STEP)) {
                         task.accept(context);
                     }
                     context.getGradientKeeper().close(); // of losses that were never used
@@ -180,7 +180,7 @@ final class TrainingSteps implements AutoCloseable {
         float scale = lossScale.get();
         return ranks.run(
                         context -> {
-                            try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                            try (ParallelContext.Phase phase = context.begin(Direction.STEP)) {
                                 return updates.unscale(context, trained, scale);
                             }
                         })
@@ -296,6 +296,58 @@ final class TrainingSteps implements AutoCloseable {
                                 + " and that was not differentiated before");
             }
             return reached;
+        }
+    }
+
+    /**
+     * The thread that is in a call of a trainer. What is kept from one call to the next is that of
+     * one step; another thread may take over between two calls.
+     */
+    static final class OneCaller {
+
+        private static final Call WITHIN = () -> {}; // another call of the same thread
+
+        private final AtomicReference<Thread> caller = new AtomicReference<>();
+        private final Call call = () -> caller.set(null);
+
+        /** A call that has begun, or anything else whose end throws no checked exception. */
+        @FunctionalInterface
+        interface Call extends AutoCloseable {
+
+            /** Ends it. */
+            @Override
+            void close();
+        }
+
+        /** Returns whether another thread is in a call. */
+        boolean isElsewhere() {
+            Thread other = caller.get();
+            return other != null && other != Thread.currentThread();
+        }
+
+        /**
+         * Begins a call.
+         *
+         * @param what its name, for the error
+         * @return the call, to be closed by this thread
+         * @throws IllegalStateException if another thread is in a call, which goes on
+         */
+        Call begin(String what) {
+            Thread self = Thread.currentThread();
+            Thread other = caller.compareAndExchange(null, self);
+            if (other == null) {
+                return call;
+            }
+            if (other == self) {
+                return WITHIN;
+            }
+            throw new IllegalStateException(
+                    ("trainer.%s was called by the thread '%s' while the thread '%s' is in a call of the"
+                                    + " same trainer, which goes on: a trainer serves one thread at a"
+                                    + " time, and a step would be made of what both do. Give each"
+                                    + " thread a trainer and a model of its own, or let them take turns"
+                                    + " with a lock that each holds from forward to step")
+                            .formatted(what, self.getName(), other.getName()));
         }
     }
 }

@@ -30,12 +30,12 @@ public class SavedNamesTest {
             for (String name : List.of("a/b", "a/", "/a")) {
                 Refusals.expect(
                         IllegalArgumentException.class,
-                        () -> AtomicSave.save(model, folder, name),
+                        () -> TrainedModel.AtomicSave.save(model, folder, name),
                         "\"" + name + "\" leads");
                 Assert.assertEquals(names(folder), List.of());
             }
-            AtomicSave.save(model, folder, "ü ? $(x) #1");
-            AtomicSave.save(model, folder, "");
+            TrainedModel.AtomicSave.save(model, folder, "ü ? $(x) #1");
+            TrainedModel.AtomicSave.save(model, folder, "");
             Assert.assertEquals(
                     names(folder), List.of("net-0000.params", "ü ? $(x) #1-0000.params"));
         } finally {

@@ -26,7 +26,6 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.nn.moe.Router.Choices;
 import io.djltp.nn.moe.Router.TokenCounts;
@@ -170,7 +169,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         if (pass == null) {
             HeldParameters.checkWhole(hidden, "MixtureOfExperts");
         } else {
-            InnerPass.checkKeeps(pass, "A MixtureOfExperts");
+            pass.checkKeeps("A MixtureOfExperts");
         }
         NDArray weight = parameterStore.getValue(routerWeight, device, training);
         NDArray bias = parameterStore.getValue(routerBias, device, training);
