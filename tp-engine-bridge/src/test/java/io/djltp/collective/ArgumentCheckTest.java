@@ -92,6 +92,21 @@ public class ArgumentCheckTest {
     }
 
     @Test(timeOut = 60_000)
+    public void partsThatDoNotFitTheTensorsAreRefused() throws Exception {
+        RankThreads.run(
+                2,
+                (group, manager) -> {
+                    TensorView four = TensorView.of(manager.zeros(new Shape(4)));
+                    long[] even = {2, 2};
+                    assertRefused(
+                            () -> group.allToAll(four, four, even, new long[] {2, 3}),
+                            "all-to-all: the parts received [2, 3] do not fit 2 ranks and (4)"
+                                    + " float32");
+                    group.barrier();
+                });
+    }
+
+    @Test(timeOut = 60_000)
     public void twoTypesInOneOperationAreRefused() throws Exception {
         RankThreads.run(
                 2,

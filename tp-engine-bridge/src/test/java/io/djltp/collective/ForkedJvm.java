@@ -38,6 +38,15 @@ public final class ForkedJvm {
     }
 
     /**
+     * Creates a JVM whose heap is in memory from the start: what grows is native.
+     *
+     * @return the JVM
+     */
+    public static ForkedJvm withFixedHeap() {
+        return new ForkedJvm().option("-Xms128m").option("-Xmx128m").option("-XX:+AlwaysPreTouch");
+    }
+
+    /**
      * Adds an option.
      *
      * @param option the option

@@ -29,7 +29,7 @@ public class MeshGroupsTest {
         RankThreads.run(
                 data * tensor,
                 (world, manager) -> {
-                    try (MeshGroups mesh = new MeshGroups(world, manager, data, tensor)) {
+                    try (MeshGroups mesh = new MeshGroups(world, data, tensor)) {
                         mesh.run(40);
                     }
                     world.barrier();
@@ -46,7 +46,7 @@ public class MeshGroupsTest {
                 RankThreads.outcomes(
                         group,
                         (world, manager) -> {
-                            MeshGroups mesh = new MeshGroups(world, manager, 2, 3);
+                            MeshGroups mesh = new MeshGroups(world, 2, 3);
                             mesh.run(3);
                             if (world.getRank() == 5) {
                                 world.abort(cause);
@@ -78,7 +78,7 @@ public class MeshGroupsTest {
                 RankThreads.outcomes(
                         group,
                         (world, manager) -> {
-                            MeshGroups mesh = new MeshGroups(world, manager, 2, 3);
+                            MeshGroups mesh = new MeshGroups(world, 2, 3);
                             mesh.run(2);
                             if (world.getRank() == 2) {
                                 mesh.data().allReduce(manager.ones(new Shape(6)), ReduceOp.SUM);
@@ -105,7 +105,7 @@ public class MeshGroupsTest {
                     RankThreads.outcomes(
                             group,
                             (world, manager) -> {
-                                MeshGroups mesh = new MeshGroups(world, manager, 2, 2);
+                                MeshGroups mesh = new MeshGroups(world, 2, 2);
                                 if (world.getRank() == 2) {
                                     Thread.sleep(delay);
                                     mesh.data().abort(new IllegalStateException("enough"));

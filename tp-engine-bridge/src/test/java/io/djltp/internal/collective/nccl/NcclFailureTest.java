@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
+import io.djltp.collective.EveryOperation;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.internal.torch.TensorView;
