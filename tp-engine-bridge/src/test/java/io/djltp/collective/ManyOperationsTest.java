@@ -24,12 +24,15 @@ public class ManyOperationsTest {
             TestBackend backend, int ranks, int rounds, int mebibytes) throws Exception {
         String folder = backend == TestBackend.NCCL ? NcclDouble.build().toString() : "";
         // a heap that is in memory from the start: what grows is native
-        ForkedJvm.Result result =
+        String output =
                 ForkedJvm.withFixedHeap()
                         .environment("MALLOC_ARENA_MAX", "2")
-                        .run(ManyOperations.class, "" + backend, folder, "" + ranks, "" + rounds);
-        String output = result.output();
-        Assert.assertEquals(result.exitCode(), 0, output);
+                        .succeed(
+                                ManyOperations.class,
+                                "" + backend,
+                                folder,
+                                "" + ranks,
+                                "" + rounds);
         Assert.assertTrue(ProcessMemory.number(output, "operations=") >= 10_000, output);
         ProcessMemory.assertFlat(output, mebibytes);
         long early = ProcessMemory.number(output, "events early=");

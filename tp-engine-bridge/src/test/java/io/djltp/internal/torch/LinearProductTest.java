@@ -9,6 +9,7 @@ import ai.djl.nn.core.Linear;
 import io.djltp.testing.NeededArithmetic;
 import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TestArrays;
+import io.djltp.testing.TestErrors;
 import io.djltp.torch.Emulated;
 import io.djltp.torch.Precision;
 
@@ -102,22 +103,15 @@ public class LinearProductTest extends RecordedTest {
 
     @Test
     public void whatLayersDoNotHaveIsRefused() {
-        assertRefused(() -> new LinearProduct(Precision.TF32), "tf32", "BFLOAT16");
+        TestErrors.assertRefused(() -> new LinearProduct(Precision.TF32), "tf32", "BFLOAT16");
         NDArray x = manager.create(new float[] {1}, new Shape(1, 1)).toDevice(Device.cpu(), false);
-        assertRefused(
+        TestErrors.assertRefused(
                 () -> new LinearProduct(Precision.FLOAT16).of(x, x, null),
                 "float16 is arithmetic of GPUs");
         NeededArithmetic.bfloat16();
         NDArray w = manager.ones(new Shape(1, 1), DataType.FLOAT16);
-        assertRefused(
+        TestErrors.assertRefused(
                 () -> new LinearProduct(Precision.BFLOAT16).of(x, w, null),
                 "the weight is float16 and the input float32");
-    }
-
-    private static void assertRefused(Assert.ThrowingRunnable call, String... parts) {
-        String message = Assert.expectThrows(IllegalArgumentException.class, call).getMessage();
-        for (String part : parts) {
-            Assert.assertTrue(message.contains(part), message);
-        }
     }
 }
