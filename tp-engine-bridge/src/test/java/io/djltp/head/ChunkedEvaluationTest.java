@@ -182,29 +182,22 @@ public class ChunkedEvaluationTest {
     /** The loss is the one that training computes, and its logits are those of the layer. */
     @Test(dataProvider = "sizes", timeOut = 60_000)
     public void lossAndLogits(int ranks) throws Exception {
-        FusedReference reference = new FusedReference(7, 5, 23);
-        for (LossOptions options :
-                List.of(
-                        LossOptions.DEFAULT,
-                        new LossOptions(-100, 0.1f, 0),
-                        new LossOptions(3, 0.2f, 0.05f))) {
-            reference.labels[2] = 3;
-            reference.compute(options, true);
+        HeadReference data = new HeadReference(7, 5, 23);
+        data.labels[2] = 3;
+        for (LossOptions options : List.of(HeadStep.PLAIN, HeadStep.SMOOTH, HeadStep.EVERYTHING)) {
+            data.compute(options, true);
             RankThreads.run(
                     ranks,
                     (group, manager) -> {
-                        NDArray x = manager.create(reference.x, new Shape(7, 5));
-                        NDArray w = manager.create(reference.weight, new Shape(23, 5));
-                        NDArray b = manager.create(reference.bias);
-                        NDArray labels = manager.create(reference.labels);
-                        NDArray ownW = rows(w, group);
-                        NDArray ownB = rows(b, group);
+                        List<ShardRange> own = List.of(range(group, 23));
+                        NDArray x = data.x(manager);
+                        NDArray w = data.weight(manager, own);
+                        NDArray b = data.bias(manager, own);
                         try (ChunkedEvaluation chunks = evaluation(group, 23, 4)) {
-                            NDArray loss = chunks.loss(x, ownW, ownB, labels, options);
-                            Assert.assertEquals(loss.getFloat(), reference.loss, 2e-6);
-                            assertClose(
-                                    chunks.logits(x, ownW, ownB),
-                                    x.matMul(ownW.transpose()).add(ownB));
+                            NDArray loss = chunks.loss(x, w, b, data.labels(manager), options);
+                            Assert.assertEquals(loss.getFloat(), data.loss, 2e-6);
+                            NDArray expected = x.matMul(w.transpose()).add(b);
+                            assertClose(chunks.logits(x, w, b), expected);
                         }
                     });
         }
