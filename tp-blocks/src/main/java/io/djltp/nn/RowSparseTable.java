@@ -7,7 +7,6 @@ import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Communicator;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.update.BagIndex;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.GradientScale;
 import io.djltp.internal.update.WeightUpdate;
@@ -142,8 +141,8 @@ final class RowSparseTable implements StepParticipant {
                 gradient = gradient.ofAllRanks(group, scope);
             }
             long rows = values.getShape().get(0);
-            BagIndex index = BagIndex.of(gradient.ids(), gradient.width(), rows);
-            EmbeddingBags.update(values, index, gradient.ofSums(), update);
+            new EmbeddingBags(gradient.ids(), gradient.width(), rows)
+                    .update(values, gradient.ofSums(), update);
         } finally {
             close();
         }
