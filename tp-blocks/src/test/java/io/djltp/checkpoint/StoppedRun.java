@@ -15,6 +15,7 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -127,6 +128,23 @@ final class StoppedRun {
                     }
                 });
         return whole;
+    }
+
+    /** Asserts that a checkpoint of another training is one error, and changes nothing. */
+    static void assertRefused(
+            TrainerKind kind, Task task, Path folder, long step, String... texts) {
+        run(
+                        kind,
+                        task,
+                        42,
+                        0,
+                        3,
+                        (trainer, state, each) ->
+                                Refusals.expect(
+                                        IllegalArgumentException.class,
+                                        () -> restore(state, folder, step),
+                                        texts))
+                .assertEndOf(whole(kind, task, 3), "after the refusal");
     }
 
     /** Trains to the step after the last of some after which it saves. */
