@@ -24,6 +24,7 @@ import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -122,12 +123,11 @@ public class CheckpointsAtOtherSizesTest {
     }
 
     private static Supplier<Optimizer> adam() {
-        return () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
+        return () -> Configs.adam(0.01f);
     }
 
     private static Supplier<Optimizer> momentum() {
-        Tracker rate = Tracker.fixed(0.1f);
-        return () -> Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
+        return () -> Configs.sgd(0.1f, 0.9f);
     }
 
     private static Supplier<Optimizer> rowwise() {

@@ -58,7 +58,7 @@ public class ListenersOfProcessesTest {
         Path shared = root.resolve("shared");
         Path link = Files.createSymbolicLink(root.resolve("link"), shared);
         Path stale = Files.createDirectory(root.resolve("stale"));
-        Files.writeString(stale.resolve(".lock"), "{\"run\":\"0123abcd\"}\n");
+        Files.writeString(stale.resolve(".lock"), "0123abcd, process 1 on a host\n");
         Path file = Files.writeString(root.resolve("file"), "no folder");
         Path missing = root.resolve("missing");
         String other = " is not the folder that the process of rank 0 has opened: give all";

@@ -1,6 +1,5 @@
 package io.djltp.checkpoint;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -15,6 +14,7 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -91,9 +91,7 @@ final class StoppedRun {
         /** Gives a model the network, and returns how it is trained. */
         DefaultTrainingConfig begin(Model model) {
             model.setBlock(network.get());
-            return new DefaultTrainingConfig(loss.get())
-                    .optOptimizer(optimizer.get())
-                    .optDevices(new Device[] {Device.cpu()});
+            return Configs.of(loss.get(), optimizer.get());
         }
 
         /** Makes a step, and returns the loss of its last batch. */
