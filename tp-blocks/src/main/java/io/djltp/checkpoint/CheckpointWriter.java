@@ -1,5 +1,7 @@
 package io.djltp.checkpoint;
 
+import ai.djl.util.Utils;
+
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.PartWriter.Source;
@@ -174,7 +176,7 @@ final class CheckpointWriter implements Closeable {
                 each.close();
             }
             if (of.isFirst()) {
-                of.removeLeftOver(null);
+                Utils.deleteQuietly(folder); // others may be at the next one by now
             } else {
                 for (int part : own.keySet()) {
                     Files.deleteIfExists(report(part, WRITTEN));
