@@ -22,6 +22,7 @@ import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
@@ -63,6 +64,7 @@ final class CheckpointFolder implements Closeable {
     private final FolderLock lock; // in the process of rank 0
     private final String run; // null to read only
     private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
+    private final List<Path> givenUp = new ArrayList<>(); // a late process may write there again
 
     private CheckpointFolder(Path path, FolderLock lock, String run) {
         this.path = path;
@@ -86,7 +88,7 @@ final class CheckpointFolder implements Closeable {
             FolderLock lock = FolderLock.take(folder);
             CheckpointFolder opened = new CheckpointFolder(folder, lock, lock.run);
             try {
-                opened.removeLeftOver(null);
+                removeLeftOver(folder);
                 return opened;
             } catch (IOException | RuntimeException e) {
                 lock.close();
@@ -98,21 +100,21 @@ final class CheckpointFolder implements Closeable {
         }
     }
 
-    /**
-     * Removes what was left half written or half removed: by an earlier run, or by this one, when
-     * it was given up and another process was late.
-     *
-     * @param keep what is being written, or {@code null}
-     */
-    void removeLeftOver(Path keep) throws IOException {
-        try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
+    private static void removeLeftOver(Path folder) throws IOException {
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder)) {
             for (Path entry : entries) {
-                if (isLeftOver(entry.getFileName().toString()) && !entry.equals(keep)) {
-                    logger.info("{} was left half written or half removed: it is removed", entry);
+                if (isLeftOver(entry.getFileName().toString())) {
+                    logger.info("{} was left by a run that ended early: it is removed", entry);
                     Utils.deleteQuietly(entry);
                 }
             }
         }
+    }
+
+    /** Removes what was half written in the process of rank 0, now and before the next begins. */
+    void giveUp(Path folder) {
+        Utils.deleteQuietly(folder);
+        givenUp.add(folder);
     }
 
     /**
@@ -226,9 +228,8 @@ final class CheckpointFolder implements Closeable {
                         "%s has a checkpoint of step %s: nothing is written over it"
                                 .formatted(path, step));
             }
-            if (isFirst()) {
-                removeLeftOver(folder);
-            }
+            givenUp.forEach(Utils::deleteQuietly);
+            givenUp.clear();
         } catch (IOException e) { // the folder is gone
             throw CheckpointException.of("Checkpoints cannot be written to " + path, e);
         }
@@ -313,6 +314,7 @@ final class CheckpointFolder implements Closeable {
     /** Lets other runs use the folder. */
     @Override
     public void close() throws IOException {
+        givenUp.forEach(Utils::deleteQuietly);
         if (lock != null) {
             lock.close();
         }

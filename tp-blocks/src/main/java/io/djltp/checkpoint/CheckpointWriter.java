@@ -1,7 +1,5 @@
 package io.djltp.checkpoint;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.PartWriter.Source;
@@ -176,7 +174,7 @@ final class CheckpointWriter implements Closeable {
                 each.close();
             }
             if (of.isFirst()) {
-                Utils.deleteQuietly(folder); // others may be at the next one by now
+                of.giveUp(folder);
             } else {
                 for (int part : own.keySet()) {
                     Files.deleteIfExists(report(part, WRITTEN));
