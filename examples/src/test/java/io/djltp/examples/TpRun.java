@@ -62,6 +62,17 @@ public final class TpRun {
     }
 
     /**
+     * Returns the losses that {@link #withJson} wrote.
+     *
+     * @return the loss of each step
+     */
+    public double[] losses() {
+        return figures.getAsJsonObject().getAsJsonArray("loss").asList().stream()
+                .mapToDouble(JsonElement::getAsDouble)
+                .toArray();
+    }
+
+    /**
      * Runs the command.
      *
      * @param args the arguments
