@@ -81,7 +81,7 @@ public class BadInputTest {
                 "--sample-share must be greater than 0 and at most 1, not 0.0"
             },
             {"train --sample-share 0.5 --head fused", "--sample-share is for --head sampled"},
-            {"train --precision float8", "--precision: The precision must be one of float32"},
+            {"train --precision float8", "Invalid value for option '--precision'"},
             {"train --precision tf32", "--precision: The precision tf32 "},
             {
                 "train --precision float16",

@@ -1,5 +1,7 @@
 package io.djltp.examples;
 
+import ai.djl.util.Utils;
+
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
@@ -49,6 +51,22 @@ public final class TpRun {
             return run;
         } finally {
             Files.delete(json);
+        }
+    }
+
+    /**
+     * Trains with the options {@code --json} and {@code --out}, of which nothing is kept.
+     *
+     * @param line the arguments with a space between each two
+     * @return the run
+     * @throws IOException if the file that it wrote cannot be read
+     */
+    public static TpRun training(String line) throws IOException {
+        Path out = Files.createTempDirectory("tp-run");
+        try {
+            return withJson(line + " --out " + out);
+        } finally {
+            Utils.deleteQuietly(out);
         }
     }
 

@@ -12,14 +12,13 @@ import java.io.PrintStream;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
-import java.util.stream.Collectors;
+import java.util.StringJoiner;
 
 /**
  * How much memory a training run will need on this machine, from the sizes of what it holds at its
  * fullest moment.
  */
 final class RunMemory {
-
     private static final double GIB = 1L << 30;
 
     private final Map<String, Long> parts = new LinkedHashMap<>();
@@ -34,9 +33,8 @@ final class RunMemory {
      */
     RunMemory(TrainOptions options, long classes, long tableRows, long pairs) {
         OptimizerSettings optimizer = OptimizerSettings.of(options.optimizer.create(1f));
-        int ranks = options.ranks.count();
-        int cuts = ranks / options.ranks.replicas();
-        long[] sums = new long[4];
+        int ranks = options.ranks();
+        int cuts = ranks / options.replicas();
         for (int rank = 0; rank < ranks; rank++) {
             MemoryEstimate own = new MemoryEstimate(optimizer, rank % cuts, cuts);
             own.addTable(new Shape(tableRows, options.dim));
@@ -46,55 +44,33 @@ final class RunMemory {
             } else {
                 own.addHead(head, options.batch);
             }
-            sums[0] += own.getWeights();
-            sums[1] += own.getGradients();
-            sums[2] += own.getState();
-            sums[3] += own.getLogits();
+            parts.merge("weights", own.getWeights(), Long::sum);
+            parts.merge("gradients", own.getGradients(), Long::sum);
+            parts.merge("optimizer state", own.getState(), Long::sum);
+            parts.merge("logits", own.getLogits(), Long::sum);
         }
-        parts.put("weights", sums[0]);
-        parts.put("gradients", sums[1]);
-        parts.put("optimizer state", sums[2]);
-        parts.put("logits", sums[3]);
         // the vectors of the n-grams of all words, and their gradients
         parts.put("activations", 8L * options.batch * TrainCommand.N_GRAMS * options.dim);
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
     }
 
-    long total() {
-        return parts.values().stream().mapToLong(Long::longValue).sum();
-    }
-
-    /** Refuses the run if this machine has not enough memory for it. */
-    void check() {
+    /** Prints a table of what takes memory. Refuses the run if this machine has not enough. */
+    void check(PrintStream out) {
+        long total = parts.values().stream().mapToLong(Long::longValue).sum();
         long available = SystemMemory.available().orElse(Long.MAX_VALUE);
-        if (available < total()) {
+        if (available < total) {
+            StringJoiner all = new StringJoiner(", ");
+            parts.forEach(
+                    (name, bytes) ->
+                            all.add(String.format(Locale.ROOT, "%s %.1f", name, bytes / GIB)));
             throw new BadInputException(
                     "This run needs about %.1f GiB of memory (%s), and %.1f GiB are available: use"
                             + " fewer --languages, a smaller --dim or --batch, or --optimizer sgd",
-                    total() / GIB, describe(), available / GIB);
+                    total / GIB, all, available / GIB);
         }
-    }
-
-    private String describe() {
-        return parts.entrySet().stream()
-                .map(
-                        each ->
-                                String.format(
-                                        Locale.ROOT,
-                                        "%s %.1f",
-                                        each.getKey(),
-                                        each.getValue() / GIB))
-                .collect(Collectors.joining(", "));
-    }
-
-    /** Prints a table of what takes memory. */
-    void print(PrintStream out) {
         out.println("Memory that this will take, estimated:");
-        parts.forEach((name, bytes) -> printRow(out, name, bytes));
-        printRow(out, "together", total());
-    }
-
-    private static void printRow(PrintStream out, String name, long bytes) {
-        out.printf(Locale.ROOT, "  %-29s %6.2f GiB%n", name, bytes / GIB);
+        parts.put("together", total);
+        parts.forEach(
+                (name, bytes) -> out.printf(Locale.ROOT, "  %-29s %6.2f GiB%n", name, bytes / GIB));
     }
 }

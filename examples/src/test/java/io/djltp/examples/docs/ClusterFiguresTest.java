@@ -1,7 +1,5 @@
 package io.djltp.examples.docs;
 
-import ai.djl.util.Utils;
-
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
@@ -46,13 +44,7 @@ public class ClusterFiguresTest {
 
     @Test(dataProvider = "rows", timeOut = 240_000)
     public void theCommandHasTheLossesOfThePage(String command, String losses) throws IOException {
-        Path out = Files.createTempDirectory("tp-figures");
-        double[] actual;
-        try {
-            actual = TpRun.withJson(command + " --out " + out).losses();
-        } finally {
-            Utils.deleteQuietly(out);
-        }
+        double[] actual = TpRun.training(command).losses();
         double[] expected =
                 Arrays.stream(losses.split(", ")).mapToDouble(Double::parseDouble).toArray();
         String text = command + ": " + Arrays.toString(actual);

@@ -63,7 +63,7 @@ public class LemmaOnnxTest {
             trained.getBlock()
                     .initialize(
                             trained.getNDManager(), DataType.FLOAT32, new Shape(1, nGrams.limit()));
-            SavedModel.save(model, trained, corpus.lexicon(), nGrams, DIM, true);
+            SavedModel.save(model, trained, corpus.lexicon(), nGrams, DIM);
         }
         Path file = folder.resolve("new/lemma.onnx");
         TpRun run = TpRun.line("export --model " + model + " --onnx " + file);
