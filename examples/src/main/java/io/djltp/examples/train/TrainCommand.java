@@ -113,7 +113,7 @@ public final class TrainCommand implements Callable<Integer> {
         HeldOutSplit split =
                 HeldOutSplit.of(LemmaCorpus.read(options.languages), HELD_OUT, SPLIT_SEED);
         try {
-            new FastTextFiles(split).write(options.exportSplit);
+            FastTextFiles.write(split, options.exportSplit);
         } catch (IOException e) {
             throw new BadInputException(
                     "--export-split %s cannot be written (%s: %s): choose a folder with write"
