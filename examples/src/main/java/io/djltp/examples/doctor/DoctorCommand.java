@@ -72,7 +72,7 @@ public final class DoctorCommand implements Callable<Integer> {
         if (megabytes < 1 || megabytes > 1024) {
             throw new BadInputException("--megabytes must be from 1 to 1024, not " + megabytes);
         }
-        JsonFile.check(json);
+        JsonFile.check("--json", json);
         DoctorReport report = new DoctorReport();
         Facts facts = new Facts();
         int gpus = Engine.getInstance().getGpuCount();
