@@ -63,7 +63,8 @@ public class JsonFileTest {
     public void whatCannotBeWrittenIsRefused() {
         for (Path file : List.of(folder, folder.resolve("none").resolve("run.json"))) {
             BadInputException e =
-                    Assert.expectThrows(BadInputException.class, () -> JsonFile.check("--json", file));
+                    Assert.expectThrows(
+                            BadInputException.class, () -> JsonFile.check("--json", file));
             Assert.assertEquals(
                     e.getMessage(),
                     "--json %s cannot be written: name a file in an existing folder with write"

@@ -2,8 +2,8 @@ package io.djltp.report;
 
 import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveCall;
-import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.collective.FlightRecorder;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.rank.RankPool;
 
 import java.util.ArrayList;

@@ -1,7 +1,5 @@
 package io.djltp.examples.plan;
 
-import java.util.StringJoiner;
-
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable;
 import io.djltp.collective.TrafficTable.Direction;
@@ -21,6 +19,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.StringJoiner;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 

@@ -2,8 +2,8 @@ package io.djltp.examples.train;
 
 import static io.djltp.examples.train.DeviceOptions.positive;
 
-import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.job.Job;

@@ -3,9 +3,9 @@ package io.djltp.examples.train;
 import ai.djl.Model;
 import ai.djl.training.DefaultTrainingConfig;
 
+import io.djltp.checkpoint.CheckpointException;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.TrainingStoppedException;
-import io.djltp.checkpoint.CheckpointException;
 import io.djltp.examples.BadInputException;
 import io.djltp.job.AgreedSettings;
 import io.djltp.job.Job;

@@ -17,6 +17,7 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.RankParameterStore;
@@ -28,7 +29,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.internal.libtorch.LibTorch;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
@@ -171,8 +171,7 @@ public final class VerifyCommand implements Callable<Integer> {
                             NDManager own = manager.newSubManager();
                             RankParameterStore store = new RankParameterStore(own, context);
                             for (int i = 0; i < parallel.getParameters().size(); i++) {
-                                NDArray whole =
-                                        serial.getParameters().get(i).getValue().getArray();
+                                NDArray whole = serial.getParameters().get(i).getValue().getArray();
                                 store.setValue(
                                         parallel.getParameters().get(i).getValue(),
                                         shard(whole, strategy(parallel, i), context, own));
