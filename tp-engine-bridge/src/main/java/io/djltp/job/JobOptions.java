@@ -4,7 +4,6 @@ import io.djltp.environment.JobSecret;
 
 import java.time.Duration;
 import java.util.Map;
-import java.util.Objects;
 
 /** What the processes of a job agree on, and how long they wait for each other. */
 public final class JobOptions {
@@ -168,7 +167,6 @@ public final class JobOptions {
          * @return this builder
          */
         public Builder optEnvironment(Map<String, String> environment) {
-            Objects.requireNonNull(environment, "environment is null: give System.getenv()");
             this.environment = Map.copyOf(environment);
             return this;
         }
@@ -187,7 +185,6 @@ public final class JobOptions {
         }
 
         private static void checkTime(String name, Duration time, Duration min) {
-            Objects.requireNonNull(time, () -> name + " is null: give a Duration");
             if (time.compareTo(min) < 0 || time.compareTo(MAX_TIME) > 0) {
                 throw new IllegalArgumentException(
                         "%s is %d ms: give %d ms or more, and a year at most"

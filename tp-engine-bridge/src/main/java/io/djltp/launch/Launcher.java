@@ -9,7 +9,6 @@ import java.io.UncheckedIOException;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Optional;
 
 /**
@@ -122,7 +121,6 @@ public final class Launcher {
      */
     public static Job join(
             LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
-        Objects.requireNonNull(environment, "environment is null: say which process this is");
         String wrong = bound == null ? null : whyNot(environment, bound);
         if (wrong != null || environment.processes() == 1) {
             close(bound);

@@ -14,7 +14,6 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 
 /** Programs that start their processes by themselves join without a variable. */
 public class BoundPortTest {
@@ -28,18 +27,7 @@ public class BoundPortTest {
         try {
             List<CompletableFuture<ForkedJvm.Result>> running = new ArrayList<>();
             for (int i = 0; i < 2; i++) {
-                String process = "" + i;
-                running.add(
-                        CompletableFuture.supplyAsync(
-                                () -> {
-                                    try {
-                                        return new ForkedJvm()
-                                                .run(BoundPortProcess.class, process, "2", file);
-                                    } catch (Exception e) {
-                                        throw new CompletionException(e);
-                                    }
-                                },
-                                task -> new Thread(task).start()));
+                running.add(new ForkedJvm().start(BoundPortProcess.class, "" + i, "2", file));
             }
             for (CompletableFuture<ForkedJvm.Result> each : running) {
                 ForkedJvm.Result result = each.get();
