@@ -133,15 +133,7 @@ record NetworkPlan(
             ClassLoader loader = Thread.currentThread().getContextClassLoader();
             Object factory =
                     Class.forName(body, true, loader).getDeclaredConstructor().newInstance();
-            Block made = ((BodyFactory) factory).newBody(named);
-            if (made == null) {
-                throw new IllegalArgumentException(
-                        "newBody of "
-                                + body
-                                + " returned null: it is to return the blocks below the head, or"
-                                + " leave the body out (setBody)");
-            }
-            return made;
+            return ((BodyFactory) factory).newBody(named);
         } catch (ReflectiveOperationException | ClassCastException e) {
             throw new IllegalArgumentException(
                     ("The body %s cannot be made (%s): name a public class that implements"

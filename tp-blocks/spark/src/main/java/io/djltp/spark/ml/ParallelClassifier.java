@@ -305,7 +305,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public IntParam numClasses() {
         return new IntParam(
-                this, "numClasses", "the number of classes: 0 for as many as names, or as labels");
+                this, "numClasses", "the number of classes: 0 for as many as names, or as labels", ParamValidators.gtEq(0));
     }
 
     /**
@@ -478,7 +478,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public DoubleParam labelSmoothing() {
         return new DoubleParam(
-                this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1");
+                this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1", ParamValidators.inRange(0, 1, true, false));
     }
 
     /**
@@ -1004,22 +1004,12 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
                 "headMargin %s needs a head without a bias, whose logits are cosines: call"
                         + " setHeadBias(false)",
                 Arrays.toString(margin));
-        refuse(
-                getNumClasses() < 0,
-                "numClasses is %d: set 1 or more, or 0 for one more than the largest label",
-                getNumClasses());
         int[] hidden = getHiddenLayers();
         refuse(
                 Arrays.stream(hidden).anyMatch(units -> units < 1),
                 "hiddenLayers is %s: each layer needs 1 unit or more. setHiddenLayers() without"
                         + " numbers leaves them out",
                 Arrays.toString(hidden));
-        double smoothing = getLabelSmoothing();
-        refuse(
-                !(smoothing >= 0 && smoothing < 1),
-                "labelSmoothing is %s: it is the part of a label that all classes share, from 0 to"
-                        + " below 1. Set one such as 0.1, or 0 for none",
-                smoothing);
         refuse(
                 isSet(checkpointInterval()) && getCheckpointFolder().isEmpty(),
                 "checkpointInterval is %d, and there is no folder for checkpoints, so that none"
