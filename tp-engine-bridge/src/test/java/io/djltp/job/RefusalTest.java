@@ -26,55 +26,50 @@ public class RefusalTest {
     static Object[][] misfits() {
         return new Object[][] {
             {
-                1,
-                3,
-                Jobs.options(6).optVersion("1.1"),
+                "1 of 3, 6 ranks, version 1.1",
                 "process 0 \\(pid \\d+ on .*\\) says version 1.0, process 1 \\(pid \\d+ on .*\\)"
                         + " says version 1.1: start the same version of the library in all"
                         + " processes"
             },
             {
-                1,
-                2,
-                Jobs.options(6),
+                "1 of 2, 6 ranks, version 1.0",
                 "process 0 \\(.*\\) says 3 processes, process 1 \\(.*\\) says 2: set the same"
                         + " world size for all processes, or another MASTER_PORT if they are of"
                         + " two jobs"
             },
             {
-                4,
-                6,
-                Jobs.options(6),
+                "4 of 6, 6 ranks, version 1.0",
                 "process 0 \\(.*\\) says 3 processes, process 4 \\(.*\\) says 6: set .*"
             },
             {
-                1,
-                3,
-                Jobs.options(3),
+                "1 of 3, 3 ranks, version 1.0",
                 "process 0 \\(.*\\) says 6 ranks, process 1 \\(.*\\) says 3: give the same number"
                         + " of ranks to all processes, or another MASTER_PORT if .* two jobs"
             },
             {
-                2,
-                3,
-                Jobs.options(6),
+                "2 of 3, 6 ranks, version 1.0",
                 "process 2 \\(.*\\) and process 2 \\(.*\\) have the same number: give every"
                         + " process a RANK of its own, or another MASTER_PORT if .* two jobs"
             },
-            {0, 3, null, "process 0 \\(.*\\) and process 0 \\(.*\\) have the same number: .*"},
+            {
+                "0 of 3, 6 ranks, version 1.0",
+                "process 0 \\(.*\\) and process 0 \\(.*\\) have the same number: .*"
+            },
         };
     }
 
     /** One misfit, and the master and another process: all three get the same error. */
     @Test(dataProvider = "misfits", timeOut = 30_000)
-    public void aMisfitIsAnErrorOnAll(
-            int process, int processes, JobOptions.Builder options, String pattern)
-            throws Exception {
+    public void aMisfitIsAnErrorOnAll(String misfit, String pattern) throws Exception {
+        String[] words = misfit.split(",? ");
+        int process = Integer.parseInt(words[0]);
+        int processes = Integer.parseInt(words[2]);
+        JobOptions.Builder options = Jobs.options(Integer.parseInt(words[3])).optVersion(words[6]);
         Meeting meeting = new Meeting(3, Jobs.options(6)).with(2, Jobs.options(6));
         meeting.with(
                         () -> {
                             Thread.sleep(300); // after the good one: all that have come are told
-                            return options == null
+                            return process == 0
                                     ? joinAsSecondMaster(meeting.port)
                                     : Jobs.join(process, processes, meeting.port, options.build());
                         })
