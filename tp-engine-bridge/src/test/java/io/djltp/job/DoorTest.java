@@ -45,7 +45,7 @@ public class DoorTest {
                     /** {@inheritDoc} */
                     @Override
                     public void received(Link link, Message message) {
-                        door.letIn(link.channel());
+                        door.letIn(link.channel);
                         members.add(message.content(Hello.class));
                     }
 

@@ -305,7 +305,10 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public IntParam numClasses() {
         return new IntParam(
-                this, "numClasses", "the number of classes: 0 for as many as names, or as labels", ParamValidators.gtEq(0));
+                this,
+                "numClasses",
+                "the number of classes: 0 for as many as names, or as labels",
+                ParamValidators.gtEq(0));
     }
 
     /**
@@ -478,7 +481,10 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public DoubleParam labelSmoothing() {
         return new DoubleParam(
-                this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1", ParamValidators.inRange(0, 1, true, false));
+                this,
+                "labelSmoothing",
+                "the smoothed part of the labels: from 0 to below 1",
+                ParamValidators.inRange(0, 1, true, false));
     }
 
     /**
