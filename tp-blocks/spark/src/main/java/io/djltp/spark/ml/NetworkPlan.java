@@ -81,7 +81,7 @@ record NetworkPlan(
                         .setUnits(classes)
                         .optBias(bias)
                         .optBatchShardedInput(true)
-                        .optPrecision(newPrecision())
+                        .optPrecision(Precision.of(precision.toLowerCase(Locale.ROOT)))
                         .optSampleShare(sampleShare)
                         .optSampleSeed(seed)
                         .optMargin(newMargin());
@@ -93,14 +93,6 @@ record NetworkPlan(
             built.setInitializer(new NormalInitializer(headSigma), Parameter.Type.WEIGHT);
         }
         return built;
-    }
-
-    private Precision newPrecision() {
-        try {
-            return Precision.of(precision.toLowerCase(Locale.ROOT));
-        } catch (IllegalArgumentException e) {
-            throw new IllegalArgumentException(e.getMessage() + " (setHeadPrecision)", e);
-        }
     }
 
     private Margin newMargin() {

@@ -212,12 +212,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
         return switch (getOptimizer()) {
             case "adam" -> Optimizer.adam().optLearningRateTracker(rate).build();
             case "adamw" -> Optimizer.adamW().optLearningRateTracker(rate).build();
-            case "sgd" -> Optimizer.sgd().setLearningRateTracker(rate).build();
-            default ->
-                    throw new IllegalArgumentException(
-                            "The optimizer '"
-                                    + getOptimizer()
-                                    + "' is none of adam, adamw and sgd");
+            default -> Optimizer.sgd().setLearningRateTracker(rate).build();
         };
     }
 
@@ -452,7 +447,12 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      * @return the parameter; default adam
      */
     public Param<String> optimizer() {
-        return new Param<>(this, "optimizer", "the optimizer: adam, adamw or sgd");
+        List<String> all = List.of("adam", "adamw", "sgd");
+        return new Param<>(
+                this,
+                "optimizer",
+                "the optimizer: adam, adamw or sgd",
+                ParamValidators.inArray(all));
     }
 
     /**
@@ -993,7 +993,6 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      * @throws IllegalArgumentException if one cannot be trained with
      */
     private void check() {
-        newOptimizer();
         TrainingPlan.folder(getCheckpointFolder());
         int batch = getBatchSize();
         int ranks = getRanks();

@@ -241,9 +241,9 @@ public class ParallelClassifierTest extends OnSpark {
                 with(each -> each.setCheckpointFolder("hdfs://host/run")),
                 unread
             },
-            {"'rms' is none of", with(each -> each.setOptimizer("rms")), unread},
+            {"optimizer given invalid value rms", with(each -> each.setOptimizer("rms")), unread},
             {
-                "one of float32, bfloat16, .*, not x \\(setHeadPrecision\\)",
+                "one of float32, bfloat16, .*, not x",
                 with(each -> each.setHeadPrecision("x")),
                 unread
             },
