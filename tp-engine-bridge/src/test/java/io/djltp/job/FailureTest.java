@@ -126,18 +126,35 @@ public class FailureTest {
                 });
     }
 
-    @Test(timeOut = 30_000)
-    public void aLongErrorIsCut() throws Exception {
-        RuntimeException cause = new RuntimeException("x".repeat(5_000_000));
+    @DataProvider
+    static Object[][] failures() {
+        Jobs.Deed says = job -> job.fail(1, new RuntimeException("x".repeat(5_000_000)));
+        Jobs.Deed saysNothing = job -> job.fail(1, null);
+        Jobs.Deed isInterrupted =
+                job -> {
+                    Thread.currentThread().interrupt();
+                    Jobs.assertFails(".*", () -> job.exchange("x", new byte[1]));
+                    Assert.assertTrue(Thread.interrupted());
+                };
+        return new Object[][] {
+            {says, "rank 1 .* failed: java.lang.RuntimeException: x+\\.\\.\\."},
+            {saysNothing, "rank 1 \\(process 1, .*\\) failed: no cause was given"},
+            {isInterrupted, "process 1 \\(.*\\) was interrupted in the exchange 'x'"},
+        };
+    }
+
+    @Test(dataProvider = "failures", timeOut = 30_000)
+    public void bothLearnThatTheSecond(Jobs.Deed fails, String told) throws Exception {
         Jobs.each(
                 2,
                 2,
                 job -> {
                     if (job.getProcess() == 1) {
-                        job.fail(1, cause);
+                        fails.run(job);
                     }
-                    String message = job.awaitFailure(LONG).getMessage();
-                    Assert.assertTrue(message.length() < 3000, "" + message.length());
+                    JobFailedException e = job.awaitFailure(LONG);
+                    Jobs.assertMatches(e, told);
+                    Assert.assertTrue(e.getMessage().length() < 3000, "it is cut");
                 });
     }
 
@@ -210,23 +227,6 @@ public class FailureTest {
         never.countDown();
     }
 
-    @Test(timeOut = 30_000)
-    public void anInterruptedExchangeIsAFailure() throws Exception {
-        Jobs.each(
-                2,
-                2,
-                job -> {
-                    if (job.getProcess() == 1) {
-                        Thread.currentThread().interrupt();
-                        Jobs.assertFails(".*", () -> job.exchange("x", new byte[1]));
-                        Assert.assertTrue(Thread.interrupted());
-                    }
-                    Jobs.assertMatches(
-                            job.awaitFailure(LONG),
-                            "process 1 \\(.*\\) was interrupted in the exchange 'x'");
-                });
-    }
-
     private interface Deed {
         void run(Job job, FakeMember fake) throws Exception;
     }
@@ -244,21 +244,6 @@ public class FailureTest {
             String message = member.awaitFailure(LONG).getMessage();
             Assert.assertEquals(master.awaitFailure(LONG).getMessage(), message);
         }
-    }
-
-    @Test(timeOut = 30_000)
-    public void aFailureWithoutACauseIsTold() throws Exception {
-        Jobs.each(
-                2,
-                2,
-                job -> {
-                    if (job.getProcess() == 1) {
-                        job.fail(1, null);
-                    }
-                    Jobs.assertMatches(
-                            job.awaitFailure(LONG),
-                            "rank 1 \\(process 1, .*\\) failed: no cause was given");
-                });
     }
 
     /** Who waits for the job learns of its end, though the peers cannot be told. */
