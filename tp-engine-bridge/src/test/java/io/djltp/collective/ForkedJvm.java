@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -146,6 +147,27 @@ public final class ForkedJvm {
     public String succeed(Class<?> main, String... arguments)
             throws IOException, InterruptedException {
         return run(main, arguments).outputOf(0);
+    }
+
+    /**
+     * Begins to run a main class.
+     *
+     * @param main the class
+     * @param arguments its arguments
+     * @return what {@link #run} returns or throws
+     */
+    public CompletableFuture<Result> start(Class<?> main, String... arguments) {
+        CompletableFuture<Result> result = new CompletableFuture<>();
+        Runnable task =
+                () -> {
+                    try {
+                        result.complete(run(main, arguments));
+                    } catch (IOException | InterruptedException e) {
+                        result.completeExceptionally(e);
+                    }
+                };
+        new Thread(task).start();
+        return result;
     }
 
     /**
