@@ -24,7 +24,7 @@ public record PartialAxes(boolean data, boolean tensor) {
      * Returns over which ranks a gradient is summed.
      *
      * @param cut whether the parameter is cut
-     * @param overlaid whether both axes lie over the same ranks
+     * @param overlaid whether both axes have the same ranks
      * @return the ranks
      */
     public Over over(boolean cut, boolean overlaid) {
