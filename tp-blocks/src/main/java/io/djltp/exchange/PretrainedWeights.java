@@ -43,7 +43,7 @@ import java.util.Map;
  *
  * <p>Tensors are float32, float16, bfloat16 or float64, and are converted to the data type of the
  * model: the first three to float32 without loss, float64 rounded. A number out of the range of the
- * model's type throws {@code IllegalArgumentException} when it is read.
+ * model's type is an error when it is read.
  */
 public final class PretrainedWeights implements Closeable {
 
