@@ -284,8 +284,7 @@ public class ParallelDropoutTest {
                 (trainer, manager, numbers) -> {
                     for (int step = 0; step < STEPS; step++) {
                         NDArray data = TrainingRun.random(manager, step, ROWS, TOKENS, FEATURES);
-                        NDArray labels =
-                                TrainingRun.labels(manager, step, ROWS * TOKENS, CLASSES);
+                        NDArray labels = TrainingRun.labels(manager, step, ROWS * TOKENS, CLASSES);
                         labels = labels.reshape(ROWS, TOKENS);
                         numbers.add(TrainingRun.backward(trainer, data, labels));
                         trainer.step();

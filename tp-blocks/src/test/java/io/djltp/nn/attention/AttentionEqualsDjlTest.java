@@ -96,7 +96,9 @@ public class AttentionEqualsDjlTest {
                         TrainerKind.mesh(2, 2));
     }
 
-    /** Of 16 ranks two have each key head: the sum of their gradients is that of the dense layer. */
+    /**
+     * Of 16 ranks two have each key head: the sum of their gradients is that of the dense layer.
+     */
     @Test(dataProvider = "stacked", timeOut = 120_000)
     public void thirtyTwoHeadsShareEight(boolean stacked) {
         training(
