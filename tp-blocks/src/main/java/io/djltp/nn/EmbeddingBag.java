@@ -17,7 +17,6 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
-import io.djltp.internal.update.BagIndex;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.TableShard;
 import io.djltp.parameters.RankParameterStore;
@@ -86,13 +85,13 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         int[] rows = HostReads.ints(ids.toType(DataType.INT32, false));
         int width = (int) ids.getShape().get(1);
         NDArray own = DelegatedArray.unwrap(values);
-        BagIndex index = BagIndex.of(rows, width, own.getShape().get(0));
+        EmbeddingBags bags = new EmbeddingBags(rows, width, own.getShape().get(0));
         if (!trained) {
-            NDArray sums = EmbeddingBags.sum(own, index, DelegatedArray.unwrap(ids));
+            NDArray sums = bags.sum(own, DelegatedArray.unwrap(ids));
             return new NDList(enterLike(context, sums, ids));
         }
         // not of the pass: the gradient is wanted when it is over
-        NDArray sums = EmbeddingBags.sum(own, index, own);
+        NDArray sums = bags.sum(own, own);
         sums.setRequiresGradient(true);
         NDArray output = sums.reshape(sums.getShape());
         output.attach(

@@ -17,7 +17,6 @@ import io.djltp.head.AddedGradient;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.internal.update.BagIndex;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.GradientScale;
 import io.djltp.internal.update.TableShard;
@@ -310,8 +309,8 @@ final class RowGradients implements AutoCloseable {
             try (NDManager scope = values.getManager().newSubManager()) {
                 Sums sums = gradients.take(step, ISSUER, false, scope);
                 long rows = values.getShape().get(0);
-                BagIndex index = BagIndex.of(sums.ids(), sums.width(), rows);
-                EmbeddingBags.update(values, index, sums.ofSums(), update);
+                new EmbeddingBags(sums.ids(), sums.width(), rows)
+                        .update(values, sums.ofSums(), update);
             }
         }
 

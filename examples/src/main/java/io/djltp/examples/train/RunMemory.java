@@ -14,14 +14,13 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
-import java.util.stream.Collectors;
+import java.util.StringJoiner;
 
 /**
  * How much memory a training run will need on this machine, from the sizes of what it holds at its
  * fullest moment.
  */
 final class RunMemory {
-
     private static final double GIB = 1L << 30;
 
     private final Map<String, Long> parts = new LinkedHashMap<>();
@@ -36,8 +35,8 @@ final class RunMemory {
      */
     RunMemory(TrainOptions options, long classes, long tableRows, long pairs) {
         OptimizerSettings optimizer = OptimizerSettings.of(options.optimizer.create(1f));
-        int ranks = options.ranks.count();
-        int cuts = ranks / options.ranks.replicas();
+        int ranks = options.ranks();
+        int cuts = ranks / options.replicas();
         long[] sums = new long[4];
         Shape table = new Shape(tableRows, options.dim);
         Shape head = new Shape(classes, options.dim + 1); // with its bias
@@ -84,41 +83,23 @@ final class RunMemory {
         return shape.size() * Float.BYTES;
     }
 
-    long total() {
-        return parts.values().stream().mapToLong(Long::longValue).sum();
-    }
-
-    /** Refuses the run if this machine has not enough memory for it. */
-    void check() {
+    /** Prints a table of what takes memory. Refuses the run if this machine has not enough. */
+    void check(PrintStream out) {
+        long total = parts.values().stream().mapToLong(Long::longValue).sum();
         long available = SystemMemory.available().orElse(Long.MAX_VALUE);
-        if (available < total()) {
+        if (available < total) {
+            StringJoiner all = new StringJoiner(", ");
+            parts.forEach(
+                    (name, bytes) ->
+                            all.add(String.format(Locale.ROOT, "%s %.1f", name, bytes / GIB)));
             throw new BadInputException(
                     "This run needs about %.1f GiB of memory (%s), and %.1f GiB are available: use"
                             + " fewer --languages, a smaller --dim or --batch, or --optimizer sgd",
-                    total() / GIB, describe(), available / GIB);
+                    total / GIB, all, available / GIB);
         }
-    }
-
-    private String describe() {
-        return parts.entrySet().stream()
-                .map(
-                        each ->
-                                String.format(
-                                        Locale.ROOT,
-                                        "%s %.1f",
-                                        each.getKey(),
-                                        each.getValue() / GIB))
-                .collect(Collectors.joining(", "));
-    }
-
-    /** Prints a table of what takes memory. */
-    void print(PrintStream out) {
         out.println("Memory that this will take, estimated:");
-        parts.forEach((name, bytes) -> printRow(out, name, bytes));
-        printRow(out, "together", total());
-    }
-
-    private static void printRow(PrintStream out, String name, long bytes) {
-        out.printf(Locale.ROOT, "  %-29s %6.2f GiB%n", name, bytes / GIB);
+        parts.put("together", total);
+        parts.forEach(
+                (name, bytes) -> out.printf(Locale.ROOT, "  %-29s %6.2f GiB%n", name, bytes / GIB));
     }
 }
