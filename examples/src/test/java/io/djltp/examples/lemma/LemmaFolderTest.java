@@ -199,10 +199,24 @@ public class LemmaFolderTest {
     private float[] probabilities() throws Exception {
         try (SavedModel model = SavedModel.load(saved);
                 NDManager manager = NDManager.newBaseManager()) {
-            ParameterStore store = new ParameterStore(manager, false);
-            NDList logits =
-                    model.getModel().getBlock().forward(store, new NDList(rows(manager)), false);
-            return logits.head().softmax(1).toFloatArray();
+            return logits(model, rows(manager)).softmax(1).toFloatArray();
+        }
+    }
+
+    private static NDArray logits(SavedModel model, NDArray rows) {
+        ParameterStore store = new ParameterStore(rows.getManager(), false);
+        return model.getModel().getBlock().forward(store, new NDList(rows), false).head();
+    }
+
+    /** ONNX Runtime computes of the file what DJL computes of the model. */
+    @Test(timeOut = 60_000)
+    public void theOnnxFileGivesTheSameLogits() throws Exception {
+        Path file = folder.resolve("new/lemma.onnx");
+        TpRun.line("export --model " + saved + " --onnx " + file).assertPrints(0, "opset 17");
+        try (SavedModel model = SavedModel.load(saved);
+                NDManager manager = NDManager.newBaseManager()) {
+            NDArray rows = rows(manager);
+            LemmaOnnxTest.assertComputes(file, "ngrams", rows, "logits", logits(model, rows));
         }
     }
 
