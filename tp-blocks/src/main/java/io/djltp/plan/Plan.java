@@ -239,22 +239,19 @@ public final class Plan {
          */
         void add(PathPattern pattern, Style style) {
             Set<Node> matched = pattern.match(tree);
-            List<Node> taken = matched.stream().filter(node -> style.isFor(node.block())).toList();
+            List<Node> fitting =
+                    matched.stream().filter(node -> style.isFor(node.block())).toList();
             String quoted = "The pattern \"" + pattern + "\" matches no block";
             if (matched.isEmpty()) {
                 throw new IllegalArgumentException(quoted + ". The blocks are: " + paths());
             }
-            if (taken.isEmpty()) {
+            if (fitting.isEmpty()) {
+                String found = list(matched.stream().map(Node::toString).toList());
                 throw new IllegalArgumentException(
-                        quoted
-                                + " that "
-                                + style
-                                + " is for, which is "
-                                + style.wanted()
-                                + ", but "
-                                + list(matched.stream().map(Node::toString).toList()));
+                        "%s that %s is for, which is %s, but %s"
+                                .formatted(quoted, style, style.wanted(), found));
             }
-            for (Node node : taken) {
+            for (Node node : fitting) {
                 PathPattern other = takenBy.putIfAbsent(node, pattern);
                 if (other != null) {
                     throw twice(node, other, node, pattern);
@@ -266,8 +263,7 @@ public final class Plan {
 
         /** Gives a block a style, after a check that it can be put where the block is. */
         private void put(Node node, Style style) {
-            Class<?> before = node.block().getClass();
-            if (style.typeOf(node.block()) != before) {
+            if (style.typeOf(node.block()) != node.block().getClass()) {
                 node.check(style.typeOf(node.block()));
             }
             styles.put(node, style);
@@ -353,16 +349,11 @@ public final class Plan {
 
         private IllegalArgumentException twice(
                 Node node, PathPattern pattern, Node inner, PathPattern other) {
+            String all = node == inner ? "" : ", which takes all of " + node + ",";
             return new IllegalArgumentException(
-                    "The plan cuts "
-                            + inner
-                            + " twice: by the pattern \""
-                            + pattern
-                            + "\""
-                            + (node == inner ? "" : ", which takes all of " + node + ",")
-                            + " and by \""
-                            + other
-                            + "\". Let one pattern take it");
+                    ("The plan cuts %s twice: by the pattern \"%s\"%s and by \"%s\". Let one pattern"
+                                    + " take it")
+                            .formatted(inner, pattern, all, other));
         }
 
         private String paths() {

@@ -29,8 +29,8 @@ import java.util.concurrent.Callable;
 @Command(
         name = "export",
         description =
-                "Writes the trained model of ./tp train as an ONNX file, as safetensors, or as a"
-                        + " folder that DJL and DJL Serving load over any number of ranks.",
+                "Writes the trained model of ./tp train as an ONNX file, or as a folder that DJL"
+                        + " and DJL Serving load over any number of ranks.",
         mixinStandardHelpOptions = true)
 public final class ExportCommand implements Callable<Integer> {
 
@@ -44,11 +44,6 @@ public final class ExportCommand implements Callable<Integer> {
     private Path onnx;
 
     @Option(
-            names = "--safetensors",
-            description = "The folder to write lemma.safetensors to, with PyTorch's names.")
-    private Path safetensors;
-
-    @Option(
             names = "--serving",
             description =
                     "The folder to write for DJL's Criteria and DJL Serving: model.safetensors,"
@@ -57,7 +52,7 @@ public final class ExportCommand implements Callable<Integer> {
 
     @Option(
             names = "--overwrite",
-            description = "Replace what --onnx, --safetensors and --serving name, if it is there.")
+            description = "Replace what --onnx and --serving name, if it is there.")
     private boolean overwrite;
 
     /** Creates the command; its options are set by the command line. */
@@ -78,15 +73,14 @@ public final class ExportCommand implements Callable<Integer> {
     }
 
     private void write() throws IOException, MalformedModelException {
-        if (onnx == null && safetensors == null && serving == null) {
-            throw new BadInputException(
-                    "Say what to write: --onnx FILE, --safetensors FOLDER, --serving FOLDER");
+        if (onnx == null && serving == null) {
+            throw new BadInputException("Say what to write: --onnx FILE, --serving FOLDER");
         }
         if (serving != null) {
             checkServing();
         }
-        if (onnx != null || safetensors != null) {
-            export();
+        if (onnx != null) {
+            writeOnnx();
         }
         if (serving != null) {
             writeFolder();
@@ -126,43 +120,32 @@ public final class ExportCommand implements Callable<Integer> {
         }
     }
 
-    private void export() throws IOException, MalformedModelException {
-        if (onnx != null && onnx.toAbsolutePath().getParent() != null) {
-            Files.createDirectories(onnx.toAbsolutePath().getParent());
-        }
-        try (SavedModel saved = SavedModel.load(model)) {
-            if (safetensors != null) {
-                SavedModel.writeWeights(saved.getModel(), safetensors, overwrite);
-                System.out.println("The weights are in " + safetensors);
-            }
-            if (onnx != null) {
-                writeOnnx(saved);
-                System.out.printf(
-                        Locale.ROOT,
-                        "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch,"
-                                + " %d] out%n",
-                        onnx,
-                        OnnxExport.OPSET,
-                        saved.getNGrams().limit(),
-                        saved.getLexicon().size());
-            }
-        } catch (FileAlreadyExistsException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
-    }
-
     /**
      * Writes the lemmatiser as an ONNX file: {@code ngrams} in, int32 [batch, places], as
      * CharNGrams makes them; {@code logits} out, [batch, lemmas], in the order of the lexicon.
      */
-    private void writeOnnx(SavedModel saved) throws IOException {
-        OnnxExport.builder()
-                .setInput("ngrams", DataType.INT32, new Shape(-1, saved.getNGrams().limit()))
-                .optOutput("logits")
-                .optBlock(LemmaNetwork.NORMALIZE, ExportCommand::normalize)
-                .optOverwrite(overwrite)
-                .build()
-                .write(saved.getModel(), onnx);
+    private void writeOnnx() throws IOException, MalformedModelException {
+        Files.createDirectories(onnx.toAbsolutePath().getParent());
+        try (SavedModel saved = SavedModel.load(model)) {
+            int places = saved.getNGrams().limit();
+            OnnxExport.builder()
+                    .setInput("ngrams", DataType.INT32, new Shape(-1, places))
+                    .optOutput("logits")
+                    .optBlock(LemmaNetwork.NORMALIZE, ExportCommand::normalize)
+                    .optOverwrite(overwrite)
+                    .build()
+                    .write(saved.getModel(), onnx);
+            System.out.printf(
+                    Locale.ROOT,
+                    "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch, %d]"
+                            + " out%n",
+                    onnx,
+                    OnnxExport.OPSET,
+                    places,
+                    saved.getLexicon().size());
+        } catch (FileAlreadyExistsException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
     }
 
     /** y = 16 x / sqrt(sum of x² + epsilon), row by row. */
