@@ -45,8 +45,8 @@ import java.util.Map;
  * that is cut is never whole in memory; {@code block.initialize} or {@link #load} the whole.
  *
  * <p>Tensors are float32, float16, bfloat16 or float64, and are converted to the data type of the
- * model: the first three to float32 without loss, float64 rounded. Numbers beyond those of the
- * model's type are refused when they are read.
+ * model: the first three to float32 without loss, float64 rounded. Reading throws an {@link
+ * java.io.UncheckedIOException} if the model's type cannot hold a number.
  */
 public final class PretrainedWeights implements Closeable {
 
@@ -66,8 +66,8 @@ public final class PretrainedWeights implements Closeable {
     /**
      * Makes the files the initializers of a model's parameters. Values that parameters have are
      * dropped. A {@link io.djltp.training.ParallelTrainer} leaves these initializers alone; {@code
-     * model.newTrainer(...)}, DJL's own, puts those of {@code DefaultTrainingConfig.optInitializer}
-     * in their place: use {@link #load} there.
+     * model.newTrainer(...)}, DJL's own, sets those of {@code DefaultTrainingConfig.optInitializer}
+     * instead: use {@link #load} there.
      *
      * @param model the model, which no trainer is training
      * @param inputs the shapes of its inputs, by which it finds those of its parameters
