@@ -6,13 +6,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
-import io.djltp.exchange.OnnxGraph;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.zoo.LemmaNetwork;
 import io.djltp.zoo.ModelFolder;
-import io.djltp.zoo.lemma.LemmaBlockFactory;
-import io.djltp.zoo.lemma.LemmaLabels;
-import io.djltp.zoo.lemma.LemmaNetwork;
-import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
@@ -87,7 +83,7 @@ public final class ExportCommand implements Callable<Integer> {
             System.out.printf(
                     "The model folder is %s: DJL Serving takes it as it is, Criteria with"
                             + " optModelPath and optTranslatorFactory(new %s())%n",
-                    serving, LemmaTranslatorFactory.class.getSimpleName());
+                    serving, "LemmaNetwork.TranslatorFactory");
         }
     }
 
@@ -97,11 +93,11 @@ public final class ExportCommand implements Callable<Integer> {
         try (SavedModel saved =
                 SavedModel.load(
                         model, classes -> ClassificationHead.builder().setUnits(classes).build())) {
-            saved.getLexicon().save(serving.resolve(LemmaLabels.FILE));
+            saved.getLexicon().save(serving.resolve(LemmaNetwork.LABELS));
             ModelFolder.builder()
                     .setNetwork(saved.getModel().getBlock())
-                    .setBlockFactory(LemmaBlockFactory.class)
-                    .optTranslatorFactory(LemmaTranslatorFactory.class)
+                    .setBlockFactory(LemmaNetwork.BlockFactory.class)
+                    .optTranslatorFactory(LemmaNetwork.TranslatorFactory.class)
                     .optArgument("rows", "" + saved.getNGrams().rows())
                     .optArgument("limit", "" + saved.getNGrams().limit())
                     .optArgument("dim", "" + saved.getDim())
@@ -149,8 +145,8 @@ public final class ExportCommand implements Callable<Integer> {
     }
 
     /** y = 16 x / sqrt(sum of x² + epsilon), row by row. */
-    private static String normalize(OnnxGraph graph, String x) {
-        String axis = graph.integers(DataType.INT64, 1);
+    private static String normalize(OnnxExport.Graph graph, String x) {
+        String axis = graph.integers(1);
         String squares = graph.add("ReduceSum", graph.add("Mul", x, x), axis);
         String sum = graph.add("Add", squares, graph.number(LemmaNetwork.EPSILON));
         String unit = graph.add("Div", x, graph.add("Sqrt", sum));

@@ -1,4 +1,4 @@
-package io.djltp.zoo.lemma;
+package io.djltp.zoo;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -72,16 +72,6 @@ public class CharNGramsTest {
             int row = out[2 + i];
             Assert.assertTrue(i < count ? row >= 1 && row < 11 : row == 0, row + " at " + i);
         }
-    }
-
-    @DataProvider
-    public Object[][] badSizes() {
-        return new Object[][] {{1, 64}, {8, 0}};
-    }
-
-    @Test(dataProvider = "badSizes", expectedExceptions = IllegalArgumentException.class)
-    public void badSizesAreRefused(int rows, int limit) {
-        new CharNGrams(rows, limit);
     }
 
     private static int shared(CharNGrams nGrams, String a, String b) {

@@ -1,4 +1,4 @@
-package io.djltp.zoo.lemma;
+package io.djltp.zoo;
 
 import java.util.Arrays;
 
@@ -27,20 +27,6 @@ public record CharNGrams(int rows, int limit) {
     private static final int MIN_LENGTH = 2; // of an n-gram, with its marks
     private static final int MAX_LENGTH = 5;
     private static final int LIMIT = 96;
-
-    /**
-     * Checks the numbers.
-     *
-     * @param rows the number of rows of the embedding table, at least 2
-     * @param limit how many rows each word has, at least 1
-     * @throws IllegalArgumentException if they are less
-     */
-    public CharNGrams {
-        if (rows < 2 || limit < 1) {
-            throw new IllegalArgumentException(
-                    "rows >= 2 and limit >= 1 are needed, not " + rows + " and " + limit);
-        }
-    }
 
     /**
      * Creates n-grams of words of 96 rows at most.

@@ -1,24 +1,22 @@
-package io.djltp.zoo.lemma;
+package io.djltp.zoo;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Ranks;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.ModelFolder;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -27,13 +25,14 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 
 /**
  * Trains the lemmatiser that is in the jar, in half a minute: {@code java
- * io.djltp.zoo.lemma.LemmatiserTraining FOLDER}, in the folder of this module.
+ * io.djltp.zoo.LemmatiserTraining FOLDER}, in the folder of this module.
  */
 public final class LemmatiserTraining {
 
@@ -48,13 +47,12 @@ public final class LemmatiserTraining {
 
     /** Trains and writes the model folder. */
     public static void main(String[] args) throws IOException {
-        Map<String, String> words =
-                EnglishWords.read(Path.of("src/test/resources/zoo/words-en.txt"));
+        Map<String, String> words = words();
         List<String> lemmas = new ArrayList<>(new LinkedHashSet<>(words.values()));
         Path folder = Path.of(args[0]);
         Files.createDirectories(folder);
         Files.write(
-                folder.resolve(LemmaLabels.FILE), lemmas.stream().map(l -> "en\t" + l).toList());
+                folder.resolve(LemmaNetwork.LABELS), lemmas.stream().map(l -> "en\t" + l).toList());
         Engine.getInstance().setRandomSeed(1);
         try (Model model = Model.newInstance("lemma-en")) {
             model.setBlock(
@@ -66,8 +64,8 @@ public final class LemmatiserTraining {
             Block network = model.getBlock();
             ModelFolder.builder()
                     .setNetwork(network)
-                    .setBlockFactory(LemmaBlockFactory.class)
-                    .optTranslatorFactory(LemmaTranslatorFactory.class)
+                    .setBlockFactory(LemmaNetwork.BlockFactory.class)
+                    .optTranslatorFactory(LemmaNetwork.TranslatorFactory.class)
                     .optArgument("rows", "" + ROWS)
                     .optArgument("dim", "" + DIM)
                     .optArgument("limit", "" + LIMIT)
@@ -75,6 +73,16 @@ public final class LemmatiserTraining {
                     .build()
                     .save(folder);
         }
+    }
+
+    /** Returns the lemmas of the words by form. */
+    static Map<String, String> words() throws IOException {
+        Map<String, String> words = new LinkedHashMap<>();
+        Files.readAllLines(Path.of("src/test/resources/zoo/words-en.tsv")).stream()
+                .filter(line -> !line.startsWith("#"))
+                .map(line -> line.split("\t"))
+                .forEach(each -> words.put(each[0], each[1]));
+        return words;
     }
 
     private static void train(Model model, Map<String, String> words, List<String> lemmas) {
@@ -86,13 +94,8 @@ public final class LemmatiserTraining {
                         .toArray();
         int[] classes = words.values().stream().mapToInt(lemmas::indexOf).toArray();
         DefaultTrainingConfig training =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                Optimizer.adam()
-                                        .optLearningRateTracker(Tracker.fixed(0.02f))
-                                        .build());
-        ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+                Configs.of(new VocabParallelCrossEntropyLoss(), Configs.adam(0.02f));
+        ParallelConfig ranks = Ranks.config(ParallelMode.TENSOR, 2);
         try (ParallelTrainer trainer = new ParallelTrainer(model, training, ranks);
                 NDManager manager = NDManager.newBaseManager()) {
             Shape shape = new Shape(classes.length, LIMIT);
@@ -100,14 +103,10 @@ public final class LemmatiserTraining {
             NDArray labels = manager.create(classes);
             trainer.initialize(shape);
             for (int step = 1; step <= STEPS; step++) {
-                try (NDManager scope = manager.newSubManager();
-                        GradientCollector collector = trainer.newGradientCollector()) {
+                try (NDManager scope = manager.newSubManager()) {
                     data.tempAttach(scope);
                     labels.tempAttach(scope);
-                    NDList labelList = new NDList(labels);
-                    NDList output = trainer.forward(new NDList(data), labelList);
-                    NDArray loss = trainer.getLoss().evaluate(labelList, output);
-                    collector.backward(loss);
+                    float loss = TrainingRun.backward(trainer, data, labels);
                     trainer.step();
                     if (step % 50 == 0) {
                         logger.warn(
@@ -115,7 +114,7 @@ public final class LemmatiserTraining {
                                 classes.length,
                                 lemmas.size(),
                                 step,
-                                loss.getFloat());
+                                loss);
                     }
                 }
             }
