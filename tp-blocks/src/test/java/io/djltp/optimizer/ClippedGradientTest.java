@@ -1,12 +1,13 @@
 package io.djltp.optimizer;
 
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 /** What the guide says of DJL's limit of a gradient's elements: it is one from above only. */
@@ -19,7 +20,7 @@ public class ClippedGradientTest {
         try (NDManager manager = NDManager.newBaseManager()) {
             NDArray weight = manager.zeros(new Shape(2));
             sgd.update("w", weight, manager.create(new float[] {1, -1}));
-            Assert.assertEquals(weight.toFloatArray(), new float[] {-0.25f, 1});
+            assertEquals(weight.toFloatArray(), new float[] {-0.25f, 1});
         }
     }
 }

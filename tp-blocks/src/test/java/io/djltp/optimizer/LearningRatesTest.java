@@ -1,5 +1,12 @@
 package io.djltp.optimizer;
 
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
@@ -11,11 +18,9 @@ import ai.djl.training.tracker.FixedPerVarTracker;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -38,7 +43,7 @@ public class LearningRatesTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void asksAsDjlDoes(TrainerKind kind) {
         for (int first : new int[] {0, 10}) {
-            Assert.assertEquals(calls(kind, first), calls(TrainerKind.PLAIN, first));
+            assertEquals(calls(kind, first), calls(PLAIN, first));
         }
     }
 
@@ -78,7 +83,7 @@ public class LearningRatesTest {
     /** DJL's recipe for fine-tuning: a smaller rate for what was trained before. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void ratesOfSingleParameters(TrainerKind kind) {
-        Training.assertSame(fineTuned(kind), fineTuned(TrainerKind.PLAIN), 5e-6);
+        Training.assertSame(fineTuned(kind), fineTuned(PLAIN), 5e-6);
     }
 
     private static List<float[]> fineTuned(TrainerKind kind) {
@@ -93,8 +98,8 @@ public class LearningRatesTest {
     /** Ranks that share an optimizer applied the factor of a schedule twice now and then. */
     @Test(timeOut = 60_000)
     public void aScheduleThatCountsItsFactors() {
-        TrainerKind kind = new TrainerKind(ParallelMode.DATA, 4);
-        List<float[]> expected = scheduled(TrainerKind.PLAIN);
+        TrainerKind kind = DATA_4;
+        List<float[]> expected = scheduled(PLAIN);
         for (int run = 0; run < 10; run++) {
             Training.assertSame(scheduled(kind), expected, 5e-6);
         }
@@ -125,16 +130,12 @@ public class LearningRatesTest {
                                 (id, number) -> number < 3 ? 0.1f : Float.POSITIVE_INFINITY)
                         .build();
         IllegalArgumentException e =
-                Assert.expectThrows(
+                expectThrows(
                         IllegalArgumentException.class,
                         () ->
                                 Training.run(
-                                        new TrainerKind(ParallelMode.TENSOR, 2),
-                                        network(),
-                                        optimizer,
-                                        5,
-                                        (trainer, step) -> {}));
-        Assert.assertEquals(
+                                        TENSOR_2, network(), optimizer, 5, (trainer, step) -> {}));
+        assertEquals(
                 e.getMessage(),
                 "The learning rate of 01Linear_weight in step 3 is Infinity; no parameter has been"
                         + " changed in this step");
@@ -160,12 +161,12 @@ public class LearningRatesTest {
         rates.next(parameters, Parameter::getId);
         var counts = rates.getCounts();
         bad.add(parameters.get(2).getId());
-        Assert.expectThrows(
+        expectThrows(
                 IllegalArgumentException.class, () -> rates.next(parameters, Parameter::getId));
-        Assert.assertEquals(rates.getCounts(), counts);
+        assertEquals(rates.getCounts(), counts);
         bad.clear();
         rates.next(parameters, Parameter::getId);
-        Assert.assertEquals(numbers, List.of(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2));
+        assertEquals(numbers, List.of(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2));
     }
 
     private static Block network() {

@@ -1,5 +1,15 @@
 package io.djltp.optimizer;
 
+import static io.djltp.testing.TrainerKind.DATA_1;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertNull;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -17,13 +27,10 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.util.PairList;
 
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -87,11 +94,7 @@ public class MissingGradientTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 1)},
-            {new TrainerKind(ParallelMode.DATA, 3)}
-        };
+        return TrainerKind.rows(TENSOR_2, DATA_1, DATA_3);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -99,7 +102,7 @@ public class MissingGradientTest {
         Tracker rate = Tracker.fixed(0.01f);
         for (boolean momentum : new boolean[] {true, false}) {
             List<List<float[]>> runs = new ArrayList<>();
-            for (TrainerKind each : List.of(TrainerKind.PLAIN, kind)) {
+            for (TrainerKind each : List.of(PLAIN, kind)) {
                 Sgd.Builder sgd = Optimizer.sgd().optMomentum(0.9f);
                 sgd.optWeightDecays(0.1f);
                 AdamW.Builder adam = Optimizer.adamW().optLearningRateTracker(rate);
@@ -124,7 +127,7 @@ public class MissingGradientTest {
     public void onSomeRanksOnly() {
         Sometimes block = new Sometimes();
         Training.run(
-                new TrainerKind(ParallelMode.DATA, 3),
+                DATA_3,
                 block,
                 Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.01f)).build(),
                 5,
@@ -139,7 +142,7 @@ public class MissingGradientTest {
             NDArray first = trainer.getParameterStore(0).getValue(parameter, null, true);
             for (int rank = 1; rank < 3; rank++) {
                 NDArray other = trainer.getParameterStore(rank).getValue(parameter, null, true);
-                Assert.assertEquals(other.toFloatArray(), first.toFloatArray());
+                assertEquals(other.toFloatArray(), first.toFloatArray());
             }
         }
     }
@@ -147,7 +150,7 @@ public class MissingGradientTest {
     /** After a step there is no gradient, and a parameter that never has one has no state. */
     @Test(timeOut = 60_000)
     public void takesNoMemory() {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         Sometimes block = new Sometimes();
         Training.run(
                 kind,
@@ -164,12 +167,12 @@ public class MissingGradientTest {
     private static void assertNothing(ParallelTrainer trainer, int rank, Parameter never) {
         for (Parameter parameter : trainer.getModel().getBlock().getParameters().values()) {
             NDArray value = trainer.getParameterStore(rank).getValue(parameter, null, true);
-            Assert.assertNull(Autograd.gradient(value), parameter.getName());
+            assertNull(Autograd.gradient(value), parameter.getName());
         }
         try (NDManager manager = NDManager.newBaseManager()) {
             OptimizerState state = trainer.getOptimizerState(rank);
-            Assert.assertEquals(state.get("never", manager).size(), 0);
-            Assert.assertEquals(state.get("01always_weight", manager).size(), 2);
+            assertEquals(state.get("never", manager).size(), 0);
+            assertEquals(state.get("01always_weight", manager).size(), 2);
         }
     }
 
@@ -182,21 +185,16 @@ public class MissingGradientTest {
         Optimizer optimizer = builder.setLearningRateTracker(Tracker.fixed(0.5f)).build();
         try (NDManager manager = NDManager.newBaseManager()) {
             // like a parameter of a model whose other parameters are in 32 bits
-            NDArray start = TrainingRun.random(manager, 1, 3, 2).toType(DataType.FLOAT16, true);
+            NDArray start = random(manager, 1, 3, 2).toType(DataType.FLOAT16, true);
             float[] before = start.toType(DataType.FLOAT32, true).toFloatArray();
             block.never.setShape(null);
             block.never.setArray(start);
-            Training.run(
-                    new TrainerKind(ParallelMode.DATA, 2),
-                    block,
-                    optimizer,
-                    1,
-                    (trainer, step) -> {});
+            Training.run(DATA_2, block, optimizer, 1, (trainer, step) -> {});
             NDArray after = block.never.getArray();
-            Assert.assertEquals(after.getDataType(), DataType.FLOAT16);
+            assertEquals(after.getDataType(), DataType.FLOAT16);
             float[] values = after.toType(DataType.FLOAT32, true).toFloatArray();
             for (int i = 0; i < values.length; i++) {
-                Assert.assertEquals(values[i], before[i] * (1 - 0.125f), 5e-4);
+                assertEquals(values[i], before[i] * (1 - 0.125f), 5e-4);
             }
         }
     }

@@ -1,6 +1,12 @@
 package io.djltp.optimizer;
 
-import ai.djl.Device;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -15,9 +21,9 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -101,7 +107,7 @@ public class RestoredStateTest {
             for (int rank = 0; rank < ranks.size(); rank++) {
                 OptimizerState state = trainer.getOptimizerState(rank);
                 ranks.get(rank).forEach(state::set);
-                Assert.assertEquals(state.getNames(), ranks.get(rank).keySet());
+                assertEquals(state.getNames(), ranks.get(rank).keySet());
             }
             trainer.getLearningRates().setCounts(counts);
         }
@@ -116,13 +122,13 @@ public class RestoredStateTest {
             train(atOnce, kind, rule, 0, 2 * HALF, t -> {}, t -> {});
             train(halves, kind, rule, 0, HALF, t -> {}, t -> saved.add(save(t, kind, manager)));
             Map<String, Integer> counts = saved.get(0).counts();
-            Assert.assertEquals(counts.size(), 4);
+            assertEquals(counts.size(), 4);
             int last = HALF + (rule == Rule.ADAMW ? 4 : 0);
-            counts.values().forEach(count -> Assert.assertEquals((int) count, last));
+            counts.values().forEach(count -> assertEquals((int) count, last));
             train(halves, kind, rule, HALF, HALF, saved.get(0), t -> {});
             for (int i = 0; i < 4; i++) {
                 // a new trainer of the same weights: nothing but the state could differ
-                Assert.assertEquals(values(halves, i), values(atOnce, i), "parameter " + i);
+                assertEquals(values(halves, i), values(atOnce, i), "parameter " + i);
             }
         }
     }
@@ -158,18 +164,15 @@ public class RestoredStateTest {
             Consumer<ParallelTrainer> before,
             Consumer<ParallelTrainer> after) {
         Engine.getInstance().setRandomSeed(42);
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new HalfSquareLoss())
-                        .optOptimizer(rule.optimizer.get())
-                        .optDevices(new Device[] {Device.cpu()});
+        DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), rule.optimizer.get());
         try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config);
                 NDManager manager = NDManager.newBaseManager()) {
             trainer.initialize(new Shape(ROWS, WIDTH));
             before.accept(trainer);
             for (int step = first; step < first + steps; step++) {
-                NDArray data = TrainingRun.random(manager, step, ROWS, WIDTH).duplicate();
-                NDArray labels = TrainingRun.random(manager, 1000 + step, ROWS, WIDTH).mul(64);
-                TrainingRun.backward(trainer, data, labels);
+                NDArray data = random(manager, step, ROWS, WIDTH).duplicate();
+                NDArray labels = random(manager, 1000 + step, ROWS, WIDTH).mul(64);
+                backward(trainer, data, labels);
                 trainer.step();
             }
             after.accept(trainer);
@@ -205,7 +208,7 @@ public class RestoredStateTest {
         try (NDManager manager = NDManager.newBaseManager()) {
             Shape shard = new Shape(8, 16); // of [16, 16], over two ranks
             Map<String, NDArray> state = state(trainer, manager);
-            Assert.assertEquals(new TreeSet<>(state.keySet()).toString(), "[mean, variance]");
+            assertEquals(new TreeSet<>(state.keySet()).toString(), "[mean, variance]");
             float[] before = state.get("mean").toFloatArray();
             assertRefused(
                     trainer,
@@ -228,26 +231,26 @@ public class RestoredStateTest {
                     Map.of("mean", wide, "variance", wide),
                     "The state of parameter 01ColumnParallelLinear_weight is kept in float32, .*"
                             + " is in float64 and the parameter in float32");
-            Assert.assertEquals(state(trainer, manager).get("mean").toFloatArray(), before);
+            assertEquals(state(trainer, manager).get("mean").toFloatArray(), before);
             OptimizerState optimizer = trainer.getOptimizerState(0);
             String unknown =
                     "The ranks have no parameter weight: the names are those of"
                             + " block.getParameters(), after trainer.initialize(...)";
-            Assert.assertEquals(refusal(() -> optimizer.set("weight", state)), unknown);
-            Assert.assertEquals(refusal(() -> optimizer.get("weight", manager)), unknown);
-            Assert.assertEquals(refusal(() -> optimizer.free("weight")), unknown);
+            assertEquals(refusal(() -> optimizer.set("weight", state)), unknown);
+            assertEquals(refusal(() -> optimizer.get("weight", manager)), unknown);
+            assertEquals(refusal(() -> optimizer.free("weight")), unknown);
             LearningRates rates = trainer.getLearningRates();
             Map<String, Integer> counts = rates.getCounts();
-            Assert.assertTrue(
+            assertTrue(
                     refusal(() -> rates.setCounts(Map.of("weight", 3)))
                             .startsWith("The ranks have no parameter weight: "));
             String bias = "01ColumnParallelLinear_bias";
-            Assert.assertEquals(
+            assertEquals(
                     refusal(() -> rates.setCounts(Map.of(bias, 0))),
                     "The number of the last update of parameter "
                             + bias
                             + " must be 1 or more, not 0");
-            Assert.assertEquals(rates.getCounts(), counts);
+            assertEquals(rates.getCounts(), counts);
         }
     }
 
@@ -259,11 +262,11 @@ public class RestoredStateTest {
             ParallelTrainer trainer, Map<String, NDArray> state, String message) {
         OptimizerState optimizer = trainer.getOptimizerState(0);
         String refusal = refusal(() -> optimizer.set("01ColumnParallelLinear_weight", state));
-        Assert.assertTrue(refusal.matches(message), refusal);
+        assertTrue(refusal.matches(message), refusal);
     }
 
     private static String refusal(Assert.ThrowingRunnable call) {
-        return Assert.expectThrows(IllegalArgumentException.class, call).getMessage();
+        return expectThrows(IllegalArgumentException.class, call).getMessage();
     }
 
     /** Setting nothing is what a parameter has before its first update. */
@@ -275,10 +278,10 @@ public class RestoredStateTest {
                 trainer -> {
                     OptimizerState state = trainer.getOptimizerState(1);
                     String name = "02RowParallelLinear_bias";
-                    Assert.assertTrue(state.getNames().contains(name));
+                    assertTrue(state.getNames().contains(name));
                     state.set(name, Map.of());
                     try (NDManager manager = NDManager.newBaseManager()) {
-                        Assert.assertEquals(state.get(name, manager), Map.of());
+                        assertEquals(state.get(name, manager), Map.of());
                     }
                 });
     }

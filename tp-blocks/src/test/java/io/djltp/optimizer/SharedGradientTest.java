@@ -1,5 +1,7 @@
 package io.djltp.optimizer;
 
+import static io.djltp.testing.TrainerKind.PLAIN;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -85,7 +87,7 @@ public class SharedGradientTest {
         if (kind.mode() == ParallelMode.MIXED && kind.ranks() > 1) {
             return; // no head
         }
-        Training.assertSame(train(kind), train(TrainerKind.PLAIN), 5e-6);
+        Training.assertSame(train(kind), train(PLAIN), 5e-6);
     }
 
     private static List<float[]> train(TrainerKind kind) {

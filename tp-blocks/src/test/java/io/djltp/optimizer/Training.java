@@ -1,6 +1,11 @@
 package io.djltp.optimizer;
 
-import ai.djl.Device;
+import static io.djltp.testing.ArrayAssert.assertClose;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -13,12 +18,9 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
-
-import org.testng.Assert;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -55,10 +57,7 @@ final class Training {
         Engine.getInstance().setRandomSeed(42);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(optimizer)
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), optimizer);
             try (Trainer trainer = kind.open(model, config);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(ROWS, FEATURES));
@@ -70,7 +69,7 @@ final class Training {
                     trainer.step();
                 }
             }
-            return TrainingRun.weights(block);
+            return weights(block);
         }
     }
 
@@ -93,9 +92,9 @@ final class Training {
     }
 
     static void backward(Trainer trainer, NDManager manager, int step) {
-        NDList data = new NDList(TrainingRun.random(manager, step, ROWS, FEATURES));
+        NDList data = new NDList(random(manager, step, ROWS, FEATURES));
         // far from what the network gives: gradients hardly depend on the weights
-        NDArray targets = TrainingRun.random(manager, 1000 + step, ROWS, UNITS);
+        NDArray targets = random(manager, 1000 + step, ROWS, UNITS);
         NDList labels = new NDList(targets.mul(64));
         try (GradientCollector collector = trainer.newGradientCollector()) {
             NDList output = trainer.forward(data, labels);
@@ -104,9 +103,9 @@ final class Training {
     }
 
     static void assertSame(List<float[]> actual, List<float[]> expected, double tolerance) {
-        Assert.assertEquals(actual.size(), expected.size());
+        assertEquals(actual.size(), expected.size());
         for (int i = 0; i < actual.size(); i++) {
-            ArrayAssert.assertClose(actual.get(i), expected.get(i), tolerance, "parameter " + i);
+            assertClose(actual.get(i), expected.get(i), tolerance, "parameter " + i);
         }
     }
 }

@@ -1,5 +1,10 @@
 package io.djltp.optimizer;
 
+import static io.djltp.testing.TrainerKind.DATA_2;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.Model;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
@@ -7,12 +12,9 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.RankThreads;
-import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -47,10 +49,9 @@ public class UnsupportedOptimizerTest {
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(new HalfSquareLoss()).optOptimizer(optimizer);
             UnsupportedOperationException e =
-                    Assert.expectThrows(
-                            UnsupportedOperationException.class,
-                            () -> new TrainerKind(ParallelMode.DATA, 2).open(model, config));
-            Assert.assertEquals(
+                    expectThrows(
+                            UnsupportedOperationException.class, () -> DATA_2.open(model, config));
+            assertEquals(
                     e.getMessage(),
                     "Parameters are updated by Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but"
                             + " the optimizer is a "

@@ -1,5 +1,10 @@
 package io.djltp.optimizer;
 
+import static io.djltp.testing.TrainerKind.DATA_1;
+import static io.djltp.testing.TrainerKind.PLAIN;
+
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -14,7 +19,6 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -142,8 +146,7 @@ public class UpdatesEqualDjlTest {
     @Test(dataProvider = "adagrad", timeOut = 60_000)
     public void adagradOfRanksIsThatOfOne(ParallelMode mode, int ranks) {
         List<List<float[]>> runs = new ArrayList<>();
-        for (TrainerKind kind :
-                List.of(new TrainerKind(ParallelMode.DATA, 1), new TrainerKind(mode, ranks))) {
+        for (TrainerKind kind : List.of(DATA_1, new TrainerKind(mode, ranks))) {
             Block block =
                     ColumnParallelLinear.builder()
                             .setUnits(Training.UNITS)
@@ -166,7 +169,7 @@ public class UpdatesEqualDjlTest {
     private void assertSame(String name, int number, TrainerKind kind, Supplier<Block> block) {
         List<float[]> ofDjl =
                 expected.computeIfAbsent(
-                        name, key -> train(TrainerKind.PLAIN, Training.inOrder(block), number));
+                        name, key -> train(PLAIN, Training.inOrder(block), number));
         Training.assertSame(train(kind, block.get(), number), ofDjl, TOLERANCE);
     }
 
@@ -199,10 +202,10 @@ public class UpdatesEqualDjlTest {
             double factor = -0.5 * (1 / 5.0 + 1 / Math.sqrt(50));
             double other = -0.5 * (4 / Math.sqrt(8) + 4 / Math.sqrt(16));
             float[] values = weight.toFloatArray();
-            Assert.assertEquals(values[0], factor, 1e-6);
-            Assert.assertEquals(values[1], 7 * factor, 1e-6);
-            Assert.assertEquals(values[2], 0f);
-            Assert.assertEquals(values[3], other, 1e-6);
+            assertEquals(values[0], factor, 1e-6);
+            assertEquals(values[1], 7 * factor, 1e-6);
+            assertEquals(values[2], 0f);
+            assertEquals(values[3], other, 1e-6);
         }
     }
 }

@@ -25,6 +25,28 @@ public final class Refusals {
     }
 
     /**
+     * Asserts that a call throws IllegalArgumentException.
+     *
+     * @param call the call
+     * @param parts what its message contains
+     * @return the message
+     */
+    public static String throwsArgument(ThrowingRunnable call, String... parts) {
+        return expect(IllegalArgumentException.class, call, parts).getMessage();
+    }
+
+    /**
+     * Asserts that a call throws IllegalStateException.
+     *
+     * @param call the call
+     * @param parts what its message contains
+     * @return the message
+     */
+    public static String throwsState(ThrowingRunnable call, String... parts) {
+        return expect(IllegalStateException.class, call, parts).getMessage();
+    }
+
+    /**
      * Asserts that a text contains others.
      *
      * @param text the text

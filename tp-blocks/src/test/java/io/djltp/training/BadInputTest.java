@@ -4,6 +4,18 @@ import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertThrows;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -19,15 +31,12 @@ import ai.djl.training.evaluator.Accuracy;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.Configs;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -47,9 +56,6 @@ public class BadInputTest {
     private static final int ROWS = 6;
     private static final int FEATURES = 5;
     private static final int CLASSES = 7;
-    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
 
     /** A network, what is done with its trainer, and the error. */
     private record Case(
@@ -103,10 +109,10 @@ public class BadInputTest {
                         argument,
                         "batch has no rows",
                         "(0, 5)"),
-                TENSOR,
-                DATA,
-                MIXED);
-        for (TrainerKind kind : List.of(DATA, MIXED)) {
+                TENSOR_2,
+                DATA_2,
+                MIXED_2);
+        for (TrainerKind kind : List.of(DATA_2, MIXED_2)) {
             add(
                     rows,
                     of(
@@ -179,7 +185,7 @@ public class BadInputTest {
                         "the part (3, 5)",
                         "batch of 6",
                         "optBatchShardedInput(true)"),
-                MIXED);
+                MIXED_2);
         add(
                 rows,
                 new Case(
@@ -192,7 +198,7 @@ public class BadInputTest {
                         "slice of the classes",
                         "VocabParallelCrossEntropyLoss",
                         "optGatherOutput(true)"),
-                TENSOR);
+                TENSOR_2);
         add(
                 rows,
                 new Case(
@@ -208,7 +214,7 @@ public class BadInputTest {
                         "(6, 7)",
                         "without optGatherOutput",
                         "SoftmaxCrossEntropyLoss"),
-                TENSOR);
+                TENSOR_2);
         return rows.toArray(new Object[0][]);
     }
 
@@ -221,7 +227,7 @@ public class BadInputTest {
                 each.loss.get(),
                 trainer -> {
                     for (int i = 0; i < 2; i++) {
-                        Refusals.expect(each.type, () -> each.call.accept(trainer), each.parts);
+                        expect(each.type, () -> each.call.accept(trainer), each.parts);
                         if (each.loss.get() instanceof VocabParallelCrossEntropyLoss
                                 && trainer.getModel().getBlock() instanceof ColumnParallelLinear own
                                 && own.isBatchShardedInput()) {
@@ -234,20 +240,20 @@ public class BadInputTest {
     @Test(timeOut = 60_000)
     public void anEvaluatorOfDjlOnSlicedLogits() {
         use(
-                TENSOR,
+                TENSOR_2,
                 trainer -> {
                     NDList output = trainer.evaluate(ones(trainer, ROWS, FEATURES));
-                    Assert.assertEquals(output.head().getShape(), new Shape(ROWS, CLASSES));
+                    assertEquals(output.head().getShape(), new Shape(ROWS, CLASSES));
                     NDList labels =
                             new NDList(trainer.getManager().create(new long[] {0, 1, 2, 3, 4, 5}));
-                    Refusals.expect(
+                    expect(
                             UnsupportedOperationException.class,
                             () -> new Accuracy().evaluate(labels, output),
                             "(6, 7)",
                             "cut over the ranks",
                             "VocabParallelAccuracy",
                             "argMax()");
-                    Assert.assertThrows(
+                    assertThrows(
                             UnsupportedOperationException.class,
                             () -> output.head().toFloatArray());
                     step(trainer, ROWS); // nothing is lost
@@ -270,7 +276,7 @@ public class BadInputTest {
                         NDArray other = manager.create(1f);
                         other.setRequiresGradient(true);
                         for (NDArray array : List.of(manager.create(1f), other)) {
-                            Refusals.expect(
+                            expect(
                                     type,
                                     () -> collector.backward(array),
                                     "trainer.getLoss().evaluate");
@@ -279,8 +285,7 @@ public class BadInputTest {
                         NDList output = trainer.forward(ones(trainer, ROWS, FEATURES), labels);
                         NDArray loss = trainer.getLoss().evaluate(labels, output);
                         collector.backward(loss);
-                        Refusals.expect(
-                                type, () -> collector.backward(loss), "not differentiated before");
+                        expect(type, () -> collector.backward(loss), "not differentiated before");
                     }
                     trainer.step();
                 });
@@ -292,11 +297,7 @@ public class BadInputTest {
                 kind,
                 trainer -> {
                     trainer.getModel().getBlock().freezeParameters(true);
-                    Refusals.expect(
-                            IllegalStateException.class,
-                            () -> step(trainer, ROWS),
-                            "frozen",
-                            "freezeParameters(false)");
+                    throwsState(() -> step(trainer, ROWS), "frozen", "freezeParameters(false)");
                     trainer.getModel().getBlock().freezeParameters(false);
                     step(trainer, ROWS); // nothing is lost
                 });
@@ -305,13 +306,12 @@ public class BadInputTest {
     @Test(timeOut = 60_000)
     public void aTrainerThatIsClosed() {
         use(
-                TENSOR,
+                TENSOR_2,
                 trainer -> {
                     trainer.close();
                     NDManager manager = trainer.getModel().getNDManager();
                     NDList data = new NDList(manager.ones(new Shape(ROWS, FEATURES)));
-                    Refusals.expect(
-                            IllegalStateException.class, () -> trainer.evaluate(data), "closed");
+                    throwsState(() -> trainer.evaluate(data), "closed");
                 });
     }
 
@@ -334,13 +334,13 @@ public class BadInputTest {
             DefaultTrainingConfig config, Class<? extends Exception> type, String part) {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(head(CLASSES));
-            Refusals.expect(type, () -> TENSOR.open(model, config), part);
+            expect(type, () -> TENSOR_2.open(model, config), part);
         }
     }
 
     @DataProvider
     public Object[][] ofSequences() {
-        return new Object[][] {{TENSOR}, {MIXED}, {TrainerKind.mesh(2, 2)}};
+        return TrainerKind.rows(TENSOR_2, MIXED_2, MESH_2X2);
     }
 
     @Test(dataProvider = "ofSequences", timeOut = 60_000)
@@ -351,20 +351,16 @@ public class BadInputTest {
                 new VocabParallelCrossEntropyLoss(),
                 new Shape(4, 3, 5),
                 (trainer, manager, numbers) -> {
-                    NDArray x = TrainingRun.random(manager, 1, 4, 3, 5);
-                    Refusals.expect(
-                            IllegalArgumentException.class,
+                    NDArray x = random(manager, 1, 4, 3, 5);
+                    throwsArgument(
                             () -> trainer.evaluate(new NDList(manager.zeros(new Shape(4, 0, 5)))),
                             "rows of the batch are empty: (4, 0, 5)");
                     float[] values = new float[12];
                     values[2] = Float.NaN;
                     NDArray bad = manager.create(values, new Shape(4, 3));
-                    Refusals.expect(
-                            IllegalArgumentException.class,
-                            () -> TrainingRun.backward(trainer, x, bad),
-                            "position [0, 2] is NaN");
+                    throwsArgument(() -> backward(trainer, x, bad), "position [0, 2] is NaN");
                     NDArray labels = manager.zeros(new Shape(4, 3));
-                    numbers.add(TrainingRun.backward(trainer, x, labels)); // nothing is lost
+                    numbers.add(backward(trainer, x, labels)); // nothing is lost
                 });
     }
 
@@ -379,7 +375,7 @@ public class BadInputTest {
     private static void step(Trainer trainer, long[] classes) {
         try (NDManager manager = trainer.getManager().newSubManager()) {
             NDArray data = manager.ones(new Shape(classes.length, FEATURES));
-            TrainingRun.backward(trainer, data, manager.create(classes));
+            backward(trainer, data, manager.create(classes));
             trainer.step();
         }
     }
@@ -392,8 +388,7 @@ public class BadInputTest {
         Engine.getInstance().setRandomSeed(1);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
-            try (Trainer trainer = kind.open(model, Configs.of(loss))) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
+            try (Trainer trainer = kind.open(model, Configs.of(loss), new Shape(ROWS, FEATURES))) {
                 call.accept(trainer);
             }
         }

@@ -4,6 +4,13 @@ import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -24,9 +31,7 @@ import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert.ThrowingRunnable;
 import org.testng.annotations.DataProvider;
@@ -45,8 +50,6 @@ public class BadModelTest {
     private static final int ROWS = 6;
     private static final int FEATURES = 4;
     private static final int CLASSES = 7;
-    private static final TrainerKind TWO = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
     private static final Cut EVENS_AND_ODDS =
             Cut.of(
                     8,
@@ -103,7 +106,7 @@ public class BadModelTest {
 
     @Test(dataProvider = "builders")
     public void isNotBuilt(ThrowingRunnable builder, String... parts) {
-        Refusals.expect(IllegalArgumentException.class, builder, parts);
+        throwsArgument(builder, parts);
     }
 
     private static Object[] network(TrainerKind kind, Block block, String... parts) {
@@ -114,7 +117,7 @@ public class BadModelTest {
     public Object[][] uninitialized() {
         return new Object[][] {
             network(
-                    new TrainerKind(ParallelMode.TENSOR, 4),
+                    TENSOR_4,
                     column(3),
                     "weight (3, 4)",
                     "over 4 ranks",
@@ -127,26 +130,26 @@ public class BadModelTest {
                     "weight (30, 4)",
                     "axis 1 has length 4",
                     "at most 4 ranks"),
-            network(MIXED, column(CLASSES), "MIXED mode", "optBatchShardedInput(true)"),
+            network(MIXED_2, column(CLASSES), "MIXED mode", "optBatchShardedInput(true)"),
             network(
-                    TWO,
+                    TENSOR_2,
                     columnOf(Cut.ofLengths(5, 4)),
                     "weight (8, 4)",
                     "2 ranks",
                     "[0,5) | [5,9) of 9",
                     "cuts 9 elements, and axis 0 has 8"),
             network(
-                    TWO,
+                    TENSOR_2,
                     columnOf(Cut.ofLengths(3, 3, 2)),
                     "weight (8, 4)",
                     "for 3 ranks, not for 2"),
             network(
-                    TWO,
+                    TENSOR_2,
                     columnOf(Cut.ofLengths(8, 0)),
                     "weight (8, 4)",
                     "leaves rank 1 empty. Give every rank one or more"),
             network( // replicated input features
-                    TWO,
+                    TENSOR_2,
                     rowOf(Cut.of(4, 2, rank -> List.of(new ShardRange(rank, 3))))
                             .optInputIsParallel(false)
                             .build(),
@@ -154,7 +157,7 @@ public class BadModelTest {
                     "[0,3) | [1,4) of 4",
                     "gives several ranks the same"),
             network( // of many layers, which one?
-                    TWO,
+                    TENSOR_2,
                     sequence(
                             columnOf(Cut.balanced(8, 2)),
                             row(1),
@@ -200,25 +203,25 @@ public class BadModelTest {
         return new Object[][] {
             // of one length on a rank, or not: what is compared is the cut
             network(
-                    TWO,
+                    TENSOR_2,
                     sequence(columnOf(Cut.ofLengths(5, 3)), rowOf(Cut.ofLengths(4, 4)).build()),
                     "RowParallelLinear with a weight of (3, 8)",
                     "[0,5) | [5,8) of 8",
                     HALVES),
             network(
-                    TWO,
+                    TENSOR_2,
                     sequence(columnOf(Cut.ofLengths(5, 3)), rowOf(EVENS_AND_ODDS).build()),
                     "RowParallelLinear with a weight of (3, 8)",
                     "[0,5) | [5,8) of 8",
                     EVENS_AND_ODDS.toString()),
             network(
-                    TWO,
+                    TENSOR_2,
                     sequence(columnOf(EVENS_AND_ODDS), rowOf(Cut.balanced(8, 2)).build()),
                     EVENS,
                     HALVES),
             // the parameter is the first operand: only the graph knows of the slice
             network(
-                    TWO,
+                    TENSOR_2,
                     sequence(
                             new GraphBlock(
                                             new Shape(8),
@@ -233,7 +236,7 @@ public class BadModelTest {
                     EVENS,
                     HALVES),
             network(
-                    TWO,
+                    TENSOR_2,
                     sequence(
                             new GraphBlock(
                                             new Shape(8),
@@ -260,8 +263,8 @@ public class BadModelTest {
                 block,
                 trainer -> {
                     trainer.initialize(new Shape(ROWS, FEATURES));
-                    NDArray data = TrainingRun.random(trainer.getManager(), 1, ROWS, FEATURES);
-                    NDArray labels = TrainingRun.random(trainer.getManager(), 2, ROWS, 3);
+                    NDArray data = random(trainer.getManager(), 1, ROWS, FEATURES);
+                    NDArray labels = random(trainer.getManager(), 2, ROWS, 3);
                     trainer.forward(new NDList(data), new NDList(labels));
                 },
                 parts);
@@ -278,9 +281,9 @@ public class BadModelTest {
     @DataProvider
     public Object[][] dropout() {
         return new Object[][] {
-            {TWO, (Supplier<Block>) BadModelTest::dropoutThenHead},
-            {TWO, (Supplier<Block>) BadModelTest::headThenDropout},
-            {MIXED, (Supplier<Block>) BadModelTest::headThenDropout}
+            {TENSOR_2, (Supplier<Block>) BadModelTest::dropoutThenHead},
+            {TENSOR_2, (Supplier<Block>) BadModelTest::headThenDropout},
+            {MIXED_2, (Supplier<Block>) BadModelTest::headThenDropout}
         };
     }
 
@@ -300,7 +303,7 @@ public class BadModelTest {
 
     @Test(timeOut = 60_000)
     public void dropoutWhereTheMasksAreTheRanksOwn() {
-        for (TrainerKind kind : List.of(MIXED, new TrainerKind(ParallelMode.DATA, 2))) {
+        for (TrainerKind kind : List.of(MIXED_2, DATA_2)) {
             use(kind, dropoutThenHead(), trainer -> trainer.initialize(new Shape(ROWS, FEATURES)));
         }
     }
@@ -311,7 +314,7 @@ public class BadModelTest {
             Block block,
             Consumer<Trainer> call,
             String... parts) {
-        use(kind, block, trainer -> Refusals.expect(type, () -> call.accept(trainer), parts));
+        use(kind, block, trainer -> expect(type, () -> call.accept(trainer), parts));
     }
 
     private static void use(TrainerKind kind, Block block, Consumer<Trainer> call) {

@@ -1,8 +1,27 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertBitEqual;
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertNotEquals;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -21,15 +40,11 @@ import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -75,7 +90,7 @@ public class BatchNormTest {
     public void whatIsEvaluatedIsWhatIsSaved(TrainerKind kind) throws Exception {
         try (Model model = model();
                 NDManager manager = NDManager.newBaseManager()) {
-            NDList data = new NDList(TrainingRun.random(manager, 99, ROWS, FEATURES));
+            NDList data = new NDList(random(manager, 99, ROWS, FEATURES));
             float[] open;
             float[] passed;
             try (Trainer trainer = open(kind, model)) {
@@ -92,9 +107,9 @@ public class BatchNormTest {
                 passed = values(trainer.evaluate(data));
             }
             model.save(folder, "closed");
-            ArrayAssert.assertClose(open, predict("open", data), TOLERANCE, "saved while open");
-            ArrayAssert.assertClose(passed, predict("closed", data), TOLERANCE, "closed");
-            Assert.assertNotEquals(passed, open);
+            assertClose(open, predict("open", data), TOLERANCE, "saved while open");
+            assertClose(passed, predict("closed", data), TOLERANCE, "closed");
+            assertNotEquals(passed, open);
         }
     }
 
@@ -109,7 +124,7 @@ public class BatchNormTest {
                     for (int i = 0; i < 4; i++) {
                         step(trainer, manager, i);
                         if (run == 1) {
-                            NDArray data = TrainingRun.random(manager, 50 + i, ROWS, FEATURES);
+                            NDArray data = random(manager, 50 + i, ROWS, FEATURES);
                             trainer.evaluate(new NDList(data));
                         }
                     }
@@ -117,7 +132,7 @@ public class BatchNormTest {
                 statistics[run] = statistics(model);
             }
         }
-        ArrayAssert.assertBitEqual(statistics[1], statistics[0], kind.toString());
+        assertBitEqual(statistics[1], statistics[0], kind.toString());
     }
 
     /** In TENSOR mode all ranks see the whole batch, as DJL's trainer does. */
@@ -125,10 +140,7 @@ public class BatchNormTest {
     public void tensorModeIsDjl() {
         float[][] statistics = new float[2][];
         for (int run = 0; run < 2; run++) {
-            TrainerKind kind =
-                    run == 0
-                            ? TrainerKind.PLAIN
-                            : new TrainerKind(io.djltp.layout.ParallelMode.TENSOR, 3);
+            TrainerKind kind = run == 0 ? PLAIN : TENSOR_3;
             try (Model model = model();
                     NDManager manager = NDManager.newBaseManager()) {
                 try (Trainer trainer = open(kind, model)) {
@@ -139,16 +151,12 @@ public class BatchNormTest {
                 statistics[run] = statistics(model);
             }
         }
-        ArrayAssert.assertClose(statistics[1], statistics[0], 5e-6, "statistics");
+        assertClose(statistics[1], statistics[0], 5e-6, "statistics");
     }
 
     @DataProvider
     public Object[][] cutRows() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {TrainerKind.mesh(2, 2)},
-        };
+        return TrainerKind.rows(DATA_2, MIXED_2, MESH_2X2);
     }
 
     /** As the last batch of an epoch: nobody has begun, and the training can go on. */
@@ -159,21 +167,20 @@ public class BatchNormTest {
                 Trainer trainer = open(kind, model)) {
             step(trainer, manager, 0);
             for (int rows = 1; rows < 4; rows++) {
-                NDList few = new NDList(TrainingRun.random(manager, 1, rows, FEATURES));
+                NDList few = new NDList(random(manager, 1, rows, FEATURES));
                 IllegalArgumentException e =
-                        Assert.expectThrows(
-                                IllegalArgumentException.class, () -> trainer.forward(few));
+                        expectThrows(IllegalArgumentException.class, () -> trainer.forward(few));
                 String text = e.getMessage();
                 for (String part : List.of("02BatchNorm", rows + " row", "setSampling")) {
-                    Assert.assertTrue(text.contains(part), part + " in: " + text);
+                    assertTrue(text.contains(part), part + " in: " + text);
                 }
                 for (String part : List.of("SyncBatchNorm", "TENSOR mode")) {
                     // which one row in all does not help
-                    Assert.assertEquals(text.contains(part), rows > 1, part + " in: " + text);
+                    assertEquals(text.contains(part), rows > 1, part + " in: " + text);
                 }
                 trainer.evaluate(few); // with the running statistics
             }
-            NDList four = new NDList(TrainingRun.random(manager, 1, 4, FEATURES));
+            NDList four = new NDList(random(manager, 1, 4, FEATURES));
             trainer.forward(four);
             step(trainer, manager, 1);
         }
@@ -184,17 +191,15 @@ public class BatchNormTest {
     public void oneRowInTensorModeIsRefused() {
         try (Model model = model();
                 NDManager manager = NDManager.newBaseManager();
-                Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 2), model)) {
-            NDList one = new NDList(TrainingRun.random(manager, 1, 1, FEATURES));
+                Trainer trainer = open(TENSOR_2, model)) {
+            NDList one = new NDList(random(manager, 1, 1, FEATURES));
             String text =
-                    Refusals.expect(
-                                    IllegalArgumentException.class,
-                                    () -> trainer.forward(one),
-                                    "of the rows of the batch, 1",
-                                    "leave an incomplete last batch out")
-                            .getMessage();
-            Assert.assertFalse(text.contains("SyncBatchNorm"), text);
-            Assert.assertFalse(text.contains("TENSOR"), text);
+                    throwsArgument(
+                            () -> trainer.forward(one),
+                            "of the rows of the batch, 1",
+                            "leave an incomplete last batch out");
+            assertFalse(text.contains("SyncBatchNorm"), text);
+            assertFalse(text.contains("TENSOR"), text);
         }
     }
 
@@ -204,7 +209,7 @@ public class BatchNormTest {
         Block pixels = Blocks.sequence(Blocks.reshape(-1, 2, 3), BatchNorm.builder().build());
         Block gathered = Blocks.sequence(gathered(5), BatchNorm.builder().build());
         try (NDManager manager = NDManager.newBaseManager()) {
-            NDList few = new NDList(TrainingRun.random(manager, 1, 3, FEATURES));
+            NDList few = new NDList(random(manager, 1, 3, FEATURES));
             for (Block block : List.of(pixels, gathered)) {
                 try (Model model = Model.newInstance("net", Device.cpu())) {
                     model.setBlock(block);
@@ -229,10 +234,9 @@ public class BatchNormTest {
                                     new Shape(FEATURES),
                                     (call, input) -> new NDList(call.call("norm", input.head())))
                             .add("norm", norm, FEATURES, 2)); // of two values
-            try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2), model)) {
-                NDList one = new NDList(TrainingRun.random(manager, 1, 2, FEATURES));
-                Refusals.expect(
-                        RuntimeException.class, () -> trainer.forward(one), "SyncBatchNorm");
+            try (Trainer trainer = open(DATA_2, model)) {
+                NDList one = new NDList(random(manager, 1, 2, FEATURES));
+                expect(RuntimeException.class, () -> trainer.forward(one), "SyncBatchNorm");
             }
         }
     }
@@ -254,20 +258,20 @@ public class BatchNormTest {
         System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
         try (Model model = model()) {
             ((SequentialBlock) model.getBlock()).add(BatchNorm.builder().build());
-            open(new TrainerKind(ParallelMode.DATA, 2), model).close();
+            open(DATA_2, model).close();
         } finally {
             System.setErr(before);
         }
         String text = logged.toString(StandardCharsets.UTF_8);
-        Assert.assertTrue(text.contains("02BatchNorm, 04BatchNorm: where the batch is cut"), text);
-        Assert.assertEquals(text.split("statistics of all rows", -1).length, 2, text);
+        assertTrue(text.contains("02BatchNorm, 04BatchNorm: where the batch is cut"), text);
+        assertEquals(text.split("statistics of all rows", -1).length, 2, text);
     }
 
     private static void step(Trainer trainer, NDManager manager, int seed) {
-        TrainingRun.backward(
+        backward(
                 trainer,
-                TrainingRun.random(manager, seed, ROWS, FEATURES),
-                TrainingRun.labels(manager, seed, ROWS, CLASSES));
+                random(manager, seed, ROWS, FEATURES),
+                labels(manager, seed, ROWS, CLASSES));
         trainer.step();
     }
 

@@ -5,6 +5,16 @@ import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertNotNull;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -19,11 +29,9 @@ import io.djltp.internal.torch.AlignedMemory;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.FreedBuffers;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -88,7 +96,7 @@ public class BeforeBackwardTest {
     /** Arrays of the batch, and another pass, may be closed before the backward pass. */
     @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void whatIsNotNeededAnyMore(TrainerKind kind) {
-        runClosing(kind).assertSame(runClosing(TrainerKind.PLAIN), 1e-5);
+        runClosing(kind).assertSame(runClosing(PLAIN), 1e-5);
     }
 
     private static TrainingRun runClosing(TrainerKind kind) {
@@ -118,7 +126,7 @@ public class BeforeBackwardTest {
     /** The graph does not keep it, and the collector may free it. */
     @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anInputInJavaMemoryThatIsClosed(TrainerKind kind) {
-        runOnShared(kind, true).assertSame(runOnShared(TrainerKind.PLAIN, false), 1e-5);
+        runOnShared(kind, true).assertSame(runOnShared(PLAIN, false), 1e-5);
     }
 
     private static TrainingRun runOnShared(TrainerKind kind, boolean closed) {
@@ -143,9 +151,9 @@ public class BeforeBackwardTest {
 
     /** Returns an input of which ranks make no copy: it begins at a cache line. */
     private static NDArray shared(NDManager manager, int seed) {
-        NDArray data = TrainingRun.random(manager, seed, ROWS, FEATURES);
+        NDArray data = random(manager, seed, ROWS, FEATURES);
         while (!AlignedMemory.holds(data)) {
-            data = TrainingRun.random(manager, seed, ROWS, FEATURES);
+            data = random(manager, seed, ROWS, FEATURES);
         }
         return data;
     }
@@ -174,9 +182,8 @@ public class BeforeBackwardTest {
                     first.close();
                     try (GradientCollector second = trainer.newGradientCollector()) {
                         first.close(); // once more, and not the second
-                        Assert.expectThrows(
-                                IllegalStateException.class, trainer::newGradientCollector);
-                        Assert.assertNotNull(second);
+                        expectThrows(IllegalStateException.class, trainer::newGradientCollector);
+                        assertNotNull(second);
                     }
                 });
     }
@@ -199,16 +206,15 @@ public class BeforeBackwardTest {
      */
     @Test(dataProvider = "heads", timeOut = 60_000)
     public void gradientsThatAreZero(TrainerKind kind, Supplier<Block> block) {
-        TrainingRun plain = runZeros(TrainerKind.PLAIN, block.get(), 1, 0, 1);
+        TrainingRun plain = runZeros(PLAIN, block.get(), 1, 0, 1);
         runZeros(kind, block.get(), 1, 0, 1).assertSame(plain, 1e-5);
-        Assert.expectThrows(
-                IllegalStateException.class, () -> runZeros(TrainerKind.PLAIN, block.get(), 0));
-        TrainingRun one = runZeros(TrainerKind.PLAIN, block.get(), 1);
+        expectThrows(IllegalStateException.class, () -> runZeros(PLAIN, block.get(), 0));
+        TrainingRun one = runZeros(PLAIN, block.get(), 1);
         List<float[]> after = runZeros(kind, block.get(), 0, 1).getWeights();
         for (int i = 0; i < after.size(); i++) { // the first step has changed nothing
             float[] expected = one.getWeights().get(i);
             for (int k = 0; k < expected.length; k++) {
-                Assert.assertEquals(after.get(i)[k], expected[k], 1e-5f);
+                assertEquals(after.get(i)[k], expected[k], 1e-5f);
             }
         }
     }
@@ -242,10 +248,10 @@ public class BeforeBackwardTest {
                 (trainer, manager, numbers) -> {
                     NDList labels = new NDList(manager.ones(new Shape(ROWS, CLASSES + 1)));
                     RuntimeException e =
-                            Assert.expectThrows(
+                            expectThrows(
                                     RuntimeException.class,
                                     () -> trainer.forward(data(manager, 1), labels));
-                    Assert.assertFalse(e.getMessage().contains("slice"), e.getMessage());
+                    assertFalse(e.getMessage().contains("slice"), e.getMessage());
                 });
     }
 
@@ -268,7 +274,7 @@ public class BeforeBackwardTest {
                 INPUT,
                 (trainer, manager, numbers) -> {
                     for (int step = 1; step <= 3; step++) {
-                        NDList labels = new NDList(TrainingRun.labels(manager, step, ROWS, 40));
+                        NDList labels = new NDList(labels(manager, step, ROWS, 40));
                         NDList output;
                         NDArray loss;
                         try (GradientCollector collector = trainer.newGradientCollector()) {
@@ -276,14 +282,14 @@ public class BeforeBackwardTest {
                             loss = trainer.getLoss().evaluate(labels, output);
                             collector.backward(loss);
                         }
-                        Assert.assertSame(trainer.getLoss().evaluate(labels, output), loss);
+                        assertSame(trainer.getLoss().evaluate(labels, output), loss);
                         trainer.step();
                     }
                 });
     }
 
     private static NDList data(NDManager manager, int seed) {
-        return new NDList(TrainingRun.random(manager, seed, ROWS, FEATURES));
+        return new NDList(random(manager, seed, ROWS, FEATURES));
     }
 
     private static <T extends RuntimeException> void assertRefusedAndGoesOn(
@@ -294,13 +300,13 @@ public class BeforeBackwardTest {
                         (trainer, manager, numbers) -> {
                             step(trainer, manager, 1);
                             try (Pass pass = new Pass(trainer, manager)) {
-                                Refusals.expect(type, () -> wrong.accept(pass), texts);
+                                expect(type, () -> wrong.accept(pass), texts);
                             }
                             step(trainer, manager, 2); // nothing is lost
                         });
         TrainingRun plain =
                 run(
-                        TrainerKind.PLAIN,
+                        PLAIN,
                         (trainer, manager, numbers) -> {
                             step(trainer, manager, 1);
                             step(trainer, manager, 2);
@@ -335,7 +341,7 @@ public class BeforeBackwardTest {
         Pass(Trainer trainer, NDManager parent) {
             this.trainer = trainer;
             manager = parent.newSubManager();
-            labels = new NDList(TrainingRun.labels(manager, 5, ROWS, CLASSES));
+            labels = new NDList(labels(manager, 5, ROWS, CLASSES));
             collector = trainer.newGradientCollector();
         }
 

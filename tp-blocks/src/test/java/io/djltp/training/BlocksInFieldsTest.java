@@ -2,6 +2,11 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -16,12 +21,8 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.Configs;
-import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.concurrent.atomic.AtomicInteger;
@@ -37,14 +38,14 @@ public class BlocksInFieldsTest {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(sequence(linear(FEATURES), new Outer(inner)));
             DefaultTrainingConfig config = Configs.of(Loss.l1Loss());
-            try (Trainer trainer = new TrainerKind(ParallelMode.DATA, 4).open(model, config);
+            try (Trainer trainer = DATA_4.open(model, config);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(8, FEATURES));
-                Assert.assertEquals(inner.initialized.get(), 1);
-                NDArray data = TrainingRun.random(manager, 1, 8, FEATURES);
-                TrainingRun.backward(trainer, data, data);
+                assertEquals(inner.initialized.get(), 1);
+                NDArray data = random(manager, 1, 8, FEATURES);
+                backward(trainer, data, data);
                 trainer.step();
-                Assert.assertEquals(inner.initialized.get(), 1); // and by none of the ranks
+                assertEquals(inner.initialized.get(), 1); // and by none of the ranks
             }
         }
     }

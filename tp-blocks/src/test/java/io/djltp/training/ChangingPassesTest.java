@@ -5,6 +5,9 @@ import static io.djltp.testing.Blocks.frozen;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainingRun.backward;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -21,8 +24,6 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
-import io.djltp.testing.Refusals;
-import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
@@ -70,7 +71,7 @@ public class ChangingPassesTest {
     }
 
     private static void assertRefused(Assert.ThrowingRunnable run) {
-        Refusals.expect(RuntimeException.class, run, "does not commute");
+        expect(RuntimeException.class, run, "does not commute");
     }
 
     @Test(dataProvider = "changes", timeOut = 60_000)
@@ -84,12 +85,12 @@ public class ChangingPassesTest {
                 NDList labels = random(manager, 9, 2, TOKENS, 5);
                 for (int i = 0; i < 3; i++) {
                     NDList data = random(manager, i, 2, TOKENS, FEATURES);
-                    TrainingRun.backward(trainer, data.head(), labels.head());
+                    backward(trainer, data.head(), labels.head());
                     trainer.step();
                 }
                 changed = true;
                 NDList data = random(manager, 3, 2, TOKENS, FEATURES);
-                assertRefused(() -> TrainingRun.backward(trainer, data.head(), labels.head()));
+                assertRefused(() -> backward(trainer, data.head(), labels.head()));
             }
         }
     }
@@ -123,7 +124,7 @@ public class ChangingPassesTest {
                 for (int i = 0; i < 2; i++) {
                     predictor.predict(random(manager, i, 2, TOKENS, FEATURES));
                 }
-                Refusals.expect(
+                expect(
                         Exception.class,
                         () -> predictor.predict(random(manager, 1, 2, 4, FEATURES)),
                         "does not commute");
@@ -142,12 +143,12 @@ public class ChangingPassesTest {
             try (Trainer trainer = trainer(model)) {
                 NDArray data = random(manager, 1, 2, TOKENS, FEATURES).head();
                 trainer.evaluate(new NDList(data));
-                TrainingRun.backward(trainer, data, random(manager, 2, 2, TOKENS, 5).head());
+                backward(trainer, data, random(manager, 2, 2, TOKENS, 5).head());
                 trainer.step();
                 NDArray more = random(manager, 3, 2, 4, FEATURES).head();
                 NDArray labels = random(manager, 4, 2, 4, 5).head();
                 assertRefused(() -> trainer.evaluate(new NDList(more)));
-                assertRefused(() -> TrainingRun.backward(trainer, more, labels));
+                assertRefused(() -> backward(trainer, more, labels));
             }
         }
     }
@@ -161,7 +162,7 @@ public class ChangingPassesTest {
                         map(x -> x.getShape().get(0) == 1 ? x.softmax(2) : x.tanh()),
                         row(true, 5));
         TrainingRun.of(
-                TrainerKind.mesh(2, 2),
+                MESH_2X2,
                 block,
                 new HalfSquareLoss(),
                 new Shape(4, TOKENS, FEATURES),
@@ -170,12 +171,12 @@ public class ChangingPassesTest {
                         NDArray x = TrainingRun.random(manager, rows, rows, TOKENS, FEATURES);
                         NDArray labels = TrainingRun.random(manager, 9, rows, TOKENS, 5);
                         if (rows == 3) {
-                            Refusals.expect(
+                            expect(
                                     RankFailedException.class,
-                                    () -> TrainingRun.backward(trainer, x, labels),
+                                    () -> backward(trainer, x, labels),
                                     "does not commute");
                         } else {
-                            TrainingRun.backward(trainer, x, labels);
+                            backward(trainer, x, labels);
                             trainer.step();
                         }
                     }

@@ -6,6 +6,13 @@ import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -13,13 +20,10 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.MeanLosses;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -34,10 +38,7 @@ public class ClassAxisTest {
     private static final int ROWS = 7;
 
     private static final TrainerKind[] KINDS = {
-        new TrainerKind(ParallelMode.DATA, 3),
-        new TrainerKind(ParallelMode.MIXED, 2),
-        TrainerKind.mesh(2, 2),
-        new TrainerKind(ParallelMode.TENSOR, 2),
+        DATA_3, MIXED_2, MESH_2X2, TENSOR_2,
     };
 
     @DataProvider
@@ -62,9 +63,9 @@ public class ClassAxisTest {
                         cut -> sequence(linear(6), first(cut, 4), row(cut, 6), tanh(), map(shaped)),
                         () -> new SoftmaxCrossEntropyLoss("loss", 1, axis, false, true),
                         (manager, step) -> {
-                            NDArray targets = TrainingRun.random(manager, 50 + step, ROWS, 6);
+                            NDArray targets = random(manager, 50 + step, ROWS, 6);
                             return new NDList[] {
-                                new NDList(TrainingRun.random(manager, 10 + step, ROWS, 5)),
+                                new NDList(random(manager, 10 + step, ROWS, 5)),
                                 new NDList(shaped.apply(targets.softmax(1)))
                             };
                         })
@@ -91,6 +92,6 @@ public class ClassAxisTest {
     @Test(dataProvider = "means")
     public void meansOverRows(int axis, boolean sparse, Shape predictions, boolean expected) {
         Loss loss = new SoftmaxCrossEntropyLoss("loss", 1, axis, sparse, true);
-        Assert.assertEquals(MeanLosses.contains(loss, predictions), expected);
+        assertEquals(MeanLosses.contains(loss, predictions), expected);
     }
 }

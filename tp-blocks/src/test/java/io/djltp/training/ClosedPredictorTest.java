@@ -2,6 +2,11 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Refusals.throwsState;
+
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
@@ -17,9 +22,8 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Blocks;
-import io.djltp.testing.Refusals;
+import io.djltp.testing.Ranks;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.concurrent.CompletableFuture;
@@ -48,8 +52,7 @@ public class ClosedPredictorTest {
     }
 
     private static Predictor<NDList, NDList> predictor(Model model) {
-        ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+        ParallelConfig ranks = Ranks.config(ParallelMode.TENSOR, 2);
         return new ParallelPredictor<>(model, new NoopTranslator(), ranks);
     }
 
@@ -60,10 +63,7 @@ public class ClosedPredictorTest {
             NDList input = new NDList(manager.ones(INPUT));
             Predictor<NDList, NDList> predictor = predictor(model);
             predictor.close();
-            Refusals.expect(
-                    IllegalStateException.class,
-                    () -> predictor.predict(input),
-                    "ParallelPredictor is closed");
+            throwsState(() -> predictor.predict(input), "ParallelPredictor is closed");
         }
     }
 
@@ -103,14 +103,13 @@ public class ClosedPredictorTest {
             inPass.await();
             closing.countDown();
             predictor.close();
-            ExecutionException e =
-                    Assert.expectThrows(ExecutionException.class, () -> prediction.get());
-            Assert.assertFalse(e.getCause() instanceof RankFailedException, "" + e.getCause());
+            ExecutionException e = expectThrows(ExecutionException.class, () -> prediction.get());
+            assertFalse(e.getCause() instanceof RankFailedException, "" + e.getCause());
             StringBuilder messages = new StringBuilder();
             for (Throwable t = e; t != null; t = t.getCause()) {
                 messages.append(t.getMessage());
             }
-            Assert.assertTrue(
+            assertTrue(
                     messages.toString().contains("closed by another thread during this prediction"),
                     "" + messages);
         }

@@ -5,6 +5,8 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -28,7 +30,6 @@ import io.djltp.rank.RankPool;
 import io.djltp.testing.Configs;
 import io.djltp.testing.CountedStep;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 /**
@@ -79,7 +80,7 @@ public class CommunicationCounterTest {
 
     private static void assertSame(TrafficTable actual, TrafficTable expected) {
         if (!actual.equals(expected)) {
-            Assert.assertEquals(actual.toString(), expected.toString());
+            assertEquals(actual.toString(), expected.toString());
         }
     }
 
@@ -131,9 +132,9 @@ public class CommunicationCounterTest {
                         ROWS * 10 * 4));
         Traffic row =
                 counted.get("06RowParallelLinear", Direction.FORWARD).get(Collective.ALL_REDUCE);
-        Assert.assertEquals(row, new Traffic(1, 240, 320)); // 2 * 2/3 * 240
-        Assert.assertEquals(counted.getTotal(Direction.BACKWARD).calls(), 2);
-        Assert.assertEquals(counted.getTotal().payload(), (8 + 5 + 5 + 10) * ROWS * 4);
+        assertEquals(row, new Traffic(1, 240, 320)); // 2 * 2/3 * 240
+        assertEquals(counted.getTotal(Direction.BACKWARD).calls(), 2);
+        assertEquals(counted.getTotal().payload(), (8 + 5 + 5 + 10) * ROWS * 4);
     }
 
     @Test(timeOut = 60_000)
@@ -181,10 +182,9 @@ public class CommunicationCounterTest {
     /** Shares of different lengths are counted as the whole. */
     @Test(timeOut = 60_000)
     public void wireBytesAreThoseOfARing() {
-        Assert.assertEquals(Traffic.of(Collective.ALL_REDUCE, 4, 1000), new Traffic(1, 1000, 1500));
-        Assert.assertEquals(Traffic.of(Collective.ALL_GATHER, 4, 1000), new Traffic(1, 1000, 750));
-        Assert.assertEquals(
-                Traffic.of(Collective.REDUCE_SCATTER, 4, 1000), new Traffic(1, 1000, 750));
+        assertEquals(Traffic.of(Collective.ALL_REDUCE, 4, 1000), new Traffic(1, 1000, 1500));
+        assertEquals(Traffic.of(Collective.ALL_GATHER, 4, 1000), new Traffic(1, 1000, 750));
+        assertEquals(Traffic.of(Collective.REDUCE_SCATTER, 4, 1000), new Traffic(1, 1000, 750));
     }
 
     @Test(timeOut = 60_000)
@@ -194,10 +194,10 @@ public class CommunicationCounterTest {
                 NDManager manager = NDManager.newBaseManager()) {
             CommunicationCounter counter = new CommunicationCounter(ranks);
             reduce(ranks, manager);
-            Assert.assertEquals(counter.getTable(1).getTotal(), new Traffic(1, 16, 16));
+            assertEquals(counter.getTable(1).getTotal(), new Traffic(1, 16, 16));
             counter.close();
             reduce(ranks, manager);
-            Assert.assertEquals(counter.getTable(1).getTotal(), new Traffic(1, 16, 16));
+            assertEquals(counter.getTable(1).getTotal(), new Traffic(1, 16, 16));
         }
     }
 

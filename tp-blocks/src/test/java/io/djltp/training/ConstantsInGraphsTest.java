@@ -3,6 +3,8 @@ package io.djltp.training;
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -41,7 +43,7 @@ public class ConstantsInGraphsTest {
                 sequence(linear(5), new LambdaBlock(ConstantsInGraphsTest::scaled), linear(4));
         Block cut =
                 sequence(linear(5), new LambdaBlock(ConstantsInGraphsTest::scaled), gathered(4));
-        TrainingRun expected = train(TrainerKind.PLAIN, dense, false);
+        TrainingRun expected = train(PLAIN, dense, false);
         train(kind, cut, true).assertSame(expected, 5e-6); // fp32: sums in another order
     }
 
@@ -58,8 +60,8 @@ public class ConstantsInGraphsTest {
                 new Shape(6, 3),
                 (trainer, manager, numbers) -> {
                     for (int i = 0; i < 5; i++) {
-                        NDList data = new NDList(TrainingRun.random(manager, i, 6, 3));
-                        NDList labels = new NDList(TrainingRun.random(manager, 10 + i, 6, 4));
+                        NDList data = new NDList(random(manager, i, 6, 3));
+                        NDList labels = new NDList(random(manager, 10 + i, 6, 4));
                         try (GradientCollector collector = trainer.newGradientCollector()) {
                             Loss loss = trainer.getLoss();
                             NDArray value = loss.evaluate(labels, trainer.forward(data, labels));

@@ -1,6 +1,12 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -28,13 +34,10 @@ import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -68,24 +71,24 @@ public class CutsInTrainingTest {
         try {
             float[] expected;
             try (Model plain = model(network.create(0))) {
-                train(TrainerKind.PLAIN, plain, sgd(), 0, 2);
+                train(PLAIN, plain, sgd(), 0, 2);
                 plain.save(folder, "plain");
-                train(TrainerKind.PLAIN, plain, sgd(), 2, 4);
+                train(PLAIN, plain, sgd(), 2, 4);
                 expected = predict(plain);
             }
             try (Model cut = model(network.create(ranks))) {
                 cut.load(folder, "plain");
                 Engine.getInstance().setRandomSeed(1);
-                try (Trainer trainer = kind.open(cut, config(sgd()))) {
-                    trainer.initialize(new Shape(ROWS, CutNetwork.FEATURES));
+                try (Trainer trainer =
+                        kind.open(cut, config(sgd()), new Shape(ROWS, CutNetwork.FEATURES))) {
                     steps(trainer, 2, 4);
                     cut.save(folder, "open");
                 }
-                ArrayAssert.assertClose(predict(cut), expected, TOLERANCE, "in the model");
+                assertClose(predict(cut), expected, TOLERANCE, "in the model");
             }
             try (Model plain = model(network.create(0))) {
                 plain.load(folder, "open");
-                ArrayAssert.assertClose(predict(plain), expected, TOLERANCE, "in the file");
+                assertClose(predict(plain), expected, TOLERANCE, "in the file");
             }
         } finally {
             try (var files = Files.list(folder)) {
@@ -108,12 +111,11 @@ public class CutsInTrainingTest {
                                 .optLearningRateTracker(Tracker.fixed(0.1f))
                                 .build();
                 train(new TrainerKind(ParallelMode.TENSOR, size), model, optimizer, 0, 4);
-                weights.add(TrainingRun.weights(model.getBlock()));
+                weights.add(weights(model.getBlock()));
             }
         }
         for (int i = 0; i < weights.get(0).size(); i++) {
-            ArrayAssert.assertClose(
-                    weights.get(1).get(i), weights.get(0).get(i), 2e-5, "parameter " + i);
+            assertClose(weights.get(1).get(i), weights.get(0).get(i), 2e-5, "parameter " + i);
         }
     }
 
@@ -144,7 +146,7 @@ public class CutsInTrainingTest {
                                     }
                                     return null;
                                 });
-                Refusals.expect(
+                expect(
                         RankFailedException.class,
                         () -> steps(trainer, 2, 3),
                         "rank 3 has other",
@@ -190,12 +192,11 @@ public class CutsInTrainingTest {
                                     .build());
             try (Model model = model(block)) {
                 train(new TrainerKind(ParallelMode.TENSOR, size), model, sgd(), 0, 3);
-                weights.add(TrainingRun.weights(block));
+                weights.add(weights(block));
             }
         }
         for (int i = 0; i < weights.get(0).size(); i++) {
-            ArrayAssert.assertClose(
-                    weights.get(1).get(i), weights.get(0).get(i), TOLERANCE, "parameter " + i);
+            assertClose(weights.get(1).get(i), weights.get(0).get(i), TOLERANCE, "parameter " + i);
         }
     }
 
@@ -216,8 +217,8 @@ public class CutsInTrainingTest {
 
     private static void train(
             TrainerKind kind, Model model, Optimizer optimizer, int from, int to) {
-        try (Trainer trainer = kind.open(model, config(optimizer))) {
-            trainer.initialize(new Shape(ROWS, CutNetwork.FEATURES));
+        try (Trainer trainer =
+                kind.open(model, config(optimizer), new Shape(ROWS, CutNetwork.FEATURES))) {
             steps(trainer, from, to);
         }
     }
@@ -225,9 +226,9 @@ public class CutsInTrainingTest {
     private static void steps(Trainer trainer, int from, int to) {
         try (NDManager manager = NDManager.newBaseManager()) {
             for (int i = from; i < to; i++) {
-                NDArray data = TrainingRun.random(manager, i, ROWS, CutNetwork.FEATURES);
-                NDArray labels = TrainingRun.random(manager, 50 + i, ROWS, CutNetwork.OUTPUTS);
-                TrainingRun.backward(trainer, data, labels);
+                NDArray data = random(manager, i, ROWS, CutNetwork.FEATURES);
+                NDArray labels = random(manager, 50 + i, ROWS, CutNetwork.OUTPUTS);
+                backward(trainer, data, labels);
                 trainer.step();
             }
         }
@@ -236,7 +237,7 @@ public class CutsInTrainingTest {
     private static float[] predict(Model model) throws Exception {
         try (NDManager manager = NDManager.newBaseManager();
                 Predictor<NDList, NDList> predictor = model.newPredictor(new NoopTranslator())) {
-            NDArray data = TrainingRun.random(manager, 99, ROWS, CutNetwork.FEATURES);
+            NDArray data = random(manager, 99, ROWS, CutNetwork.FEATURES);
             return predictor.predict(new NDList(data)).head().toFloatArray();
         }
     }

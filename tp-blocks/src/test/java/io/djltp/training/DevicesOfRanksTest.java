@@ -2,6 +2,12 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -17,9 +23,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -51,14 +55,14 @@ public class DevicesOfRanksTest {
             try (Trainer trainer = new TrainerKind(mode, 2).open(model, config)) {
                 trainer.initialize(new Shape(4, 3));
                 try (NDManager manager = trainer.getManager().newSubManager()) {
-                    NDArray data = TrainingRun.random(manager, 1, 4, 3);
-                    NDArray labels = TrainingRun.labels(manager, 2, 4, CLASSES);
-                    TrainingRun.backward(trainer, data, labels);
+                    NDArray data = random(manager, 1, 4, 3);
+                    NDArray labels = labels(manager, 2, 4, CLASSES);
+                    backward(trainer, data, labels);
                     trainer.step();
                 }
             }
         }
-        Assert.assertTrue(owners.ranks.size() >= 4, owners.ranks.toString());
+        assertTrue(owners.ranks.size() >= 4, owners.ranks.toString());
     }
 
     /** Notes which rank has arrays of which manager. */
@@ -88,9 +92,9 @@ public class DevicesOfRanksTest {
 
         private void note(NDArray array) {
             ParallelContext context = ParallelContext.current();
-            Assert.assertEquals(array.getManager().getDevice(), context.getDevice());
+            assertEquals(array.getManager().getDevice(), context.getDevice());
             Integer other = ranks.put(array.getManager(), context.getRank());
-            Assert.assertTrue(other == null || other == context.getRank(), "shared: " + array);
+            assertTrue(other == null || other == context.getRank(), "shared: " + array);
         }
     }
 }

@@ -1,8 +1,10 @@
 package io.djltp.training;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+
 import io.djltp.training.DifferentProcess.Difference;
 
-import org.testng.Assert;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -51,7 +53,7 @@ public class DifferentProcessesTest {
             for (int i = 0; i < 2; i++) {
                 boolean ended = processes.get(i).waitFor(120, TimeUnit.SECONDS);
                 String text = Files.readString(outputs.get(i), StandardCharsets.UTF_8);
-                Assert.assertTrue(ended, "the process hangs: " + text);
+                assertTrue(ended, "the process hangs: " + text);
                 for (Enum<?> difference : all()) {
                     reports.computeIfAbsent(difference, d -> new ArrayList<>())
                             .add(report(text, difference));
@@ -74,7 +76,7 @@ public class DifferentProcessesTest {
     private static String report(String text, Enum<?> difference) {
         String start = "REPORT " + difference + " ";
         List<String> lines = text.lines().filter(line -> line.startsWith(start)).toList();
-        Assert.assertEquals(lines.size(), 1, text);
+        assertEquals(lines.size(), 1, text);
         return lines.get(0).substring(start.length());
     }
 
@@ -168,7 +170,7 @@ public class DifferentProcessesTest {
                                     + " and [0-9a-f]+%s%s%s")
                             .formatted(PROCESS_0, PROCESS_1, SEED_REMEDY, SAME);
             for (String report : reports.get(difference)) {
-                Assert.assertTrue(report.matches(expected), report);
+                assertTrue(report.matches(expected), report);
             }
         }
     }
@@ -177,8 +179,8 @@ public class DifferentProcessesTest {
     @Test
     public void otherSeedOfReplicas() {
         List<String> trained = reports.get(Difference.SEED_OF_REPLICAS);
-        Assert.assertTrue(trained.get(0).startsWith("trained, sum "), trained.get(0));
-        Assert.assertEquals(trained.get(1), trained.get(0));
+        assertTrue(trained.get(0).startsWith("trained, sum "), trained.get(0));
+        assertEquals(trained.get(1), trained.get(0));
     }
 
     private void check(Enum<?> difference, String whose, String what, String first, String other) {
@@ -186,7 +188,7 @@ public class DifferentProcessesTest {
                 ".*%s differ between the processes: \\Q%s is %s\\E%s and \\Q%s\\E%s%s%s"
                         .formatted(whose, what, first, PROCESS_0, other, PROCESS_1, REMEDY, SAME);
         for (String report : reports.get(difference)) {
-            Assert.assertTrue(report.matches(expected), report);
+            assertTrue(report.matches(expected), report);
         }
     }
 
@@ -195,37 +197,35 @@ public class DifferentProcessesTest {
     public void theModelKeepsItsWeights() {
         for (String report : reports.get(Difference.UNITS)) {
             float sum = Float.parseFloat(report.substring(report.lastIndexOf(' ') + 1));
-            Assert.assertTrue(Float.isFinite(sum) && sum != 0, report);
+            assertTrue(Float.isFinite(sum) && sum != 0, report);
         }
     }
 
     @Test
     public void oneProcessRefuses() {
         List<String> block = reports.get(Difference.FAILING_BLOCK);
-        Assert.assertTrue(
+        assertTrue(
                 block.get(0).matches(".*process 1 \\(.*\\) failed: java.lang.IndexOutOfBounds.*"),
                 block.get(0));
-        Assert.assertTrue(
-                block.get(1).startsWith("java.lang.IndexOutOfBoundsException"), block.get(1));
+        assertTrue(block.get(1).startsWith("java.lang.IndexOutOfBoundsException"), block.get(1));
         List<String> loss = reports.get(Difference.NO_LOSS);
-        Assert.assertTrue(
+        assertTrue(
                 loss.get(0).matches(".*process 1 \\(.*\\) failed: .*has no loss.*"), loss.get(0));
-        Assert.assertTrue(
-                loss.get(1).startsWith("java.lang.IllegalArgumentException: "), loss.get(1));
+        assertTrue(loss.get(1).startsWith("java.lang.IllegalArgumentException: "), loss.get(1));
     }
 
     @Test
     public void allProcessesRefuse() {
         for (String report : reports.get(Difference.REFUSED_BY_ALL)) {
-            Assert.assertTrue(report.startsWith("java.lang.IllegalArgumentException: "), report);
-            Assert.assertTrue(report.contains("cannot be cut over 2 ranks"), report);
+            assertTrue(report.startsWith("java.lang.IllegalArgumentException: "), report);
+            assertTrue(report.contains("cannot be cut over 2 ranks"), report);
         }
     }
 
     @Test
     public void whatIsTheSameIsTrained() {
         List<String> trained = reports.get(Difference.NONE);
-        Assert.assertTrue(trained.get(0).startsWith("trained, sum "), trained.get(0));
-        Assert.assertEquals(trained.get(1), trained.get(0));
+        assertTrue(trained.get(0).startsWith("trained, sum "), trained.get(0));
+        assertEquals(trained.get(1), trained.get(0));
     }
 }

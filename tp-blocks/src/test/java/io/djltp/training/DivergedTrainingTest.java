@@ -2,20 +2,28 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -32,32 +40,24 @@ public class DivergedTrainingTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {TrainerKind.PLAIN},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.TENSOR, 4)},
-            {new TrainerKind(ParallelMode.TENSOR, 3).clippedTo(1)},
-            {new TrainerKind(ParallelMode.TENSOR, 4).clippedTo(1)},
-            {TrainerKind.mesh(2, 3).clippedTo(1)}
-        };
+        return TrainerKind.rows(PLAIN, TENSOR_2, TENSOR_3, TENSOR_4, TENSOR_3, TENSOR_4, MESH_2X3);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void goesOnWithNaN(TrainerKind kind) {
         List<Float> losses = train(kind, false);
-        Assert.assertTrue(Float.isFinite(losses.get(0)), "loss " + losses.get(0));
-        Assert.assertEquals(losses.size(), STEPS);
+        assertTrue(Float.isFinite(losses.get(0)), "loss " + losses.get(0));
+        assertEquals(losses.size(), STEPS);
         for (float loss : losses.subList(1, STEPS)) {
-            Assert.assertTrue(Float.isNaN(loss), losses.toString());
+            assertTrue(Float.isNaN(loss), losses.toString());
         }
     }
 
     /** A rank that has a number where the others have NaN has drifted apart still. */
     @Test(timeOut = 60_000)
     public void aNumberIsNoNaN() {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 3).clippedTo(1);
-        Refusals.expect(
+        TrainerKind kind = TENSOR_3.clippedTo(1);
+        expect(
                 RankFailedException.class,
                 () -> train(kind, true),
                 "after step 6 rank 1",
@@ -80,14 +80,14 @@ public class DivergedTrainingTest {
                 new Shape(2, 3, 8),
                 (trainer, manager, numbers) -> {
                     for (int step = 0; step < STEPS; step++) {
-                        NDArray x = TrainingRun.random(manager, step, 2, 3, 8);
+                        NDArray x = random(manager, step, 2, 3, 8);
                         if (step == 1) {
                             float[] values = x.toFloatArray();
                             values[7] = Float.NaN;
                             x = manager.create(values, x.getShape());
                         }
-                        NDArray labels = TrainingRun.random(manager, 9, 2, 3, 8);
-                        losses.add(TrainingRun.backward(trainer, x, labels));
+                        NDArray labels = random(manager, 9, 2, 3, 8);
+                        losses.add(backward(trainer, x, labels));
                         trainer.step();
                     }
                     if (changed) {

@@ -3,6 +3,14 @@ package io.djltp.training;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -21,10 +29,7 @@ import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Configs;
-import io.djltp.testing.Refusals;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -78,17 +83,14 @@ public class DriftCheckTest {
                     continue; // the next is the 16th
                 }
                 boolean last = drifting == found;
-                Refusals.expect(
-                        RankFailedException.class,
-                        () -> step(trainer, last),
-                        "after step " + found);
+                expect(RankFailedException.class, () -> step(trainer, last), "after step " + found);
             }
         }
     }
 
     private static void assertMessage(RankFailedException e, String step) {
-        Assert.assertTrue(e.getMessage().contains(step + " rank 1 has other"), e.getMessage());
-        Assert.assertTrue(e.getMessage().contains("weight (5, 5)"), e.getMessage());
+        assertTrue(e.getMessage().contains(step + " rank 1 has other"), e.getMessage());
+        assertTrue(e.getMessage().contains("weight (5, 5)"), e.getMessage());
     }
 
     /** Ranks 1 and 3 have the same shard of the head, and other rows of the batch. */
@@ -103,7 +105,7 @@ public class DriftCheckTest {
             step(trainer, false);
             Parameter head = model.getBlock().getParameters().valueAt(2);
             change(trainer, 3, head);
-            Refusals.expect(
+            expect(
                     RankFailedException.class,
                     () -> step(trainer, false),
                     "after step 4 rank 3 has",
@@ -120,10 +122,10 @@ public class DriftCheckTest {
             step(trainer, false);
             step(trainer, false);
             step(trainer, true);
-            Refusals.expect(RankFailedException.class, trainer::close, "after step 3");
-            for (float[] weights : TrainingRun.weights(model.getBlock())) {
+            expect(RankFailedException.class, trainer::close, "after step 3");
+            for (float[] weights : weights(model.getBlock())) {
                 for (float weight : weights) {
-                    Assert.assertTrue(Float.isFinite(weight));
+                    assertTrue(Float.isFinite(weight));
                 }
             }
             trainer.close(); // which does nothing more
@@ -151,9 +153,9 @@ public class DriftCheckTest {
             step(trainer, false);
             step(trainer, true);
             RankFailedException e =
-                    Refusals.expect(RankFailedException.class, trainer::close, "after step 3");
-            Assert.assertEquals(e.getSuppressed().length, 1);
-            Assert.assertEquals(e.getSuppressed()[0].getMessage(), "of a listener");
+                    expect(RankFailedException.class, trainer::close, "after step 3");
+            assertEquals(e.getSuppressed().length, 1);
+            assertEquals(e.getSuppressed()[0].getMessage(), "of a listener");
         }
     }
 
@@ -168,11 +170,10 @@ public class DriftCheckTest {
             trainer.save(folder, "net");
             byte[] saved = Files.readAllBytes(folder.resolve("net-0000.params"));
             step(trainer, true);
-            Refusals.expect(
-                    RankFailedException.class, () -> trainer.save(folder, "net"), "after step 3");
-            Assert.assertEquals(Files.readAllBytes(folder.resolve("net-0000.params")), saved);
+            expect(RankFailedException.class, () -> trainer.save(folder, "net"), "after step 3");
+            assertEquals(Files.readAllBytes(folder.resolve("net-0000.params")), saved);
             try (Stream<Path> files = Files.list(folder)) {
-                Assert.assertEquals(files.count(), 1);
+                assertEquals(files.count(), 1);
             }
         }
     }
@@ -184,8 +185,7 @@ public class DriftCheckTest {
             step(trainer, false);
             step(trainer, false);
             step(trainer, true);
-            Refusals.expect(
-                    RankFailedException.class, () -> model.save(folder, "net"), "after step 3");
+            expect(RankFailedException.class, () -> model.save(folder, "net"), "after step 3");
         }
     }
 
@@ -207,7 +207,7 @@ public class DriftCheckTest {
                         open(model, config(ParallelMode.TENSOR).optDriftCheck(3).build())) {
             step(trainer, true);
             step(trainer, false);
-            Refusals.expect(RankFailedException.class, () -> step(trainer, false), "after step 3");
+            expect(RankFailedException.class, () -> step(trainer, false), "after step 3");
         }
     }
 
@@ -223,10 +223,10 @@ public class DriftCheckTest {
             byte[] first = Files.readAllBytes(folder.resolve("net-0000.params"));
             for (int i = 1; i <= 2; i++) {
                 byte[] next = Files.readAllBytes(folder.resolve("net-000" + i + ".params"));
-                Assert.assertEquals(next, first);
+                assertEquals(next, first);
             }
             trainer.save(folder, null);
-            Assert.assertTrue(Files.exists(folder.resolve("model-0000.params")));
+            assertTrue(Files.exists(folder.resolve("model-0000.params")));
         }
     }
 
@@ -260,7 +260,7 @@ public class DriftCheckTest {
                             }
                             return null;
                         });
-        Assert.assertTrue(done[0]);
+        assertTrue(done[0]);
     }
 
     private static void step(ParallelTrainer trainer, boolean drifting) {
@@ -268,10 +268,8 @@ public class DriftCheckTest {
             change(trainer, 1, trainer.getModel().getBlock().getParameters().valueAt(0));
         }
         try (NDManager manager = NDManager.newBaseManager()) {
-            TrainingRun.backward(
-                    trainer,
-                    TrainingRun.random(manager, 4, ROWS, FEATURES),
-                    TrainingRun.labels(manager, 4, ROWS, CLASSES));
+            backward(
+                    trainer, random(manager, 4, ROWS, FEATURES), labels(manager, 4, ROWS, CLASSES));
             trainer.step();
         }
     }

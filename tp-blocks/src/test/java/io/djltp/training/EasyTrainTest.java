@@ -4,6 +4,9 @@ import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
+
+import static org.testng.Assert.assertEquals;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -21,6 +24,7 @@ import ai.djl.training.evaluator.Accuracy;
 import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.evaluator.TopKAccuracy;
 import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.listener.TrainingListener.BatchData;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
@@ -31,7 +35,6 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.ArrayList;
@@ -65,10 +68,10 @@ public class EasyTrainTest {
     public void metricsEvaluatorsAndListenersAreThoseOfDjl(TrainerKind kind) throws Exception {
         Outcome expected = ofDjl();
         Outcome actual = train(kind, false);
-        Assert.assertEquals(actual.metricNames, expected.metricNames);
+        assertEquals(actual.metricNames, expected.metricNames);
         for (String name : expected.metricNames) {
             List<Double> values = expected.metrics.get(name);
-            Assert.assertEquals(actual.metrics.get(name).size(), values.size(), name);
+            assertEquals(actual.metrics.get(name).size(), values.size(), name);
             if (name.endsWith("CE") || name.endsWith("Accuracy")) {
                 for (int i = 0; i < values.size(); i++) {
                     assertClose(actual.metrics.get(name).get(i), values.get(i), name);
@@ -76,7 +79,7 @@ public class EasyTrainTest {
             }
         }
         assertSameResult(actual.result, expected.result);
-        Assert.assertEquals(actual.calls, expected.calls);
+        assertEquals(actual.calls, expected.calls);
     }
 
     /** Where ranks have whole logits, DJL's own loss and evaluators work as they are. */
@@ -85,21 +88,21 @@ public class EasyTrainTest {
         Outcome expected = ofDjl();
         for (int ranks = 1; ranks <= 4; ranks++) {
             Outcome actual = train(new TrainerKind(ParallelMode.DATA, ranks), true);
-            Assert.assertEquals(actual.metricNames, expected.metricNames);
+            assertEquals(actual.metricNames, expected.metricNames);
             assertSameResult(actual.result, expected.result);
         }
     }
 
     private Outcome ofDjl() throws Exception {
         if (ofDjl == null) {
-            ofDjl = train(TrainerKind.PLAIN, false);
+            ofDjl = train(PLAIN, false);
         }
         return ofDjl;
     }
 
     private static void assertSameResult(TrainingResult actual, TrainingResult expected) {
-        Assert.assertEquals(actual.getEpoch(), expected.getEpoch());
-        Assert.assertEquals(actual.getEvaluations().keySet(), expected.getEvaluations().keySet());
+        assertEquals(actual.getEpoch(), expected.getEpoch());
+        assertEquals(actual.getEvaluations().keySet(), expected.getEvaluations().keySet());
         expected.getEvaluations()
                 .forEach((name, v) -> assertClose(actual.getEvaluations().get(name), v, name));
         assertClose(actual.getTrainLoss(), expected.getTrainLoss(), "train loss");
@@ -109,11 +112,11 @@ public class EasyTrainTest {
     /** An accuracy is a number of rows: it agrees exactly. */
     private static void assertClose(double actual, double expected, String name) {
         double tolerance = name.endsWith("Accuracy") ? 0 : 5e-6 * expected; // fp32
-        Assert.assertEquals(actual, expected, tolerance, name);
+        assertEquals(actual, expected, tolerance, name);
     }
 
     private static Outcome train(TrainerKind kind, boolean djlEvaluators) throws Exception {
-        boolean plain = kind.equals(TrainerKind.PLAIN) || djlEvaluators;
+        boolean plain = kind.equals(PLAIN) || djlEvaluators;
         Loss loss =
                 plain
                         ? new SoftmaxCrossEntropyLoss("CE")
@@ -160,7 +163,7 @@ public class EasyTrainTest {
     }
 
     private static Block block(TrainerKind kind) {
-        Block last = kind.equals(TrainerKind.PLAIN) ? linear(CLASSES) : head(CLASSES);
+        Block last = kind.equals(PLAIN) ? linear(CLASSES) : head(CLASSES);
         return sequence(linear(8), relu(), last);
     }
 

@@ -2,6 +2,9 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.linear;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.Model;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
@@ -10,7 +13,6 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Ranks;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 /** A trainer that cannot be made leaves nothing behind. */
@@ -25,14 +27,14 @@ public class FailedTrainerTest {
             int managers = model.getNDManager().getManagedArrays().size();
             RankThreads ranks = new RankThreads();
             for (int i = 0; i < 3; i++) {
-                Assert.expectThrows(
+                expectThrows(
                         RuntimeException.class,
                         () ->
                                 new ParallelTrainer(
                                         model, config, Ranks.config(ParallelMode.TENSOR, 2)));
             }
             ranks.assertCount(0);
-            Assert.assertEquals(model.getNDManager().getManagedArrays().size(), managers);
+            assertEquals(model.getNDManager().getManagedArrays().size(), managers);
         }
     }
 }

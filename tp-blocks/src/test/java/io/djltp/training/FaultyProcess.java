@@ -3,6 +3,9 @@ package io.djltp.training;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -29,7 +32,6 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
-import io.djltp.testing.TrainingRun;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -225,10 +227,10 @@ public final class FaultyProcess {
 
     private static void step(ParallelTrainer trainer, int seed, int batches, Block frozen) {
         try (NDManager manager = trainer.getManager().newSubManager()) {
-            NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
-            NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, 10));
+            NDList data = new NDList(random(manager, seed, BATCH, 5));
+            NDList labels = new NDList(labels(manager, seed, BATCH, 10));
             for (int i = 0; i < batches; i++) {
-                TrainingRun.backward(trainer, data, labels);
+                backward(trainer, data, labels);
             }
             if (frozen != null) {
                 frozen.freezeParameters(true);
@@ -239,15 +241,15 @@ public final class FaultyProcess {
 
     private static void evaluate(ParallelTrainer trainer, int seed) {
         try (NDManager manager = trainer.getManager().newSubManager()) {
-            trainer.evaluate(new NDList(TrainingRun.random(manager, seed, BATCH, 5)));
+            trainer.evaluate(new NDList(random(manager, seed, BATCH, 5)));
         }
     }
 
     private static void stepWithLateLabels(ParallelTrainer trainer, int seed, int shift) {
         try (NDManager manager = trainer.getManager().newSubManager();
                 GradientCollector collector = trainer.newGradientCollector()) {
-            NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
-            NDArray labels = TrainingRun.labels(manager, seed, BATCH, 9).add(shift);
+            NDList data = new NDList(random(manager, seed, BATCH, 5));
+            NDArray labels = labels(manager, seed, BATCH, 9).add(shift);
             NDList output = trainer.forward(data);
             collector.backward(trainer.getLoss().evaluate(new NDList(labels), output));
             trainer.step();

@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllClose;
 import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
@@ -10,6 +11,17 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_3X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_4;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -31,7 +43,6 @@ import ai.djl.training.loss.SimpleCompositeLoss;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.EmbeddingBag;
@@ -40,13 +51,11 @@ import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -62,13 +71,7 @@ public class FewRowsTest {
     private static final int[] ROWS = {6, 1, 3, 2, 6}; // of the batches of the steps
 
     private static TrainerKind[] kinds() {
-        return new TrainerKind[] {
-            new TrainerKind(ParallelMode.DATA, 4),
-            new TrainerKind(ParallelMode.MIXED, 4),
-            new TrainerKind(ParallelMode.MIXED, 2),
-            TrainerKind.mesh(2, 2),
-            TrainerKind.mesh(3, 2)
-        };
+        return new TrainerKind[] {DATA_4, MIXED_4, MIXED_2, MESH_2X2, MESH_3X2};
     }
 
     @Test(timeOut = 60_000)
@@ -106,10 +109,10 @@ public class FewRowsTest {
                         },
                         (manager, step) ->
                                 new NDList[] {
-                                    new NDList(TrainingRun.random(manager, step, ROWS[step], 5)),
+                                    new NDList(random(manager, step, ROWS[step], 5)),
                                     new NDList(
-                                            TrainingRun.labels(manager, step, ROWS[step], 9),
-                                            TrainingRun.labels(manager, 9 + step, ROWS[step], 9))
+                                            labels(manager, step, ROWS[step], 9),
+                                            labels(manager, 9 + step, ROWS[step], 9))
                                 })
                 .assertEqual(kinds());
     }
@@ -161,7 +164,7 @@ public class FewRowsTest {
     }
 
     private static NDList twoTokens(NDManager manager, int seed, int rows, int vocabulary) {
-        return new NDList(TrainingRun.labels(manager, seed, 2 * rows, vocabulary).reshape(rows, 2));
+        return new NDList(labels(manager, seed, 2 * rows, vocabulary).reshape(rows, 2));
     }
 
     @DataProvider
@@ -171,9 +174,9 @@ public class FewRowsTest {
 
     @Test(dataProvider = "trainers", timeOut = 60_000)
     public void anIncompleteLastBatchOfEasyTrain(TrainerKind kind) throws Exception {
-        List<float[]> expected = fit(TrainerKind.PLAIN);
+        List<float[]> expected = fit(PLAIN);
         List<float[]> actual = fit(kind);
-        ArrayAssert.assertAllClose(actual, expected, 1e-5, "parameter");
+        assertAllClose(actual, expected, 1e-5, "parameter");
     }
 
     private static List<float[]> fit(TrainerKind kind) throws Exception {
@@ -186,15 +189,14 @@ public class FewRowsTest {
                     Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(0.1f));
             ArrayDataset data =
                     new ArrayDataset.Builder()
-                            .setData(TrainingRun.random(manager, 1, 13, FEATURES))
-                            .optLabels(TrainingRun.labels(manager, 2, 13, CLASSES))
+                            .setData(random(manager, 1, 13, FEATURES))
+                            .optLabels(labels(manager, 2, 13, CLASSES))
                             .setSampling(5, false) // 5, 5 and 3 rows
                             .build();
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(5, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(5, FEATURES))) {
                 EasyTrain.fit(trainer, 2, data, data);
             }
-            return TrainingRun.weights(block);
+            return weights(block);
         }
     }
 
@@ -204,7 +206,7 @@ public class FewRowsTest {
         for (boolean fused : new boolean[] {false, true}) {
             List<float[]> expected = process(null, fused);
             for (List<float[]> actual : ThreadedJob.run(4, job -> process(job, fused))) {
-                ArrayAssert.assertAllClose(actual, expected, 1e-5, "fused " + fused);
+                assertAllClose(actual, expected, 1e-5, "fused " + fused);
             }
         }
     }
@@ -217,7 +219,7 @@ public class FewRowsTest {
             Block last = fused ? fused(CLASSES) : head(CLASSES);
             Block block = sequence(linear(6), tanh(), job == null ? linear(CLASSES) : last);
             block.setInitializer( // not the generator, which threads share
-                    (m, shape, type) -> TrainingRun.random(m, shape.size(), shape.getShape()),
+                    (m, shape, type) -> random(m, shape.size(), shape.getShape()),
                     parameter -> true);
             model.setBlock(block);
             DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
@@ -231,18 +233,18 @@ public class FewRowsTest {
                                     ParallelConfig.builder().setMesh(mesh).optJob(job).build())) {
                 trainer.initialize(new Shape(6, FEATURES));
                 for (int step = 0; step < ROWS.length; step++) {
-                    NDArray data = TrainingRun.random(manager, step, ROWS[step], FEATURES);
-                    NDArray labels = TrainingRun.labels(manager, 9 + step, ROWS[step], CLASSES);
+                    NDArray data = random(manager, step, ROWS[step], FEATURES);
+                    NDArray labels = labels(manager, 9 + step, ROWS[step], CLASSES);
                     NDList predictions = trainer.evaluate(new NDList(data));
                     NDArray right =
                             new VocabParallelAccuracy().evaluate(new NDList(labels), predictions);
                     results.add(new float[] {predictions.head().getShape().get(0)});
                     results.add(right.toType(DataType.FLOAT32, false).toFloatArray());
-                    results.add(new float[] {TrainingRun.backward(trainer, data, labels)});
+                    results.add(new float[] {backward(trainer, data, labels)});
                     trainer.step();
                 }
             }
-            results.addAll(TrainingRun.weights(block));
+            results.addAll(weights(block));
         }
         return results;
     }
@@ -250,10 +252,10 @@ public class FewRowsTest {
     /** The table is updated by the rows that the batch has used. */
     @Test(timeOut = 60_000)
     public void aTableUnderRowwiseAdagrad() {
-        List<float[]> expected = trainTable(new TrainerKind(ParallelMode.TENSOR, 1));
+        List<float[]> expected = trainTable(TENSOR_1);
         for (TrainerKind kind : kinds()) {
             List<float[]> actual = trainTable(kind);
-            ArrayAssert.assertAllClose(actual, expected, 1e-5, "" + kind);
+            assertAllClose(actual, expected, 1e-5, "" + kind);
         }
     }
 
@@ -269,16 +271,15 @@ public class FewRowsTest {
                             RowwiseAdagrad.builder()
                                     .optLearningRateTracker(Tracker.fixed(0.1f))
                                     .build());
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(6, 3));
+            try (Trainer trainer = kind.open(model, config, new Shape(6, 3))) {
                 for (int step = 0; step < ROWS.length; step++) {
-                    NDArray ids = TrainingRun.labels(manager, step, ROWS[step] * 3, 20);
-                    NDArray labels = TrainingRun.labels(manager, 9 + step, ROWS[step], CLASSES);
-                    TrainingRun.backward(trainer, ids.reshape(-1, 3), labels);
+                    NDArray ids = labels(manager, step, ROWS[step] * 3, 20);
+                    NDArray labels = labels(manager, 9 + step, ROWS[step], CLASSES);
+                    backward(trainer, ids.reshape(-1, 3), labels);
                     trainer.step();
                 }
             }
-            return TrainingRun.weights(block);
+            return weights(block);
         }
     }
 

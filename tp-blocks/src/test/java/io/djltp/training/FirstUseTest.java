@@ -1,6 +1,8 @@
 package io.djltp.training;
 
-import org.testng.Assert;
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+
 import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -42,10 +44,10 @@ public class FirstUseTest {
                         .redirectOutput(output.toFile())
                         .start();
         try {
-            Assert.assertTrue(process.waitFor(60, TimeUnit.SECONDS), "a minute");
+            assertTrue(process.waitFor(60, TimeUnit.SECONDS), "a minute");
             String text = Files.readString(output);
-            Assert.assertEquals(process.exitValue(), 0, text);
-            Assert.assertTrue(text.endsWith("copies=1\n"), text);
+            assertEquals(process.exitValue(), 0, text);
+            assertTrue(text.endsWith("copies=1\n"), text);
         } finally {
             process.destroyForcibly();
             Files.delete(output);

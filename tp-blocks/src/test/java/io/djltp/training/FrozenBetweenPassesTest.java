@@ -1,9 +1,25 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllClose;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertNotEquals;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -19,24 +35,22 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.listener.TrainingListener.BatchData;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network.Batches;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -64,13 +78,7 @@ public class FrozenBetweenPassesTest {
     private static final float RATE = 0.1f;
 
     private static final List<TrainerKind> KINDS =
-            List.of(
-                    new TrainerKind(ParallelMode.TENSOR, 1),
-                    new TrainerKind(ParallelMode.TENSOR, 2),
-                    new TrainerKind(ParallelMode.TENSOR, 3),
-                    new TrainerKind(ParallelMode.DATA, 2),
-                    new TrainerKind(ParallelMode.MIXED, 2),
-                    TrainerKind.mesh(2, 2));
+            List.of(TENSOR_1, TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MESH_2X2);
 
     private final Map<List<Object>, Result> ofDjl = new HashMap<>();
 
@@ -78,15 +86,15 @@ public class FrozenBetweenPassesTest {
     private record Result(List<Float> losses, List<float[]> weights) {
 
         void assertSame(Result expected, double tolerance, String what) {
-            Assert.assertEquals(losses.size(), expected.losses.size(), what);
+            assertEquals(losses.size(), expected.losses.size(), what);
             for (int i = 0; i < losses.size(); i++) {
-                Assert.assertEquals(
+                assertEquals(
                         losses.get(i),
                         expected.losses.get(i),
                         tolerance * Math.abs(expected.losses.get(i)),
                         what + ", loss " + i);
             }
-            ArrayAssert.assertAllClose(weights, expected.weights, tolerance, what + ", parameter");
+            assertAllClose(weights, expected.weights, tolerance, what + ", parameter");
         }
     }
 
@@ -141,15 +149,12 @@ public class FrozenBetweenPassesTest {
 
         Batches batches() {
             return (manager, step) -> {
-                NDArray ids =
-                        TrainingRun.labels(manager, 900 + step, ROWS * 3, VOCABULARY)
-                                .reshape(ROWS, 3);
-                NDArray data = isOfIds() ? ids : TrainingRun.random(manager, step, ROWS, FEATURES);
+                NDArray ids = labels(manager, 900 + step, ROWS * 3, VOCABULARY).reshape(ROWS, 3);
+                NDArray data = isOfIds() ? ids : random(manager, step, ROWS, FEATURES);
                 NDArray labels =
                         this == TIED
-                                ? TrainingRun.labels(manager, 50 + step, ROWS * 3, VOCABULARY)
-                                        .reshape(ROWS, 3)
-                                : TrainingRun.labels(manager, 50 + step, ROWS, CLASSES);
+                                ? labels(manager, 50 + step, ROWS * 3, VOCABULARY).reshape(ROWS, 3)
+                                : labels(manager, 50 + step, ROWS, CLASSES);
                 return new NDList[] {new NDList(data), new NDList(labels)};
             };
         }
@@ -188,7 +193,7 @@ public class FrozenBetweenPassesTest {
             Result expected =
                     ofDjl.computeIfAbsent(
                             List.of("loop", net, adam, seed),
-                            key -> walk(net, net.optimizer(adam), TrainerKind.PLAIN, seed));
+                            key -> walk(net, net.optimizer(adam), PLAIN, seed));
             walk(net, net.optimizer(adam), kind, seed)
                     .assertSame(expected, adam ? 1e-4 : 1e-5, kind + ", walk " + seed);
         }
@@ -251,7 +256,7 @@ public class FrozenBetweenPassesTest {
         Result expected =
                 ofDjl.computeIfAbsent(
                         List.of("listener", net, adam),
-                        key -> fit(net, net.optimizer(adam), TrainerKind.PLAIN));
+                        key -> fit(net, net.optimizer(adam), PLAIN));
         fit(net, net.optimizer(adam), kind).assertSame(expected, adam ? 1e-4 : 1e-5, "" + kind);
     }
 
@@ -310,13 +315,13 @@ public class FrozenBetweenPassesTest {
             DefaultTrainingConfig config =
                     Configs.of(new VocabParallelCrossEntropyLoss(), optimizer)
                             .addTrainingListeners(listener);
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(batches.make(manager, 0)[0].getShapes());
+            try (Trainer trainer =
+                    kind.open(model, config, batches.make(manager, 0)[0].getShapes())) {
                 use.with(trainer, manager, result.losses);
             } catch (IOException | TranslateException e) {
                 throw new AssertionError(e);
             }
-            result.weights.addAll(TrainingRun.weights(block));
+            result.weights.addAll(weights(block));
         }
         return result;
     }
@@ -343,12 +348,12 @@ public class FrozenBetweenPassesTest {
     public void whatIsRecomputedIsNotFrozenInBetween() {
         Block net = sequence(new Recompute(linear(6)), tanh(), linear(6), Net.COLUMNS.block());
         RuntimeException e =
-                Assert.expectThrows(
+                expectThrows(
                         RuntimeException.class,
                         () ->
                                 use(
                                         net,
-                                        new TrainerKind(ParallelMode.TENSOR, 2),
+                                        TENSOR_2,
                                         (trainer, manager, losses) -> {
                                             NDList[] batch = Net.COLUMNS.batches().make(manager, 0);
                                             Parameter weight = net.getParameters().valueAt(0);
@@ -361,7 +366,7 @@ public class FrozenBetweenPassesTest {
                                                 collector.backward(loss);
                                             }
                                         }));
-        Assert.assertTrue(("" + e).contains("may be frozen or thawed between"), "" + e);
+        assertTrue(("" + e).contains("may be frozen or thawed between"), "" + e);
     }
 
     /** The classes of a step are drawn for it: their gradient does not wait. */
@@ -378,7 +383,7 @@ public class FrozenBetweenPassesTest {
                                 .build());
         use(
                 net,
-                new TrainerKind(ParallelMode.TENSOR, 2),
+                TENSOR_2,
                 (trainer, manager, losses) -> {
                     Parameter weight = net.getParameters().valueAt(2);
                     ParallelTrainer ranks = (ParallelTrainer) trainer;
@@ -389,10 +394,10 @@ public class FrozenBetweenPassesTest {
                     backward(trainer, manager, 1); // frozen in both passes
                     weight.freeze(false);
                     trainer.step();
-                    Assert.assertEquals(shard(ranks, weight), before);
+                    assertEquals(shard(ranks, weight), before);
                     backward(trainer, manager, 2);
                     trainer.step();
-                    Assert.assertNotEquals(shard(ranks, weight), before);
+                    assertNotEquals(shard(ranks, weight), before);
                 });
     }
 

@@ -1,6 +1,7 @@
 package io.djltp.training;
 
-import org.testng.Assert;
+import static org.testng.Assert.assertTrue;
+
 import org.testng.annotations.Test;
 
 import java.util.BitSet;
@@ -23,7 +24,7 @@ public class FrozenParametersTest {
                 frozen.set(j);
                 frozen.set(PARAMETERS - 1);
                 String text = FrozenParameters.describe(frozen, PARAMETERS, "last");
-                Assert.assertTrue(said.add(text), frozen + ": " + text);
+                assertTrue(said.add(text), frozen + ": " + text);
             }
         }
     }

@@ -1,5 +1,9 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
+import static io.djltp.testing.ArrayAssert.assertAllClose;
+import static io.djltp.testing.ArrayAssert.assertClose;
+import static io.djltp.testing.ArrayAssert.floats;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
@@ -7,6 +11,24 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -21,7 +43,6 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
@@ -31,14 +52,10 @@ import io.djltp.nn.SequenceScatter;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -59,25 +76,16 @@ public class GradientNormTest {
     private record Result(List<Float> norms, List<float[]> weights) {
 
         void assertSame(Result expected, String what) {
-            ArrayAssert.assertClose(
-                    ArrayAssert.floats(norms), ArrayAssert.floats(expected.norms), TOLERANCE, what);
-            ArrayAssert.assertAllClose(weights, expected.weights, TOLERANCE, what);
+            assertClose(floats(norms), floats(expected.norms), TOLERANCE, what);
+            assertAllClose(weights, expected.weights, TOLERANCE, what);
         }
     }
 
     @DataProvider
     public static Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 1)},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.TENSOR, 4)},
-            {new TrainerKind(ParallelMode.DATA, 3)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 3)},
-            {TrainerKind.mesh(2, 2)},
-            {TrainerKind.mesh(2, 3)},
-        };
+        return TrainerKind.rows(
+                TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, DATA_3, MIXED_2, MIXED_3, MESH_2X2,
+                MESH_2X3);
     }
 
     /**
@@ -119,14 +127,14 @@ public class GradientNormTest {
             NDArray data = manager.create(f(24, 3, 7, 3, 3), new Shape(6, 4));
             NDArray labels = manager.create(f(18, 2, 5, 2, 2), new Shape(6, 3));
             Result result = train(kind, block, LIMIT, data, labels);
-            ArrayAssert.assertClose(ArrayAssert.floats(result.norms), norms, TOLERANCE, "norms");
+            assertClose(floats(result.norms), norms, TOLERANCE, "norms");
             float[] all = new float[weights.length];
             int at = 0;
             for (float[] array : result.weights) {
                 System.arraycopy(array, 0, all, at, array.length);
                 at += array.length;
             }
-            ArrayAssert.assertClose(all, weights, TOLERANCE, "weights");
+            assertClose(all, weights, TOLERANCE, "weights");
         }
     }
 
@@ -142,12 +150,8 @@ public class GradientNormTest {
     @Test(timeOut = 60_000)
     public void countsReplicatedRangesOnce() {
         for (CutNetwork network : CutNetwork.values()) {
-            Result expected = trainOnRandom(TrainerKind.PLAIN, network.create(0), 0.05f, 4, 7);
-            for (TrainerKind kind :
-                    List.of(
-                            new TrainerKind(ParallelMode.TENSOR, 3),
-                            new TrainerKind(ParallelMode.TENSOR, 4),
-                            TrainerKind.mesh(2, 3))) {
+            Result expected = trainOnRandom(PLAIN, network.create(0), 0.05f, 4, 7);
+            for (TrainerKind kind : List.of(TENSOR_3, TENSOR_4, MESH_2X3)) {
                 int ranks = kind.mesh() == null ? kind.ranks() : 3;
                 trainOnRandom(kind, network.create(ranks), 0.05f, 4, 7)
                         .assertSame(expected, network + " on " + kind);
@@ -158,10 +162,9 @@ public class GradientNormTest {
     /** A weight that is used twice has one gradient, the sum of both; tokens are cut. */
     @Test(timeOut = 60_000)
     public void countsTiedWeightsOnce() {
-        Result expected = trainOnRandom(TrainerKind.PLAIN, tied(), 0.05f, 4, 5, 6);
-        Assert.assertTrue(expected.norms.get(0) > 0.05f, "" + expected.norms);
-        for (TrainerKind kind :
-                List.of(new TrainerKind(ParallelMode.TENSOR, 3), TrainerKind.mesh(2, 2))) {
+        Result expected = trainOnRandom(PLAIN, tied(), 0.05f, 4, 5, 6);
+        assertTrue(expected.norms.get(0) > 0.05f, "" + expected.norms);
+        for (TrainerKind kind : List.of(TENSOR_3, MESH_2X2)) {
             trainOnRandom(kind, tied(), 0.05f, 4, 5, 6).assertSame(expected, "" + kind);
         }
     }
@@ -183,14 +186,14 @@ public class GradientNormTest {
     /** With no limit the norm is computed, and nothing is scaled; with none, not even that. */
     @Test(timeOut = 60_000)
     public void theNormAlone() {
-        TrainerKind kind = TrainerKind.mesh(2, 2);
+        TrainerKind kind = MESH_2X2;
         Result without = trainOnRandom(kind, CutNetwork.values()[0].create(2), 0, 4, 7);
         Result with =
                 trainOnRandom(
                         kind, CutNetwork.values()[0].create(2), Float.POSITIVE_INFINITY, 4, 7);
-        Assert.assertTrue(Float.isNaN(without.norms.get(2)));
-        Assert.assertTrue(with.norms.get(2) > 0.05f, "" + with.norms);
-        ArrayAssert.assertAllBitEqual(with.weights, without.weights, "weight");
+        assertTrue(Float.isNaN(without.norms.get(2)));
+        assertTrue(with.norms.get(2) > 0.05f, "" + with.norms);
+        assertAllBitEqual(with.weights, without.weights, "weight");
     }
 
     /** As in PyTorch: an infinite norm makes finite gradients zero, NaN makes all NaN. */
@@ -204,12 +207,12 @@ public class GradientNormTest {
                 float before = block.getParameters().valueAt(0).getArray().getFloat(1);
                 NDArray data = manager.ones(new Shape(2, 1));
                 NDArray labels = manager.create(new float[] {value, 0, 0, 0}, new Shape(2, 2));
-                TrainerKind kind = new TrainerKind(ParallelMode.DATA, 2);
+                TrainerKind kind = DATA_2;
                 Result result = train(kind, block, LIMIT, 1, data, labels);
-                Assert.assertEquals(result.norms.get(0), value);
+                assertEquals(result.norms.get(0), value);
                 float[] weight = result.weights.get(0);
-                Assert.assertTrue(Float.isNaN(weight[0]));
-                Assert.assertEquals(weight[1], Float.isNaN(value) ? Float.NaN : before);
+                assertTrue(Float.isNaN(weight[0]));
+                assertEquals(weight[1], Float.isNaN(value) ? Float.NaN : before);
             }
         }
     }
@@ -232,16 +235,15 @@ public class GradientNormTest {
                 DefaultTrainingConfig config =
                         new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                                 .optOptimizer((Optimizer) each[1]);
-                Refusals.expect(
-                        IllegalArgumentException.class,
+                throwsArgument(
                         () -> {
                             try (Model model = Model.newInstance("net")) {
                                 model.setBlock((Block) each[0]);
-                                TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+                                TrainerKind kind = TENSOR_2;
                                 try (Trainer trainer =
                                         new ParallelTrainer(model, config, config(kind, LIMIT))) {
                                     trainer.initialize(shape);
-                                    TrainingRun.backward(trainer, data, labels);
+                                    backward(trainer, data, labels);
                                     trainer.step();
                                 }
                             }
@@ -255,8 +257,7 @@ public class GradientNormTest {
     @Test
     public void badInput() {
         for (float norm : new float[] {0, -1, Float.NaN}) {
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            throwsArgument(
                     () -> ParallelConfig.builder().optGradientClipNorm(norm),
                     "more than 0, not " + norm);
         }
@@ -280,10 +281,10 @@ public class GradientNormTest {
     private static Result trainOnRandom(TrainerKind kind, Block block, float limit, long... shape) {
         Engine.getInstance().setRandomSeed(42);
         try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray data = TrainingRun.random(manager, 1, shape);
+            NDArray data = random(manager, 1, shape);
             long[] target = shape.clone();
             target[target.length - 1] = CutNetwork.OUTPUTS;
-            return train(kind, block, limit, data, TrainingRun.random(manager, 2, target));
+            return train(kind, block, limit, data, random(manager, 2, target));
         }
     }
 
@@ -304,7 +305,7 @@ public class GradientNormTest {
                             : model.newTrainer(training)) {
                 trainer.initialize(data.getShape());
                 for (int step = 0; step < steps; step++) {
-                    TrainingRun.backward(trainer, data, labels);
+                    backward(trainer, data, labels);
                     double norm = kind.isParallel() ? Double.NaN : clip(block, limit);
                     trainer.step();
                     result.norms.add(
@@ -314,7 +315,7 @@ public class GradientNormTest {
                                             : norm));
                 }
             }
-            result.weights.addAll(TrainingRun.weights(block));
+            result.weights.addAll(weights(block));
         }
         return result;
     }

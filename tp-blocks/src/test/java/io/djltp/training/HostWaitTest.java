@@ -3,6 +3,9 @@ package io.djltp.training;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -28,7 +31,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Configs;
 import io.djltp.testing.NcclDoubleListener;
 
-import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -107,11 +109,10 @@ public class HostWaitTest {
                 for (int i = 0; i < STEPS; i++) {
                     last = step(trainer, data, labels, FIRST + i);
                 }
-                Assert.assertEquals((long) NcclDoubleListener.call("hostWaits") - waits, 0, name);
-                Assert.assertEquals(
-                        HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
-                Assert.assertTrue((long) NcclDoubleListener.call("streamWaits") > ofStreams, name);
-                Assert.assertTrue(last < first, first + " " + last); // what was computed is right
+                assertEquals((long) NcclDoubleListener.call("hostWaits") - waits, 0, name);
+                assertEquals(HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
+                assertTrue((long) NcclDoubleListener.call("streamWaits") > ofStreams, name);
+                assertTrue(last < first, first + " " + last); // what was computed is right
             }
         }
     }

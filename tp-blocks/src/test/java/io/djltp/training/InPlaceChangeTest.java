@@ -5,6 +5,13 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+
+import static org.testng.Assert.assertThrows;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -21,7 +28,6 @@ import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -39,13 +45,7 @@ public class InPlaceChangeTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 3)},
-            {TrainerKind.mesh(2, 2)},
-        };
+        return TrainerKind.rows(TENSOR_2, TENSOR_3, DATA_2, MIXED_3, MESH_2X2);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -97,7 +97,7 @@ public class InPlaceChangeTest {
     /** Predictions have no loss, and the ranks go on afterwards. */
     @Test(timeOut = 60_000)
     public void predictions() {
-        ParallelConfig config = new TrainerKind(ParallelMode.TENSOR, 2).config();
+        ParallelConfig config = TENSOR_2.config();
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(
@@ -109,8 +109,7 @@ public class InPlaceChangeTest {
                 ranks.initialize(new Shape(3, FEATURES));
                 ranks.forward(new NDList(manager.ones(new Shape(3, FEATURES))), manager);
                 NDList changed = new NDList(manager.ones(new Shape(2, FEATURES)));
-                Assert.assertThrows(
-                        IllegalArgumentException.class, () -> ranks.forward(changed, manager));
+                assertThrows(IllegalArgumentException.class, () -> ranks.forward(changed, manager));
                 ranks.forward(new NDList(manager.ones(new Shape(3, FEATURES))), manager);
             }
         }

@@ -1,9 +1,12 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
+import static io.djltp.testing.ArrayAssert.assertExact;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -28,7 +31,6 @@ import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
@@ -98,7 +100,7 @@ public class InitializationTest {
     @Test(dataProvider = "large", timeOut = 60_000)
     public void aLargeLayerIsDrawnInBlocks(long units, long features, int ranks) {
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
-        List<float[]> expected = start(TrainerKind.PLAIN, large(units, null), features);
+        List<float[]> expected = start(PLAIN, large(units, null), features);
         assertSame(start(kind, large(units, true), features), expected, "column");
         if (features >= ranks) {
             assertSame(start(kind, large(units, false), features), expected, "row");
@@ -129,7 +131,7 @@ public class InitializationTest {
         try {
             List<float[]> saved;
             try (Model model = Model.newInstance("net")) {
-                model.setBlock(block(TrainerKind.PLAIN, 13, 21, 7));
+                model.setBlock(block(PLAIN, 13, 21, 7));
                 Engine.getInstance().setRandomSeed(SEED);
                 model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, input(13));
                 model.save(folder, "net");
@@ -141,8 +143,7 @@ public class InitializationTest {
                     model.setBlock(block(kind, 13, 21, 7));
                     model.load(folder, "net");
                     Engine.getInstance().setRandomSeed(SEED + 1); // nothing is drawn
-                    try (Trainer trainer = kind.open(model, config(null))) {
-                        trainer.initialize(input(13));
+                    try (Trainer trainer = kind.open(model, config(null), input(13))) {
                         assertShards((ParallelTrainer) trainer, saved.get(2), 21, 13);
                     }
                     assertSame(values(model.getBlock()), saved, kind.toString());
@@ -167,7 +168,7 @@ public class InitializationTest {
         for (int rank = 0; rank < trainer.getRanks().size(); rank++) {
             var group = trainer.getRanks().getContext(rank).getTensorGroup();
             ShardRange own = Cut.balanced(units, group.getSize()).getRange(group.getRank());
-            ArrayAssert.assertExact(
+            assertExact(
                     trainer.getParameterStore(rank).getValue(weight, Device.cpu(), true),
                     Arrays.copyOfRange(
                             whole, (int) own.start() * features, (int) own.end() * features),
@@ -177,18 +178,13 @@ public class InitializationTest {
     }
 
     private static void assertSameStart(TrainerKind kind, Initializer initializer, long[] sizes) {
-        List<float[]> expected =
-                start(
-                        TrainerKind.PLAIN,
-                        block(TrainerKind.PLAIN, sizes),
-                        input(sizes[0]),
-                        initializer);
+        List<float[]> expected = start(PLAIN, block(PLAIN, sizes), input(sizes[0]), initializer);
         List<float[]> actual = start(kind, block(kind, sizes), input(sizes[0]), initializer);
         assertSame(actual, expected, kind + " " + Arrays.toString(sizes));
     }
 
     private static void assertSame(List<float[]> actual, List<float[]> expected, String what) {
-        ArrayAssert.assertAllBitEqual(actual, expected, what + ": parameter");
+        assertAllBitEqual(actual, expected, what + ": parameter");
     }
 
     private static List<float[]> start(
@@ -196,9 +192,7 @@ public class InitializationTest {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
             Engine.getInstance().setRandomSeed(SEED);
-            try (Trainer trainer = kind.open(model, config(initializer))) {
-                trainer.initialize(input);
-            }
+            try (Trainer trainer = kind.open(model, config(initializer), input)) {}
             return values(block);
         }
     }
@@ -217,7 +211,7 @@ public class InitializationTest {
 
     /** Three layers: the second and third go on where the one before left the generator. */
     private static Block block(TrainerKind kind, long... sizes) {
-        if (kind.equals(TrainerKind.PLAIN)) {
+        if (kind.equals(PLAIN)) {
             return sequence(linear(sizes[0]), linear(sizes[1]), linear(sizes[2]));
         }
         return sequence(linear(sizes[0]), column(sizes[1]), row(sizes[2]));

@@ -1,9 +1,11 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -30,7 +32,6 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.RandomUtils;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
@@ -156,11 +157,11 @@ public class InitializersTest {
 
     @Test(dataProvider = "initializers", timeOut = 60_000)
     public void theBitsAreThoseOfDjl(String name, Supplier<Initializer> initializer) {
-        List<float[]> expected = start(TrainerKind.PLAIN, initializer.get());
+        List<float[]> expected = start(PLAIN, initializer.get());
         for (int ranks = 1; ranks <= 4; ranks++) {
             TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
             List<float[]> actual = start(kind, initializer.get());
-            ArrayAssert.assertAllBitEqual(actual, expected, name + ", " + kind + ", parameter");
+            assertAllBitEqual(actual, expected, name + ", " + kind + ", parameter");
         }
     }
 
@@ -176,8 +177,7 @@ public class InitializersTest {
                 config.optInitializer(initializer, Parameter.Type.BIAS);
             }
             List<float[]> values = new ArrayList<>();
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(4, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(4, FEATURES))) {
                 try (NDManager manager = NDManager.newBaseManager()) {
                     values.add(manager.randomNormal(new Shape(5)).toFloatArray());
                 }
@@ -190,7 +190,7 @@ public class InitializersTest {
     }
 
     private static Block block(TrainerKind kind) {
-        if (kind.equals(TrainerKind.PLAIN)) {
+        if (kind.equals(PLAIN)) {
             return sequence(linear(UNITS), linear(FEATURES), linear(3));
         }
         return sequence(column(UNITS), row(FEATURES), linear(3));

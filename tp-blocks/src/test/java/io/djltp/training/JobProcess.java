@@ -1,6 +1,7 @@
 package io.djltp.training;
 
-import org.testng.Assert;
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -43,8 +44,8 @@ public final class JobProcess {
             for (int i = 0; i < 2; i++) {
                 boolean ended = processes.get(i).waitFor(seconds, TimeUnit.SECONDS);
                 lines.add(Files.readAllLines(folder.resolve("output" + i)));
-                Assert.assertTrue(ended, "process " + i + " hangs: " + lines.get(i));
-                Assert.assertEquals(processes.get(i).exitValue(), 0, "" + lines.get(i));
+                assertTrue(ended, "process " + i + " hangs: " + lines.get(i));
+                assertEquals(processes.get(i).exitValue(), 0, "" + lines.get(i));
             }
         } finally {
             processes.forEach(Process::destroyForcibly);

@@ -2,6 +2,12 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertNotEquals;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -24,9 +30,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -61,8 +65,7 @@ public class JoinBeforeStepTest {
             DefaultTrainingConfig config =
                     Configs.of(new VocabParallelCrossEntropyLoss(), optimizer)
                             .optExecutorService(executor);
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, 3));
+            try (Trainer trainer = kind.open(model, config, new Shape(ROWS, 3))) {
                 // DJL runs a function once more to know the shape of its result
                 trainer.forward(new NDList(manager.ones(new Shape(ROWS, 3))));
                 forwards.set(0);
@@ -70,18 +73,18 @@ public class JoinBeforeStepTest {
                 for (Batch batch : trainer.iterateDataset(dataset(manager))) {
                     EasyTrain.trainBatch(trainer, batch);
                     steps++;
-                    Assert.assertEquals(forwards.get(), steps * kind.ranks());
+                    assertEquals(forwards.get(), steps * kind.ranks());
                     float[] before = lastWeights(trainer, kind.ranks());
                     trainer.step();
                     float[] after = lastWeights(trainer, kind.ranks());
                     for (int rank = 0; rank < kind.ranks(); rank++) {
-                        Assert.assertNotEquals(after[rank], before[rank], "rank " + rank);
+                        assertNotEquals(after[rank], before[rank], "rank " + rank);
                     }
                     sleep();
-                    Assert.assertEquals(lastWeights(trainer, kind.ranks()), after);
+                    assertEquals(lastWeights(trainer, kind.ranks()), after);
                     batch.close();
                 }
-                Assert.assertEquals(steps, 2);
+                assertEquals(steps, 2);
             }
         } finally {
             executor.shutdown();
@@ -91,11 +94,11 @@ public class JoinBeforeStepTest {
     /** Two classes and no weights: each row's gradient is a half and minus a half. */
     @Test(timeOut = 60_000)
     public void aGradientThatSumsToZeroIsAGradient() {
-        Assert.expectThrows(IllegalStateException.class, () -> zeroSum(TrainerKind.PLAIN));
+        expectThrows(IllegalStateException.class, () -> zeroSum(PLAIN));
         for (Object[] kind : TrainerKind.parallel()) {
             float[] bias = zeroSum((TrainerKind) kind[0]);
             // 3/4 of the labels are 0: the gradient is 1/2 - 3/4, the rate is 1
-            Assert.assertEquals(bias, new float[] {0.25f, -0.25f}, kind[0].toString());
+            assertEquals(bias, new float[] {0.25f, -0.25f}, kind[0].toString());
         }
     }
 
@@ -108,12 +111,11 @@ public class JoinBeforeStepTest {
             if (kind.mode() != null && kind.ranks() > 2) {
                 kind = new TrainerKind(kind.mode(), 2); // of two classes no more than two ranks
             }
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(4, 1));
+            try (Trainer trainer = kind.open(model, config, new Shape(4, 1))) {
                 NDManager manager = trainer.getManager();
                 NDList data = new NDList(manager.ones(new Shape(4, 1)));
                 NDList labels = new NDList(manager.create(new long[] {0, 0, 1, 0}));
-                TrainingRun.backward(trainer, data, labels);
+                backward(trainer, data, labels);
                 trainer.step();
             }
             return model.getBlock().getParameters().get(1).getValue().getArray().toFloatArray();

@@ -6,13 +6,19 @@ import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -27,13 +33,7 @@ public class LargeLayersTest {
 
     @DataProvider
     public static Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 1)},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {TrainerKind.mesh(2, 2)},
-            {TrainerKind.PLAIN},
-        };
+        return TrainerKind.rows(TENSOR_1, TENSOR_2, DATA_2, MESH_2X2, PLAIN);
     }
 
     @Test(dataProvider = "kinds", timeOut = 120_000)
@@ -46,7 +46,7 @@ public class LargeLayersTest {
                         tanh(),
                         ColumnParallelLinear.builder().setUnits(519).optGatherOutput(true).build());
         Block plain = sequence(linear(1030), relu(), linear(520), tanh(), linear(519));
-        train(kind, parallel).assertSame(train(TrainerKind.PLAIN, plain), 1e-5);
+        train(kind, parallel).assertSame(train(PLAIN, plain), 1e-5);
     }
 
     private static TrainingRun train(TrainerKind kind, Block block) {
@@ -58,9 +58,9 @@ public class LargeLayersTest {
                 input,
                 (trainer, manager, numbers) -> {
                     for (int step = 0; step < STEPS; step++) {
-                        NDArray data = TrainingRun.random(manager, step, input.getShape());
-                        NDArray labels = TrainingRun.random(manager, 9 + step, 4, 75, 519);
-                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        NDArray data = random(manager, step, input.getShape());
+                        NDArray labels = random(manager, 9 + step, 4, 75, 519);
+                        numbers.add(backward(trainer, data, labels));
                         trainer.step();
                     }
                 });

@@ -100,8 +100,7 @@ public final class LongTraining {
                     Configs.of(new VocabParallelCrossEntropyLoss(), Optimizer.adam().build())
                             .addEvaluator(new VocabParallelAccuracy())
                             .addTrainingListeners(new EvaluatorTrainingListener());
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(BATCH, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(BATCH, FEATURES))) {
                 int step = 0;
                 while (step < 1000) {
                     for (Batch batch : trainer.iterateDataset(training)) {

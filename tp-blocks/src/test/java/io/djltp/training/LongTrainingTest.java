@@ -1,6 +1,8 @@
 package io.djltp.training;
 
-import org.testng.Assert;
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -63,12 +65,12 @@ public class LongTrainingTest {
                         Long.parseLong(matcher.group(2)), Long.parseLong(matcher.group(3))
                     });
         }
-        Assert.assertEquals(reports.size(), 4, output);
-        Assert.assertEquals(reports.get(1000)[0], reports.get(10)[0], "live arrays: " + output);
+        assertEquals(reports.size(), 4, output);
+        assertEquals(reports.get(1000)[0], reports.get(10)[0], "live arrays: " + output);
         long growth = reports.get(1000)[1] - reports.get(300)[1];
-        Assert.assertTrue(growth < SLACK_KIB, growth + " KiB more: " + output);
+        assertTrue(growth < SLACK_KIB, growth + " KiB more: " + output);
         // when all is closed, there are the data and the labels
-        Assert.assertEquals(reports.get(0)[0], 2, "live arrays after all: " + output);
+        assertEquals(reports.get(0)[0], 2, "live arrays after all: " + output);
     }
 
     private static String run(String mode) throws IOException, InterruptedException {
@@ -97,8 +99,8 @@ public class LongTrainingTest {
         try {
             boolean over = process.waitFor(280, TimeUnit.SECONDS);
             String text = Files.readString(output);
-            Assert.assertTrue(over, text);
-            Assert.assertEquals(process.exitValue(), 0, text);
+            assertTrue(over, text);
+            assertEquals(process.exitValue(), 0, text);
             return text;
         } finally {
             process.destroyForcibly();

@@ -1,10 +1,19 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -19,12 +28,9 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Pair;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.LossScaling;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -60,35 +66,33 @@ public class LossOfCallersGraphTest {
 
     private static final String HEAD = "head"; // the name of its loss
 
-    private static final TrainerKind ONE = new TrainerKind(ParallelMode.TENSOR, 1);
-    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
-    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
-
     @DataProvider
     public Object[][] all() {
-        return rows(ONE, TENSOR, DATA, MIXED, MESH);
+        return rows(TENSOR_1, TENSOR_2, DATA_2, MIXED_2, MESH_2X2);
     }
 
     /** Where the ranks have parts of what is cut. */
     @DataProvider
     public Object[][] cutting() {
-        return rows(TENSOR, MIXED, MESH);
+        return rows(TENSOR_2, MIXED_2, MESH_2X2);
     }
 
     /** Where the gradient of rank 0's array comes to all ranks, and of which parameter. */
     @DataProvider
     public Object[][] summing() {
         return new Object[][] {
-            {ONE, REPLICATED}, {ONE, CUT}, {DATA, REPLICATED}, {DATA, CUT}, {MIXED, REPLICATED},
+            {TENSOR_1, REPLICATED},
+            {TENSOR_1, CUT},
+            {DATA_2, REPLICATED},
+            {DATA_2, CUT},
+            {MIXED_2, REPLICATED},
         };
     }
 
     /** Where it does not. */
     @DataProvider
     public Object[][] repeating() {
-        return rows(TENSOR, MESH);
+        return rows(TENSOR_2, MESH_2X2);
     }
 
     private static Object[][] rows(TrainerKind... kinds) {
@@ -106,7 +110,7 @@ public class LossOfCallersGraphTest {
     /** The term is scaled with the loss, and the scale taken from both. */
     @Test(timeOut = 60_000)
     public void aTermOfASummedParameterIsScaled() {
-        TrainerKind scaled = DATA.scaledBy(LossScaling.builder().build());
+        TrainerKind scaled = DATA_2.scaledBy(LossScaling.builder().build());
         assertSame(scaled, (trainer, manager) -> penalized(trainer, manager, REPLICATED));
     }
 
@@ -116,7 +120,7 @@ public class LossOfCallersGraphTest {
         int seed = 0;
         for (Pair<String, Parameter> parameter : block.getParameters()) {
             NDArray array = parameter.getValue().getArray();
-            TrainingRun.random(manager, seed++, array.getShape().getShape()).copyTo(array);
+            random(manager, seed++, array.getShape().getShape()).copyTo(array);
         }
     }
 
@@ -126,7 +130,7 @@ public class LossOfCallersGraphTest {
         assertSame(
                 kind,
                 (trainer, manager) -> {
-                    NDArray own = TrainingRun.random(manager, 5, 7, 6); // the shape of a parameter
+                    NDArray own = random(manager, 5, 7, 6); // the shape of a parameter
                     own.setRequiresGradient(true);
                     NDArray number = own.getManager().create(0.3f);
                     try (GradientCollector collector = trainer.newGradientCollector()) {
@@ -296,11 +300,11 @@ public class LossOfCallersGraphTest {
     }
 
     private static NDList data(NDManager manager) {
-        return new NDList(TrainingRun.random(manager, 1, INPUT.getShape()));
+        return new NDList(random(manager, 1, INPUT.getShape()));
     }
 
     private static NDList labels(NDManager manager) {
-        return new NDList(TrainingRun.random(manager, 2, ROWS, 3));
+        return new NDList(random(manager, 2, ROWS, 3));
     }
 
     private static Block network() {
@@ -312,7 +316,7 @@ public class LossOfCallersGraphTest {
             TrainerKind kind, Supplier<Block> network, BiConsumer<Trainer, NDManager> refused) {
         List<float[]> expected = train(kind, network.get(), (trainer, manager) -> {});
         List<float[]> actual = train(kind, network.get(), refused);
-        ArrayAssert.assertAllBitEqual(actual, expected, "parameter");
+        assertAllBitEqual(actual, expected, "parameter");
     }
 
     private static List<float[]> train(
@@ -341,7 +345,7 @@ public class LossOfCallersGraphTest {
 
     /** Asserts that three steps are those of DJL's trainer. */
     private static void assertSame(TrainerKind kind, Work work) {
-        run(kind, work).assertSame(run(TrainerKind.PLAIN, work), TOLERANCE);
+        run(kind, work).assertSame(run(PLAIN, work), TOLERANCE);
     }
 
     private static TrainingRun run(TrainerKind kind, Work work) {
@@ -358,7 +362,7 @@ public class LossOfCallersGraphTest {
     }
 
     private static String assertThrows(Assert.ThrowingRunnable call, String... parts) {
-        String message = Refusals.expect(IllegalArgumentException.class, call, parts).getMessage();
+        String message = throwsArgument(call, parts);
         return message;
     }
 }

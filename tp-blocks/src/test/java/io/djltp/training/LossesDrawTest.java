@@ -4,6 +4,9 @@ import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -17,7 +20,6 @@ import ai.djl.training.loss.Loss;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -59,7 +61,7 @@ public class LossesDrawTest {
                             });
             TrainingRun plain =
                     TrainingRun.of(
-                            TrainerKind.PLAIN,
+                            PLAIN,
                             block(),
                             new Weighted(),
                             INPUT,
@@ -76,7 +78,7 @@ public class LossesDrawTest {
     public void oneRank() {
         for (ParallelMode mode : ParallelMode.values()) {
             TrainingRun run = runDrawing(new TrainerKind(mode, 1));
-            run.assertSame(runDrawing(TrainerKind.PLAIN), 1e-5);
+            run.assertSame(runDrawing(PLAIN), 1e-5);
         }
     }
 
@@ -97,7 +99,7 @@ public class LossesDrawTest {
     /** The remedy that the error names. */
     @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void numbersThatComeWithTheLabels(TrainerKind kind) {
-        runGiven(kind).assertSame(runGiven(TrainerKind.PLAIN), 1e-5);
+        runGiven(kind).assertSame(runGiven(PLAIN), 1e-5);
     }
 
     private static TrainingRun runGiven(TrainerKind kind) {
@@ -110,7 +112,7 @@ public class LossesDrawTest {
                     Random random = new Random(3);
                     for (int i = 0; i < 3; i++) {
                         NDList labels = labels(manager);
-                        labels.add(TrainingRun.random(manager, random.nextLong(), ROWS, UNITS));
+                        labels.add(random(manager, random.nextLong(), ROWS, UNITS));
                         train(trainer, manager, labels, numbers);
                     }
                 });
@@ -126,7 +128,7 @@ public class LossesDrawTest {
                 (trainer, manager, numbers) -> {
                     NDList output = trainer.evaluate(new NDList(manager.ones(INPUT)));
                     NDList labels = new NDList(manager.zeros(new Shape(ROWS)));
-                    Refusals.expect(
+                    expect(
                             UnsupportedOperationException.class,
                             () ->
                                     ((ShardedPredictions) output)
@@ -142,7 +144,7 @@ public class LossesDrawTest {
     }
 
     private static void assertRefused(Assert.ThrowingRunnable call) {
-        Refusals.expect(
+        expect(
                 UnsupportedOperationException.class,
                 call,
                 "The loss weighted draws random numbers",
@@ -156,7 +158,7 @@ public class LossesDrawTest {
     }
 
     private static NDList labels(NDManager manager) {
-        return new NDList(TrainingRun.random(manager, 2, ROWS, UNITS));
+        return new NDList(random(manager, 2, ROWS, UNITS));
     }
 
     private static void step(Trainer trainer, NDManager manager, int steps, List<Float> numbers) {
@@ -168,7 +170,7 @@ public class LossesDrawTest {
     private static void train(
             Trainer trainer, NDManager manager, NDList labels, List<Float> numbers) {
         try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, FEATURES));
+            NDList data = new NDList(random(manager, 1, ROWS, FEATURES));
             NDArray loss = trainer.getLoss().evaluate(labels, trainer.forward(data, labels));
             numbers.add(loss.getFloat());
             collector.backward(loss);
@@ -177,7 +179,7 @@ public class LossesDrawTest {
     }
 
     private static void evaluate(Trainer trainer, NDManager manager) {
-        NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, FEATURES));
+        NDList data = new NDList(random(manager, 1, ROWS, FEATURES));
         trainer.getLoss().evaluate(labels(manager), trainer.evaluate(data));
     }
 

@@ -9,6 +9,12 @@ import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -21,13 +27,11 @@ import ai.djl.training.loss.L2Loss;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -97,7 +101,7 @@ public class LossesOfRanksTest {
 
     private static Object[][] kinds() {
         List<Object[]> kinds = new ArrayList<>(List.of(TrainerKind.parallel(2, 3)));
-        kinds.add(new Object[] {TrainerKind.mesh(2, 2)});
+        kinds.add(new Object[] {MESH_2X2});
         return kinds.toArray(new Object[0][]);
     }
 
@@ -140,16 +144,13 @@ public class LossesOfRanksTest {
                         MaskedCrossEntropy::new,
                         (manager, step) ->
                                 new NDList[] {
-                                    new NDList(TrainingRun.random(manager, step, ROWS, 6)),
+                                    new NDList(random(manager, step, ROWS, 6)),
                                     new NDList(
-                                            TrainingRun.labels(manager, step, ROWS * 3, CLASSES)
+                                            labels(manager, step, ROWS * 3, CLASSES)
                                                     .reshape(ROWS, 3),
-                                            TrainingRun.random(manager, step + 9, ROWS, 3))
+                                            random(manager, step + 9, ROWS, 3))
                                 })
-                .assertEqual(
-                        new TrainerKind(ParallelMode.DATA, 2),
-                        new TrainerKind(ParallelMode.DATA, 3),
-                        new TrainerKind(ParallelMode.TENSOR, 2));
+                .assertEqual(DATA_2, DATA_3, TENSOR_2);
     }
 
     /** Axis 0 of the output is rows and words in one. */
@@ -165,13 +166,10 @@ public class LossesOfRanksTest {
                         Loss::softmaxCrossEntropyLoss,
                         (manager, step) ->
                                 new NDList[] {
-                                    new NDList(TrainingRun.random(manager, step, ROWS, 6)),
-                                    new NDList(TrainingRun.labels(manager, step, ROWS * 3, CLASSES))
+                                    new NDList(random(manager, step, ROWS, 6)),
+                                    new NDList(labels(manager, step, ROWS * 3, CLASSES))
                                 })
-                .assertEqual(
-                        new TrainerKind(ParallelMode.DATA, 2),
-                        new TrainerKind(ParallelMode.DATA, 3),
-                        new TrainerKind(ParallelMode.TENSOR, 2));
+                .assertEqual(DATA_2, DATA_3, TENSOR_2);
     }
 
     @Test(timeOut = 120_000)
@@ -230,10 +228,9 @@ public class LossesOfRanksTest {
 
     private static NDList[] twoLabels(NDManager manager, int step) {
         return new NDList[] {
-            new NDList(TrainingRun.random(manager, step, ROWS, FEATURES)),
+            new NDList(random(manager, step, ROWS, FEATURES)),
             new NDList(
-                    TrainingRun.labels(manager, 30 + step, ROWS, CLASSES),
-                    TrainingRun.random(manager, 60 + step, ROWS, 6))
+                    labels(manager, 30 + step, ROWS, CLASSES), random(manager, 60 + step, ROWS, 6))
         };
     }
 

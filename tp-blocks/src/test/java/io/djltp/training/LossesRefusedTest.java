@@ -1,8 +1,17 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertFalse;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -19,13 +28,10 @@ import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.Assert.ThrowingRunnable;
 import org.testng.annotations.Test;
 
@@ -56,7 +62,7 @@ public class LossesRefusedTest {
                 use -> {
                     try (GradientCollector collector = use.trainer.newGradientCollector()) {
                         NDArray loss = use.loss();
-                        Assert.assertFalse(loss.isNaN().getBoolean()); // it has a value
+                        assertFalse(loss.isNaN().getBoolean()); // it has a value
                         assertRefused(
                                 () -> collector.backward(loss), "parameter", "getLoss", "labels");
                     }
@@ -81,14 +87,14 @@ public class LossesRefusedTest {
                                 "outside",
                                 "SimpleCompositeLoss");
                     }
-                    Refusals.expect(IllegalStateException.class, use.trainer::step, "no gradients");
+                    throwsState(use.trainer::step, "no gradients");
                 });
     }
 
     /** As a term it is a number. */
     @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aTermWithoutAGraphIsNot(TrainerKind kind) {
-        runTerm(kind).assertSame(runTerm(TrainerKind.PLAIN), 1e-5);
+        runTerm(kind).assertSame(runTerm(PLAIN), 1e-5);
     }
 
     private static TrainingRun runTerm(TrainerKind kind) {
@@ -143,7 +149,7 @@ public class LossesRefusedTest {
                         use.loss();
                         assertHeadRefused(() -> collector.backward(fifth));
                     }
-                    Refusals.expect(IllegalStateException.class, trainer::step, "no gradients");
+                    throwsState(trainer::step, "no gradients");
                 });
     }
 
@@ -197,7 +203,7 @@ public class LossesRefusedTest {
                 use -> {
                     NDList output = use.trainer.forward(use.data(), use.labels());
                     String message =
-                            Refusals.expect(
+                            expect(
                                             UnsupportedOperationException.class,
                                             () -> new Accuracy().evaluate(use.labels(), output),
                                             "(6, 7)",
@@ -206,7 +212,7 @@ public class LossesRefusedTest {
                                             "VocabParallelAccuracy",
                                             "be the last layer")
                                     .getMessage();
-                    Assert.assertFalse(message.contains("cut over the ranks"), message);
+                    assertFalse(message.contains("cut over the ranks"), message);
                     new VocabParallelAccuracy().evaluate(use.labels(), output);
                 });
     }
@@ -251,7 +257,7 @@ public class LossesRefusedTest {
     private record Use(Trainer trainer, NDManager manager) {
 
         NDList data() {
-            return new NDList(TrainingRun.random(manager, 1, INPUT.getShape()));
+            return new NDList(random(manager, 1, INPUT.getShape()));
         }
 
         NDList labels() {
@@ -272,7 +278,7 @@ public class LossesRefusedTest {
     private static void assertGoesOn(TrainerKind kind, Network network, Consumer<Use> refused) {
         List<float[]> expected = run(kind, network, use -> {});
         List<float[]> actual = run(kind, network, refused);
-        ArrayAssert.assertAllBitEqual(actual, expected, "parameter");
+        assertAllBitEqual(actual, expected, "parameter");
     }
 
     private static List<float[]> run(TrainerKind kind, Network network, Consumer<Use> between) {
@@ -284,12 +290,12 @@ public class LossesRefusedTest {
                         INPUT,
                         (trainer, manager, numbers) -> {
                             Use use = new Use(trainer, manager);
-                            TrainingRun.backward(trainer, use.data().head(), use.labels().head());
+                            backward(trainer, use.data().head(), use.labels().head());
                             trainer.step();
                             network.loss.isWrong = true;
                             between.accept(use);
                             network.loss.isWrong = false;
-                            TrainingRun.backward(trainer, use.data().head(), use.labels().head());
+                            backward(trainer, use.data().head(), use.labels().head());
                             trainer.step();
                         })
                 .getWeights();
@@ -300,6 +306,6 @@ public class LossesRefusedTest {
     }
 
     private static void assertRefused(ThrowingRunnable call, String... parts) {
-        Refusals.expect(IllegalArgumentException.class, call, parts);
+        throwsArgument(call, parts);
     }
 }

@@ -5,6 +5,11 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
@@ -17,10 +22,10 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -37,7 +42,7 @@ public class ManyRanksTest {
 
     @Test(timeOut = 60_000)
     public void aTensorParallelStepIsThatOfTheWholeNetwork() {
-        TrainingRun whole = train(TrainerKind.PLAIN, linear(HIDDEN), linear(OUTPUTS));
+        TrainingRun whole = train(PLAIN, linear(HIDDEN), linear(OUTPUTS));
         TrainingRun cut =
                 train(new TrainerKind(ParallelMode.TENSOR, RANKS), column(HIDDEN), row(OUTPUTS));
         cut.assertSame(whole, 1e-5);
@@ -45,8 +50,7 @@ public class ManyRanksTest {
 
     @Test(timeOut = 60_000)
     public void anAllReduceSumsAll() {
-        ParallelConfig config =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(RANKS).build();
+        ParallelConfig config = Ranks.config(ParallelMode.TENSOR, RANKS);
         try (RankPool pool = new RankPool(config);
                 NDManager manager = NDManager.newBaseManager()) {
             List<Float> sums =
@@ -58,7 +62,7 @@ public class ManyRanksTest {
                                         .await();
                                 return array.max().getFloat() + array.min().getFloat();
                             });
-            sums.forEach(sum -> Assert.assertEquals(sum, (float) RANKS * (RANKS - 1)));
+            sums.forEach(sum -> assertEquals(sum, (float) RANKS * (RANKS - 1)));
         }
     }
 
@@ -70,10 +74,10 @@ public class ManyRanksTest {
                 new HalfSquareLoss(),
                 new Shape(ROWS, FEATURES),
                 (trainer, manager, losses) -> {
-                    NDArray data = TrainingRun.random(manager, 1, ROWS, FEATURES);
-                    NDArray labels = TrainingRun.random(manager, 2, ROWS, OUTPUTS);
+                    NDArray data = random(manager, 1, ROWS, FEATURES);
+                    NDArray labels = random(manager, 2, ROWS, OUTPUTS);
                     for (int i = 0; i < STEPS; i++) {
-                        losses.add(TrainingRun.backward(trainer, data, labels));
+                        losses.add(backward(trainer, data, labels));
                         trainer.step();
                     }
                 });

@@ -1,9 +1,28 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertBitEqual;
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertNotEquals;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -27,14 +46,10 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.RankFailedException;
 import io.djltp.search.ClassSearch;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Ranks;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.Assert.ThrowingRunnable;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
@@ -76,9 +91,7 @@ public class ModelInTrainingTest {
     /** Modes in which something is cut. */
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)}, {new TrainerKind(ParallelMode.MIXED, 3)}
-        };
+        return TrainerKind.rows(TENSOR_2, MIXED_3);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -91,7 +104,7 @@ public class ModelInTrainingTest {
             float[] start = values(used.predict(data));
             Predictor<NDList, NDList> meanwhile;
             try (Trainer trainer = open(kind)) {
-                ArrayAssert.assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
+                assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
                 step(trainer);
                 meanwhile = predictor();
                 assertRefused(unused, data);
@@ -100,26 +113,25 @@ public class ModelInTrainingTest {
                 step(trainer); // which goes on
             }
             float[] trained = values(unused.predict(data));
-            Assert.assertNotEquals(trained, start);
-            ArrayAssert.assertBitEqual(values(used.predict(data)), trained, "used before");
-            ArrayAssert.assertBitEqual(values(meanwhile.predict(data)), trained, "made meanwhile");
+            assertNotEquals(trained, start);
+            assertBitEqual(values(used.predict(data)), trained, "used before");
+            assertBitEqual(values(meanwhile.predict(data)), trained, "made meanwhile");
             meanwhile.close();
         }
     }
 
     private static void assertRefused(Predictor<NDList, NDList> predictor, NDList data) {
         assertMessage(
-                Assert.expectThrows(TranslateException.class, () -> predictor.predict(data))
-                        .getCause());
+                expectThrows(TranslateException.class, () -> predictor.predict(data)).getCause());
     }
 
     private static void assertMessage(Throwable e) {
-        Assert.assertEquals(e.getClass(), IllegalStateException.class);
+        assertEquals(e.getClass(), IllegalStateException.class);
         for (String part :
                 new String[] {
                     "weight (9, 5)", "open ParallelTrainer", "evaluate", "close", "save"
                 }) {
-            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
+            assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
         }
     }
 
@@ -128,8 +140,7 @@ public class ModelInTrainingTest {
         try (Trainer trainer = open(kind)) {
             step(trainer);
             for (ParallelMode mode : ParallelMode.values()) {
-                Refusals.expect(
-                        IllegalStateException.class,
+                throwsState(
                         () -> new ParallelTrainer(model, config(), Ranks.config(mode, 2)),
                         "Another open ParallelTrainer",
                         "close it first");
@@ -138,14 +149,13 @@ public class ModelInTrainingTest {
             try (Trainer other = model.newTrainer(Configs.of(Loss.softmaxCrossEntropyLoss()))) {
                 other.initialize(new Shape(ROWS, FEATURES));
                 assertMessage(
-                        Assert.expectThrows(
-                                IllegalStateException.class, () -> other.forward(data())));
+                        expectThrows(IllegalStateException.class, () -> other.forward(data())));
             }
         }
         try (Trainer trainer = open(kind)) {
             step(trainer);
         }
-        try (Trainer plain = TrainerKind.PLAIN.open(model, config())) {
+        try (Trainer plain = PLAIN.open(model, config())) {
             plain.initialize(new Shape(ROWS, FEATURES));
             step(plain);
         }
@@ -163,11 +173,7 @@ public class ModelInTrainingTest {
                         new ThrowingRunnable[] {
                             () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
                         }) {
-                    Refusals.expect(
-                            IllegalStateException.class,
-                            call,
-                            "model net was closed",
-                            "close the trainer before");
+                    throwsState(call, "model net was closed", "close the trainer before");
                 }
             }
             manager.close();
@@ -185,11 +191,7 @@ public class ModelInTrainingTest {
                     new ThrowingRunnable[] {
                         () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
                     }) {
-                Refusals.expect(
-                        IllegalStateException.class,
-                        call,
-                        "model net was given another block",
-                        "close the trainer");
+                throwsState(call, "model net was given another block", "close the trainer");
             }
             model.setBlock(block);
             step(trainer); // nothing is lost
@@ -199,12 +201,12 @@ public class ModelInTrainingTest {
     /** What DJL's trainer makes of a parameter that is not cut is that of rank 0 alone. */
     @Test(timeOut = 60_000)
     public void aTrainerOfDjlOnReplicas() {
-        Refusals.expect(
+        expect(
                 RankFailedException.class,
                 () -> {
-                    try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2))) {
+                    try (Trainer trainer = open(DATA_2)) {
                         step(trainer);
-                        try (Trainer other = TrainerKind.PLAIN.open(model, config())) {
+                        try (Trainer other = PLAIN.open(model, config())) {
                             other.initialize(new Shape(ROWS, FEATURES));
                             step(other);
                         }
@@ -223,7 +225,7 @@ public class ModelInTrainingTest {
                         new ParallelTrainer(
                                 model, config(), Ranks.config(ParallelMode.TENSOR, 3))) {
             first.initialize(new Shape(ROWS, FEATURES));
-            Assert.expectThrows(
+            expectThrows(
                     IllegalStateException.class,
                     () -> second.initialize(new Shape(ROWS, FEATURES)));
             step(first);
@@ -232,14 +234,13 @@ public class ModelInTrainingTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aSearchAndABlock(TrainerKind kind) {
-        NDArray features = TrainingRun.random(manager, 1, ROWS, FEATURES);
+        NDArray features = random(manager, 1, ROWS, FEATURES);
         ParameterStore store = new ParameterStore(manager, false);
         try (Trainer trainer = open(kind)) {
             step(trainer);
+            assertMessage(expectThrows(IllegalStateException.class, () -> ClassSearch.of(head)));
             assertMessage(
-                    Assert.expectThrows(IllegalStateException.class, () -> ClassSearch.of(head)));
-            assertMessage(
-                    Assert.expectThrows(
+                    expectThrows(
                             IllegalStateException.class,
                             () -> head.forward(store, new NDList(features), false)));
         }
@@ -250,7 +251,7 @@ public class ModelInTrainingTest {
             for (int i = 0; i < CLASSES; i++) {
                 largest = Math.max(largest, logits[i]);
             }
-            Assert.assertEquals(best.logits().toFloatArray()[0], largest, 1e-6f);
+            assertEquals(best.logits().toFloatArray()[0], largest, 1e-6f);
         }
     }
 
@@ -260,12 +261,11 @@ public class ModelInTrainingTest {
         try (Trainer trainer = open(kind)) {
             step(trainer);
             Parameter weight = head.getDirectParameters().get("weight");
-            Assert.assertEquals(weight.getArray().getShape(), new Shape(CLASSES, FEATURES));
-            Assert.assertTrue(weight.getArray().isNaN().all().getBoolean());
-            Assert.assertTrue(weight.getArray().sum().isNaN().getBoolean());
+            assertEquals(weight.getArray().getShape(), new Shape(CLASSES, FEATURES));
+            assertTrue(weight.getArray().isNaN().all().getBoolean());
+            assertTrue(weight.getArray().sum().isNaN().getBoolean());
         }
-        Assert.assertFalse(
-                head.getDirectParameters().get("weight").getArray().isNaN().any().getBoolean());
+        assertFalse(head.getDirectParameters().get("weight").getArray().isNaN().any().getBoolean());
     }
 
     /** A trainer that cannot be initialized leaves the model as it was. */
@@ -277,16 +277,13 @@ public class ModelInTrainingTest {
         model.getBlock()
                 .initialize(model.getNDManager(), model.getDataType(), new Shape(ROWS, FEATURES));
         float[] before = wide.getParameters().valueAt(0).getArray().toFloatArray();
-        for (TrainerKind kind :
-                new TrainerKind[] {
-                    new TrainerKind(ParallelMode.TENSOR, 4), new TrainerKind(ParallelMode.MIXED, 2)
-                }) {
+        for (TrainerKind kind : new TrainerKind[] {TENSOR_4, MIXED_2}) {
             try (Trainer trainer = kind.open(model, config())) {
-                Assert.expectThrows(
+                expectThrows(
                         IllegalArgumentException.class,
                         () -> trainer.initialize(new Shape(ROWS, FEATURES)));
             }
-            ArrayAssert.assertBitEqual(
+            assertBitEqual(
                     wide.getParameters().valueAt(0).getArray().toFloatArray(), before, "" + kind);
         }
     }
@@ -303,12 +300,12 @@ public class ModelInTrainingTest {
             NDList data = data();
             try (Predictor<NDList, NDList> predictor = predictor()) {
                 float[] start = values(predictor.predict(data));
-                try (Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 2))) {
-                    ArrayAssert.assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
+                try (Trainer trainer = open(TENSOR_2)) {
+                    assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
                     System.gc();
                     step(trainer);
                 }
-                Assert.assertNotEquals(values(predictor.predict(data)), start);
+                assertNotEquals(values(predictor.predict(data)), start);
             }
         } finally {
             Files.delete(folder.resolve("net-0000.params"));
@@ -331,14 +328,11 @@ public class ModelInTrainingTest {
     }
 
     private NDList data() {
-        return new NDList(TrainingRun.random(manager, 3, ROWS, FEATURES));
+        return new NDList(random(manager, 3, ROWS, FEATURES));
     }
 
     private void step(Trainer trainer) {
-        TrainingRun.backward(
-                trainer,
-                TrainingRun.random(manager, 4, ROWS, FEATURES),
-                TrainingRun.labels(manager, 4, ROWS, CLASSES));
+        backward(trainer, random(manager, 4, ROWS, FEATURES), labels(manager, 4, ROWS, CLASSES));
         trainer.step();
     }
 

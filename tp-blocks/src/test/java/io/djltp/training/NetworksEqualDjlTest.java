@@ -18,6 +18,13 @@ import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -34,7 +41,6 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
 
 import io.djltp.head.LossOptions;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
@@ -42,7 +48,6 @@ import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -309,9 +314,9 @@ public class NetworksEqualDjlTest {
                         (manager, step) ->
                                 new NDList[] {
                                     new NDList(
-                                            TrainingRun.random(manager, step, ROWS, FEATURES),
-                                            TrainingRun.random(manager, 70 + step, ROWS, 4)),
-                                    new NDList(TrainingRun.random(manager, 30 + step, ROWS, 3))
+                                            random(manager, step, ROWS, FEATURES),
+                                            random(manager, 70 + step, ROWS, 4)),
+                                    new NDList(random(manager, 30 + step, ROWS, 3))
                                 }));
         NETWORKS.put("two heads, both cut", twoHeads(cut -> head(CLASSES), cut -> head(CLASSES)));
         NETWORKS.put(
@@ -450,7 +455,7 @@ public class NetworksEqualDjlTest {
     @Test(dataProvider = "networks", timeOut = 120_000)
     public void isEqual(String name) {
         List<Object[]> kinds = new ArrayList<>(List.of(TrainerKind.parallel(1, 2, 3)));
-        kinds.add(new Object[] {TrainerKind.mesh(2, 2)});
+        kinds.add(new Object[] {MESH_2X2});
         NETWORKS.get(name).assertEqual(kinds.toArray(new Object[0][]));
     }
 
@@ -466,27 +471,20 @@ public class NetworksEqualDjlTest {
                                         head(CLASSES)),
                         VocabParallelCrossEntropyLoss::new,
                         CLASSIFICATION);
-        net.assertEqual(
-                new TrainerKind(ParallelMode.TENSOR, 1),
-                new TrainerKind(ParallelMode.TENSOR, 2),
-                new TrainerKind(ParallelMode.TENSOR, 3));
+        net.assertEqual(TENSOR_1, TENSOR_2, TENSOR_3);
     }
 
     /** It stays the model's when the arrays of the batch are freed. */
     @Test(timeOut = 60_000)
     public void aParameterAsAnOutputInTensorMode() {
-        aParameterAsAnOutput()
-                .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 1),
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, 3));
+        aParameterAsAnOutput().assertEqual(TENSOR_1, TENSOR_2, TENSOR_3);
     }
 
     /** Its axis 0 is not the batch; the model has it still. */
     @Test(timeOut = 60_000)
     public void aParameterAsAnOutputWhereTheBatchIsCut() {
-        TrainerKind data = new TrainerKind(ParallelMode.DATA, 2);
-        for (TrainerKind kind : new TrainerKind[] {data, TrainerKind.mesh(2, 2)}) {
+        TrainerKind data = DATA_2;
+        for (TrainerKind kind : new TrainerKind[] {data, MESH_2X2}) {
             aParameterAsAnOutput().assertRefused(kind, "use TENSOR mode");
         }
     }
@@ -510,10 +508,10 @@ public class NetworksEqualDjlTest {
                                 .addLoss(new IndexLoss(new HalfSquareLoss(), 1, 1)),
                 (manager, step) ->
                         new NDList[] {
-                            new NDList(TrainingRun.random(manager, step, ROWS, FEATURES)),
+                            new NDList(random(manager, step, ROWS, FEATURES)),
                             new NDList(
-                                    TrainingRun.random(manager, 30 + step, ROWS, 3),
-                                    TrainingRun.random(manager, 60 + step, 1, 4))
+                                    random(manager, 30 + step, ROWS, 3),
+                                    random(manager, 60 + step, 1, 4))
                         });
     }
 
@@ -545,10 +543,10 @@ public class NetworksEqualDjlTest {
                 },
                 (manager, step) ->
                         new NDList[] {
-                            new NDList(TrainingRun.random(manager, step, ROWS, FEATURES)),
+                            new NDList(random(manager, step, ROWS, FEATURES)),
                             new NDList(
-                                    TrainingRun.labels(manager, 30 + step, ROWS, CLASSES),
-                                    TrainingRun.labels(manager, 60 + step, ROWS, CLASSES))
+                                    labels(manager, 30 + step, ROWS, CLASSES),
+                                    labels(manager, 60 + step, ROWS, CLASSES))
                         });
     }
 }

@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
@@ -8,6 +9,8 @@ import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.weights;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -24,10 +27,8 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.Pair;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.Test;
 
@@ -152,17 +153,16 @@ public class NetworksEqualPyTorchTest {
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
             block.initialize(model.getNDManager(), DataType.FLOAT32, new Shape(ROWS, FEATURES));
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(ROWS, FEATURES))) {
                 for (int step = 0; step < 3; step++) {
                     Shape shape = new Shape(ROWS, FEATURES);
                     NDArray data = manager.create(numbers(40 + step, shape), shape);
                     NDArray labels = manager.create(labels(step, ignored));
-                    actual[at++] = TrainingRun.backward(trainer, data, labels);
+                    actual[at++] = backward(trainer, data, labels);
                     trainer.step();
                 }
             }
-            for (float[] weights : TrainingRun.weights(block)) {
+            for (float[] weights : weights(block)) {
                 double sum = 0;
                 double squares = 0;
                 for (float weight : weights) {
@@ -178,7 +178,7 @@ public class NetworksEqualPyTorchTest {
         for (int i = 0; i < exact.length; i++) {
             exact[i] = (float) expected[i];
         }
-        ArrayAssert.assertClose(actual, exact, 2e-6, "losses, sums and squares");
+        assertClose(actual, exact, 2e-6, "losses, sums and squares");
     }
 
     private static long[] labels(int step, int ignored) {

@@ -14,6 +14,14 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -28,7 +36,6 @@ import ai.djl.training.loss.L2WeightDecay;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
@@ -36,7 +43,6 @@ import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -53,10 +59,6 @@ public class NetworksRefusedTest {
     private static final int ROWS = 6;
     private static final int FEATURES = 6;
     private static final int CLASSES = 6;
-    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
-    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
-    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
 
     private static final String GATHER = "optGatherOutput(true)";
 
@@ -99,9 +101,9 @@ public class NetworksRefusedTest {
                                             body ? sequence(linear(6), tanh()) : tanh(),
                                             first(cut, 8),
                                             ((Tail) tail).make()));
-            net.assertRefused(TENSOR, "ColumnParallelLinear", GATHER);
-            net.assertRefused(MIXED, "ColumnParallelLinear", GATHER);
-            net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
+            net.assertRefused(TENSOR_2, "ColumnParallelLinear", GATHER);
+            net.assertRefused(MIXED_2, "ColumnParallelLinear", GATHER);
+            net.assertRefused(MESH_2X2, "ColumnParallelLinear", GATHER);
         }
     }
 
@@ -115,9 +117,9 @@ public class NetworksRefusedTest {
                                         frozen(first(cut, 8)),
                                         map(x -> x.softmax(-1)),
                                         row(cut, 3)));
-        net.assertRefused(TENSOR, "ColumnParallelLinear", "softmax", GATHER);
-        net.assertRefused(MIXED, "ColumnParallelLinear", "softmax", GATHER);
-        net.assertRefused(MESH, "ColumnParallelLinear", "softmax", GATHER);
+        net.assertRefused(TENSOR_2, "ColumnParallelLinear", "softmax", GATHER);
+        net.assertRefused(MIXED_2, "ColumnParallelLinear", "softmax", GATHER);
+        net.assertRefused(MESH_2X2, "ColumnParallelLinear", "softmax", GATHER);
     }
 
     @Test(timeOut = 60_000)
@@ -131,9 +133,9 @@ public class NetworksRefusedTest {
                                             first(cut, 4),
                                             flatten,
                                             row(cut, 3)));
-            net.assertRefused(TENSOR, "ColumnParallelLinear", GATHER);
-            net.assertRefused(MIXED, "ColumnParallelLinear", GATHER);
-            net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
+            net.assertRefused(TENSOR_2, "ColumnParallelLinear", GATHER);
+            net.assertRefused(MIXED_2, "ColumnParallelLinear", GATHER);
+            net.assertRefused(MESH_2X2, "ColumnParallelLinear", GATHER);
         }
     }
 
@@ -148,9 +150,9 @@ public class NetworksRefusedTest {
                         cut -> map(x -> x.reshape(x.getShape())),
                         cut -> head(CLASSES))) {
             Network net = classification(cut -> sequence(fused(FEATURES), tail.apply(cut)));
-            net.assertRefused(TENSOR, "optFusedLoss");
-            net.assertRefused(MIXED, "optFusedLoss");
-            net.assertRefused(new TrainerKind(ParallelMode.TENSOR, 1), "optFusedLoss");
+            net.assertRefused(TENSOR_2, "optFusedLoss");
+            net.assertRefused(MIXED_2, "optFusedLoss");
+            net.assertRefused(TENSOR_1, "optFusedLoss");
         }
     }
 
@@ -170,7 +172,7 @@ public class NetworksRefusedTest {
                                     .add("head", head, FEATURES)
                                     .tie("w", head.getDirectParameters().get("weight"));
                         });
-        net.assertRefused(new TrainerKind(ParallelMode.TENSOR, 1), false, "shared", "optFusedLoss");
+        net.assertRefused(TENSOR_1, false, "shared", "optFusedLoss");
     }
 
     @Test(timeOut = 60_000)
@@ -184,7 +186,7 @@ public class NetworksRefusedTest {
                         },
                         HalfSquareLoss::new,
                         Network.regression(ROWS, FEATURES, FEATURES));
-        net.assertRefused(MIXED, false, "Linear_", "Give the two uses a block each");
+        net.assertRefused(MIXED_2, false, "Linear_", "Give the two uses a block each");
     }
 
     /** Over the axis tensor, the gradient of the first use is whole, that of the second is not. */
@@ -204,8 +206,8 @@ public class NetworksRefusedTest {
                                         .add("column", first(cut, 8), FEATURES)
                                         .add("row", row(cut, 3), 8)
                                         .add("scale", new Shape(1, 1)));
-        net.assertRefused(TENSOR, false, "scale", "Give the two uses a block each");
-        net.assertRefused(MESH, false, "scale", "Give the two uses a block each");
+        net.assertRefused(TENSOR_2, false, "scale", "Give the two uses a block each");
+        net.assertRefused(MESH_2X2, false, "scale", "Give the two uses a block each");
     }
 
     @Test(timeOut = 60_000)
@@ -221,7 +223,7 @@ public class NetworksRefusedTest {
                                                 sum(sequence(first(cut, 8), row(cut, 6)), tanh())),
                                 HalfSquareLoss::new,
                                 Network.regression(rows, FEATURES, 6));
-                net.assertRefused(MIXED, "optBatchShardedInput(true)");
+                net.assertRefused(MIXED_2, "optBatchShardedInput(true)");
             }
         }
     }
@@ -236,7 +238,7 @@ public class NetworksRefusedTest {
                                         sum(
                                                 sequence(first(cut, 8), tanh(), row(cut, 3)),
                                                 sequence(column(cut, 8), tanh(), row(cut, 3)))));
-        net.assertRefused(MIXED, "optBatchShardedInput(true)");
+        net.assertRefused(MIXED_2, "optBatchShardedInput(true)");
     }
 
     @Test(dataProvider = "eachMode", dataProviderClass = TrainerKind.class, timeOut = 60_000)
@@ -299,7 +301,7 @@ public class NetworksRefusedTest {
                                                                             .valueAt(2)
                                                                             .getArray()))),
                             Network.regression(ROWS, FEATURES, 3));
-            for (TrainerKind kind : new TrainerKind[] {TENSOR, MIXED, DATA, MESH}) {
+            for (TrainerKind kind : new TrainerKind[] {TENSOR_2, MIXED_2, DATA_2, MESH_2X2}) {
                 network.assertRefused(kind, false, "optWeightDecays");
             }
         }
@@ -336,9 +338,9 @@ public class NetworksRefusedTest {
                                             .addLoss(new IndexLoss(new SquareSum(), 0)),
                             Network.classification(ROWS, FEATURES, CLASSES));
             String remedy = fused ? "optFusedLoss" : GATHER;
-            net.assertRefused(TENSOR, remedy);
-            net.assertRefused(MIXED, remedy);
-            net.assertRefused(MESH, remedy);
+            net.assertRefused(TENSOR_2, remedy);
+            net.assertRefused(MIXED_2, remedy);
+            net.assertRefused(MESH_2X2, remedy);
         }
     }
 
@@ -360,7 +362,7 @@ public class NetworksRefusedTest {
                                                 new IndexLoss(
                                                         new VocabParallelCrossEntropyLoss(), 1, 0)),
                         Network.classification(ROWS, FEATURES, CLASSES));
-        for (TrainerKind kind : new TrainerKind[] {TENSOR, MIXED, MESH, DATA}) {
+        for (TrainerKind kind : new TrainerKind[] {TENSOR_2, MIXED_2, MESH_2X2, DATA_2}) {
             net.assertRefused(kind, false, "fused head", "(6, 6)", "optFusedLoss(false)");
         }
     }
@@ -380,9 +382,9 @@ public class NetworksRefusedTest {
     public void logitsThatAreFlattened() {
         Network net =
                 classification(cut -> sequence(linear(6), head(CLASSES), map(NDArray::flatten)));
-        net.assertRefused(TENSOR, "ColumnParallelLinear", GATHER);
-        net.assertRefused(MIXED, "ColumnParallelLinear", GATHER);
-        net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
+        net.assertRefused(TENSOR_2, "ColumnParallelLinear", GATHER);
+        net.assertRefused(MIXED_2, "ColumnParallelLinear", GATHER);
+        net.assertRefused(MESH_2X2, "ColumnParallelLinear", GATHER);
     }
 
     /** Tokens as rows of their own before the head: their number is not that of the batch. */
@@ -390,7 +392,7 @@ public class NetworksRefusedTest {
     public void tokensFlattenedBeforeTheBatchIsGathered() {
         Network net = regression(cut -> sequence(reshape(-1, 2), first(cut, 8), row(cut, 3)));
         net.assertRefused(
-                MIXED,
+                MIXED_2,
                 "ColumnParallelLinear with a weight of (8, 2)",
                 "3 of 6",
                 "(9, 2)",
@@ -410,15 +412,15 @@ public class NetworksRefusedTest {
                                     new NDList(manager.ones(new Shape(ROWS, FEATURES))),
                                     new NDList(manager.ones(new Shape(3)))
                                 });
-        net.assertRefused(DATA, "axis 0", "TENSOR mode");
-        net.assertRefused(MESH, "axis 0", "TENSOR mode");
+        net.assertRefused(DATA_2, "axis 0", "TENSOR mode");
+        net.assertRefused(MESH_2X2, "axis 0", "TENSOR mode");
     }
 
     /** Every call throws, not only the first. */
     @Test(timeOut = 60_000)
     public void anOutputWhoseFirstAxisIsNotTheBatchIsRefusedAgain() {
         TrainingRun.of(
-                DATA,
+                DATA_2,
                 sequence(linear(3), map(x -> x.getManager().ones(new Shape(ROWS, 1)))),
                 new HalfSquareLoss(),
                 new Shape(ROWS, FEATURES),
@@ -426,10 +428,10 @@ public class NetworksRefusedTest {
                     for (int i = 0; i < 3; i++) {
                         NDList data = new NDList(manager.ones(new Shape(ROWS, FEATURES)));
                         IllegalArgumentException e =
-                                Assert.expectThrows(
+                                expectThrows(
                                         IllegalArgumentException.class,
                                         () -> trainer.evaluate(data));
-                        Assert.assertTrue(e.getMessage().contains("axis 0"), e.getMessage());
+                        assertTrue(e.getMessage().contains("axis 0"), e.getMessage());
                     }
                 });
     }

@@ -1,5 +1,12 @@
 package io.djltp.training;
 
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
@@ -31,8 +38,7 @@ public class NoClassLabelTest {
         Object[][] parallel = TrainerKind.parallel();
         Object[][] all = new Object[2 * parallel.length + 2][];
         for (int i = 0; i < all.length; i++) {
-            TrainerKind kind =
-                    i / 2 < parallel.length ? (TrainerKind) parallel[i / 2][0] : TrainerKind.PLAIN;
+            TrainerKind kind = i / 2 < parallel.length ? (TrainerKind) parallel[i / 2][0] : PLAIN;
             all[i] = new Object[] {kind, i % 2 == 0};
         }
         return all;
@@ -56,7 +62,7 @@ public class NoClassLabelTest {
                 new VocabParallelCrossEntropyLoss(),
                 new Shape(ROWS, 4),
                 (trainer, manager, numbers) -> {
-                    NDArray x = TrainingRun.random(manager, 1, ROWS, 4);
+                    NDArray x = random(manager, 1, ROWS, 4);
                     float[] classes = {0, 1, 2, 3, -100, 5};
                     for (float label : bad ? new float[] {1.5f, -1, 7, Float.NaN} : new float[0]) {
                         float[] wrong = classes.clone();
@@ -65,7 +71,7 @@ public class NoClassLabelTest {
                         String value =
                                 label == 1.5f || label != label ? "" + label : "" + (int) label;
                         String message = "The label of row 5 is " + value + ", but the labels of 7";
-                        assertRefused(message, () -> TrainingRun.backward(trainer, x, labels));
+                        assertRefused(message, () -> backward(trainer, x, labels));
                         NDList output = trainer.evaluate(new NDList(x));
                         assertRefused(
                                 message,
@@ -82,22 +88,22 @@ public class NoClassLabelTest {
                                                         new NDList(),
                                                         trainer.forward(new NDList(x))));
                     }
-                    if (bad && kind != TrainerKind.PLAIN) { // the trainer's own check
+                    if (bad && kind != PLAIN) { // the trainer's own check
                         NDArray names = manager.create("a b c d e f".split(" "));
                         assertRefused(
                                 "An array (6) of the batch holds strings",
-                                () -> TrainingRun.backward(trainer, x, names));
+                                () -> backward(trainer, x, names));
                     }
                     for (DataType type : new DataType[] {DataType.FLOAT32, DataType.INT32}) {
                         NDArray labels = manager.create(classes).toType(type, true);
-                        numbers.add(TrainingRun.backward(trainer, x, labels));
+                        numbers.add(backward(trainer, x, labels));
                         trainer.step();
                     }
                 });
     }
 
     private static void assertRefused(String start, Assert.ThrowingRunnable call) {
-        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
-        Assert.assertTrue(e.getMessage().startsWith(start), e.getMessage());
+        IllegalArgumentException e = expectThrows(IllegalArgumentException.class, call);
+        assertTrue(e.getMessage().startsWith(start), e.getMessage());
     }
 }

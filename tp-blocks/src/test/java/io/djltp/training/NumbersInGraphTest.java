@@ -1,7 +1,18 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -20,16 +31,13 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.BlockWalk;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.FreedBuffers;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -44,10 +52,6 @@ import java.util.function.Supplier;
  * collector does not know of. What the backward pass computes does not depend on the collector.
  */
 public class NumbersInGraphTest {
-
-    private static final TrainerKind ALONE = new TrainerKind(ParallelMode.TENSOR, 1);
-    private static final TrainerKind THREE = new TrainerKind(ParallelMode.TENSOR, 3);
-    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 3);
 
     /** Returns blocks that compute with numbers. */
     @DataProvider
@@ -89,7 +93,7 @@ public class NumbersInGraphTest {
     public void testBlocks(String name, Supplier<Block> numbers) {
         Supplier<Block> net = () -> sequence(linear(5), numbers.get(), linear(3));
         Network.Batches batches = Network.regression(6, 4, 3);
-        for (TrainerKind kind : List.of(ALONE, THREE, DATA)) {
+        for (TrainerKind kind : List.of(TENSOR_1, TENSOR_3, DATA_3)) {
             assertNotChanged(kind, net, Loss.l2Loss(), batches, 3);
         }
     }
@@ -111,12 +115,12 @@ public class NumbersInGraphTest {
                 };
         Network.Batches batches =
                 (manager, step) -> {
-                    NDArray ids = TrainingRun.labels(manager, step, 20, 20).reshape(4, 5);
-                    NDArray types = TrainingRun.labels(manager, step, 20, 2).reshape(4, 5);
-                    NDList labels = new NDList(TrainingRun.labels(manager, step, 4, 7));
+                    NDArray ids = labels(manager, step, 20, 20).reshape(4, 5);
+                    NDArray types = labels(manager, step, 20, 2).reshape(4, 5);
+                    NDList labels = new NDList(labels(manager, step, 4, 7));
                     return new NDList[] {new NDList(ids, types, ids.onesLike()), labels};
                 };
-        for (TrainerKind kind : List.of(ALONE, THREE)) {
+        for (TrainerKind kind : List.of(TENSOR_1, TENSOR_3)) {
             assertNotChanged(kind, net, Loss.softmaxCrossEntropyLoss(), batches, 3);
         }
     }
@@ -140,16 +144,16 @@ public class NumbersInGraphTest {
         Block net = sequence(linear(5), Activation.swishBlock(1.5f));
         long[] counts = new long[2];
         TrainingRun.of(
-                new TrainerKind(ParallelMode.TENSOR, 2),
+                TENSOR_2,
                 net,
                 Loss.l2Loss(),
                 new Shape(6, 4),
                 (trainer, manager, numbers) -> {
                     for (int step = 1; step <= 1000; step++) {
                         try (NDManager batch = manager.newSubManager()) {
-                            NDArray data = TrainingRun.random(batch, 1, 6, 4);
-                            NDArray target = TrainingRun.random(batch, 2, 6, 5);
-                            TrainingRun.backward(trainer, data, target);
+                            NDArray data = random(batch, 1, 6, 4);
+                            NDArray target = random(batch, 2, 6, 5);
+                            backward(trainer, data, target);
                             if (step % 2 == 0) { // a pass that no backward pass follows
                                 trainer.forward(new NDList(data));
                             }
@@ -160,7 +164,7 @@ public class NumbersInGraphTest {
                         }
                     }
                 });
-        Assert.assertTrue(counts[1] <= counts[0] + 2, "direct buffers: " + Arrays.toString(counts));
+        assertTrue(counts[1] <= counts[0] + 2, "direct buffers: " + Arrays.toString(counts));
     }
 
     private static void assertNotChanged(
@@ -168,7 +172,7 @@ public class NumbersInGraphTest {
         List<float[]> expected = train(kind, net.get(), loss, batches, steps, () -> {});
         List<float[]> actual =
                 train(kind, net.get(), loss, batches, steps, FreedBuffers::overwrite);
-        ArrayAssert.assertAllBitEqual(actual, expected, kind + ", parameter");
+        assertAllBitEqual(actual, expected, kind + ", parameter");
     }
 
     private static List<float[]> train(
@@ -194,12 +198,12 @@ public class NumbersInGraphTest {
                         NDArray scaled = value.mul(0.5f);
                         beforeBackward.run();
                         collector.backward(scaled);
-                        Assert.assertTrue(Float.isFinite(value.getFloat()), "loss of " + step);
+                        assertTrue(Float.isFinite(value.getFloat()), "loss of " + step);
                     }
                     trainer.step();
                 }
             }
-            return TrainingRun.weights(net);
+            return weights(net);
         }
     }
 }

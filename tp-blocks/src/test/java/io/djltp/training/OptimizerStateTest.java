@@ -2,6 +2,10 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainingRun.backward;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertNotEquals;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -22,9 +26,7 @@ import io.djltp.optimizer.OptimizerState;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -141,7 +143,7 @@ public class OptimizerStateTest {
                     }
                 });
         for (OptimizerState state : states) {
-            Assert.assertEquals(state.getNames(), Set.of());
+            assertEquals(state.getNames(), Set.of());
         }
     }
 
@@ -149,21 +151,21 @@ public class OptimizerStateTest {
     private static void assertState(ParallelTrainer trainer, int rank, Optimizer optimizer) {
         OptimizerState state = trainer.getOptimizerState(rank);
         String weight = "01ColumnParallelLinear_weight";
-        Assert.assertEquals(state.getNames(), Set.of(weight, "01ColumnParallelLinear_bias"));
+        assertEquals(state.getNames(), Set.of(weight, "01ColumnParallelLinear_bias"));
         Set<String> expected =
                 optimizer instanceof Sgd ? Set.of("momentum") : Set.of("mean", "variance");
         try (NDManager manager = NDManager.newBaseManager()) {
             Map<String, NDArray> arrays = state.get(weight, manager);
-            Assert.assertEquals(arrays.keySet(), expected);
+            assertEquals(arrays.keySet(), expected);
             Parameter parameter = trainer.getModel().getBlock().getParameters().get(weight);
             for (NDArray array : arrays.values()) {
-                Assert.assertEquals(
+                assertEquals(
                         array.getShape(),
                         trainer.getParameterStore(rank).getValue(parameter, null, true).getShape());
-                Assert.assertNotEquals(array.getFloat(0, 0), 0f);
+                assertNotEquals(array.getFloat(0, 0), 0f);
             }
             state.free(weight);
-            Assert.assertEquals(state.get(weight, manager), Map.of());
+            assertEquals(state.get(weight, manager), Map.of());
         }
     }
 
@@ -176,7 +178,7 @@ public class OptimizerStateTest {
             for (Field field : type.getDeclaredFields()) {
                 if (field.getType() == Map.class) {
                     field.setAccessible(true);
-                    Assert.assertEquals(field.get(optimizer), Map.of(), field.getName());
+                    assertEquals(field.get(optimizer), Map.of(), field.getName());
                 }
             }
         }
@@ -217,7 +219,7 @@ public class OptimizerStateTest {
         try (NDManager manager = trainer.getManager().newSubManager()) {
             NDList data = new NDList(manager.full(new Shape(SIZE, SIZE), 2f));
             NDList labels = new NDList(manager.full(new Shape(SIZE, SIZE), 4f));
-            TrainingRun.backward(trainer, data, labels);
+            backward(trainer, data, labels);
             trainer.step();
         }
     }
@@ -234,10 +236,10 @@ public class OptimizerStateTest {
                             .toFloatArray();
             value[i] = all[0];
             for (float each : all) {
-                Assert.assertEquals(each, value[i], 1e-6, parameter.getName()); // kernels' tails
+                assertEquals(each, value[i], 1e-6, parameter.getName()); // kernels' tails
             }
             if (others != null) {
-                Assert.assertEquals(value[i], others[i], 1e-6, "rank " + rank);
+                assertEquals(value[i], others[i], 1e-6, "rank " + rank);
             }
             i++;
         }
@@ -250,7 +252,7 @@ public class OptimizerStateTest {
 
     private static void assertClose(double[] actual, double weight, double bias) {
         // fp32 over at most twelve steps
-        Assert.assertEquals(actual[0], weight, 1e-5, "weight");
-        Assert.assertEquals(actual[1], bias, 1e-5, "bias");
+        assertEquals(actual[0], weight, 1e-5, "weight");
+        assertEquals(actual[1], bias, 1e-5, "bias");
     }
 }

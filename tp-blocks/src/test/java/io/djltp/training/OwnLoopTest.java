@@ -10,6 +10,12 @@ import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
@@ -35,7 +41,6 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -102,13 +107,13 @@ public class OwnLoopTest {
     private record Use(Net net, Trainer trainer, NDManager manager, List<Float> numbers) {
 
         NDList data(int seed) {
-            return new NDList(TrainingRun.random(manager, seed, ROWS, FEATURES));
+            return new NDList(random(manager, seed, ROWS, FEATURES));
         }
 
         NDList labels(int seed) {
             return new NDList(
                     net == Net.REGRESSION
-                            ? TrainingRun.random(manager, 100 + seed, ROWS, 3)
+                            ? random(manager, 100 + seed, ROWS, 3)
                             : TrainingRun.labels(manager, seed, ROWS, CLASSES));
         }
 
@@ -270,8 +275,7 @@ public class OwnLoopTest {
     }
 
     private void assertSame(TrainerKind kind, Net net, String name, Loop loop) {
-        TrainingRun expected =
-                ofDjl.computeIfAbsent(net + name, key -> net.run(TrainerKind.PLAIN, loop));
+        TrainingRun expected = ofDjl.computeIfAbsent(net + name, key -> net.run(PLAIN, loop));
         net.run(kind, loop).assertSame(expected, TOLERANCE);
     }
 
@@ -311,7 +315,7 @@ public class OwnLoopTest {
         float[] once = biasGradient(kind, false);
         float[] twice = biasGradient(kind, true);
         for (int i = 0; i < once.length; i++) {
-            Assert.assertEquals(twice[i], 2 * once[i], 0); // a factor of two rounds nothing
+            assertEquals(twice[i], 2 * once[i], 0); // a factor of two rounds nothing
         }
     }
 
@@ -342,7 +346,7 @@ public class OwnLoopTest {
     public void gradientsCanBeForgotten(TrainerKind kind) {
         TrainingRun expected =
                 Net.CLASSIFICATION.run(
-                        TrainerKind.PLAIN,
+                        PLAIN,
                         use -> {
                             TrainingRun.backward(use.trainer, use.data(1), use.labels(1));
                             use.trainer.step();
@@ -365,7 +369,7 @@ public class OwnLoopTest {
     @Test(timeOut = 60_000)
     public void frozenParametersCommunicateNothing() {
         Net.CLASSIFICATION.run(
-                new TrainerKind(ParallelMode.DATA, 2),
+                DATA_2,
                 use -> {
                     ParallelTrainer parallel = (ParallelTrainer) use.trainer;
                     use.freeze(0, true);
@@ -375,9 +379,9 @@ public class OwnLoopTest {
                     parallel.step();
                     // the weight and the bias of the other layer, in one bucket
                     CollectiveCounts counts = parallel.getCollectiveCounts().minus(before);
-                    Assert.assertEquals(counts.toString(), "1 all-reduce");
+                    assertEquals(counts.toString(), "1 all-reduce");
                     long elements = 8 * CLASSES + CLASSES;
-                    Assert.assertEquals(counts.bytes(), elements * Float.BYTES);
+                    assertEquals(counts.bytes(), elements * Float.BYTES);
                 });
     }
 
@@ -385,7 +389,7 @@ public class OwnLoopTest {
     @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void aBodyThatIsThawed(TrainerKind kind) {
         List<TrainingRun> runs = new ArrayList<>();
-        for (TrainerKind each : List.of(TrainerKind.PLAIN, kind)) {
+        for (TrainerKind each : List.of(PLAIN, kind)) {
             Block body = frozen(linear(6));
             runs.add(
                     TrainingRun.of(
@@ -399,8 +403,7 @@ public class OwnLoopTest {
                                     numbers.add(
                                             TrainingRun.backward(
                                                     trainer,
-                                                    TrainingRun.random(
-                                                            manager, step, ROWS, FEATURES),
+                                                    random(manager, step, ROWS, FEATURES),
                                                     TrainingRun.labels(manager, step, ROWS, 3)));
                                     trainer.step();
                                 }
@@ -412,7 +415,7 @@ public class OwnLoopTest {
     /** A parameter is used in one step, and not in the other. */
     @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void anotherNetworkInEachStep(TrainerKind kind) {
-        branching(kind).assertSame(branching(TrainerKind.PLAIN), TOLERANCE);
+        branching(kind).assertSame(branching(PLAIN), TOLERANCE);
     }
 
     private static TrainingRun branching(TrainerKind kind) {
@@ -439,9 +442,9 @@ public class OwnLoopTest {
                 INPUT,
                 (trainer, manager, numbers) -> {
                     for (int step = 0; step < 4; step++) {
-                        NDArray x = TrainingRun.random(manager, step, ROWS, FEATURES);
+                        NDArray x = random(manager, step, ROWS, FEATURES);
                         x.set(new NDIndex(":, 0"), step % 2);
-                        NDArray labels = TrainingRun.random(manager, 100 + step, ROWS, 3);
+                        NDArray labels = random(manager, 100 + step, ROWS, 3);
                         numbers.add(TrainingRun.backward(trainer, x, labels));
                         trainer.step();
                     }
@@ -465,8 +468,7 @@ public class OwnLoopTest {
                                                     : x.softmax(-1).tanh()),
                             row(true, 3));
             passes.set(-1); // the first call asks for the shape
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            throwsArgument(
                     () ->
                             TrainingRun.of(
                                     new TrainerKind(mode, ranks),
@@ -483,7 +485,7 @@ public class OwnLoopTest {
     /** DJL's evaluator of one of several outputs, which makes a list of that output alone. */
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void accuraciesOfTwoOutputs(TrainerKind kind) {
-        twoOutputs(kind).assertSame(twoOutputs(TrainerKind.PLAIN), TOLERANCE);
+        twoOutputs(kind).assertSame(twoOutputs(PLAIN), TOLERANCE);
     }
 
     private static TrainingRun twoOutputs(TrainerKind kind) {
@@ -498,7 +500,7 @@ public class OwnLoopTest {
                 INPUT,
                 (trainer, manager, numbers) -> {
                     for (int rows : new int[] {ROWS, 1, 3}) {
-                        NDList data = new NDList(TrainingRun.random(manager, 1, rows, FEATURES));
+                        NDList data = new NDList(random(manager, 1, rows, FEATURES));
                         NDList labels =
                                 new NDList(
                                         TrainingRun.labels(manager, 2, rows, CLASSES),

@@ -1,9 +1,12 @@
 package io.djltp.training;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+
 import io.djltp.layout.ParallelMode;
 import io.djltp.training.FaultyProcess.Fault;
 
-import org.testng.Assert;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -48,11 +51,11 @@ public class ProcessFailureTest {
             boolean here = victim / 2 == process;
             String start = "rank " + victim + (here ? " here: " : " remote: ");
             String report = said.get(process);
-            Assert.assertTrue(report.startsWith(start), said.toString());
-            Assert.assertTrue(report.contains("RankFailedException"), report);
-            Assert.assertTrue(report.contains("rank " + victim), report);
-            Assert.assertTrue(report.contains("failed: "), report);
-            Assert.assertTrue(report.contains("IllegalStateException: no more forward"), report);
+            assertTrue(report.startsWith(start), said.toString());
+            assertTrue(report.contains("RankFailedException"), report);
+            assertTrue(report.contains("rank " + victim), report);
+            assertTrue(report.contains("failed: "), report);
+            assertTrue(report.contains("IllegalStateException: no more forward"), report);
         }
     }
 
@@ -157,7 +160,7 @@ public class ProcessFailureTest {
         for (String report : reports(mode, Fault.FREEZE, 2)) {
             assertMatches(report, "the ranks called different operations: ");
             assertMatches(report, "rank 2 all-[^;]*" + frozen + " \\(checksum [0-9a-f]+\\)");
-            Assert.assertFalse(report.matches(".*rank 0 all-[^;]*" + frozen + ".*"), report);
+            assertFalse(report.matches(".*rank 0 all-[^;]*" + frozen + ".*"), report);
             assertMatches(report, "Freeze and thaw the same parameters on all processes");
         }
     }
@@ -167,7 +170,7 @@ public class ProcessFailureTest {
         List<String> said = reports(mode, Fault.STOP_EARLY, 2);
         if (mode == ParallelMode.DATA) { // each process has the whole model: that one is done
             assertMatches(said.get(0), "the connection to rank [23] was lost in .*");
-            Assert.assertEquals(said.get(1), "trained");
+            assertEquals(said.get(1), "trained");
             return;
         }
         for (String report : said) {
@@ -192,7 +195,7 @@ public class ProcessFailureTest {
     public void aProcessLeavesItsTrainerOpen(ParallelMode mode, int victim) {
         List<String> said = reports(mode, Fault.LEAVE_OPEN, victim);
         int process = victim / 2;
-        Assert.assertEquals(said.get(process), "caller: java.lang.IllegalStateException: no data");
+        assertEquals(said.get(process), "caller: java.lang.IllegalStateException: no data");
         assertMatches(
                 said.get(1 - process),
                 "remote: .*process "
@@ -208,22 +211,21 @@ public class ProcessFailureTest {
                 said.get(0),
                 "rank -1 remote: .*process 1 \\(.*\\) failed: java.lang.IllegalStateException: no"
                         + " more batches");
-        Assert.assertEquals(
-                said.get(1), "caller: java.lang.IllegalStateException: no more batches");
+        assertEquals(said.get(1), "caller: java.lang.IllegalStateException: no more batches");
     }
 
     private static void assertMatches(String report, String expected) {
-        Assert.assertTrue(report.matches(".*" + expected + ".*"), report);
+        assertTrue(report.matches(".*" + expected + ".*"), report);
     }
 
     /** Returns the reports of the processes. */
     private List<String> reports(ParallelMode mode, Fault fault, int victim) {
-        Assert.assertEquals(victim, victim(mode, fault));
+        assertEquals(victim, victim(mode, fault));
         String start = "REPORT " + mode + " " + fault + " ";
         List<String> reports = new ArrayList<>();
         for (String output : outputs) {
             List<String> lines = output.lines().filter(line -> line.startsWith(start)).toList();
-            Assert.assertEquals(lines.size(), 1, output);
+            assertEquals(lines.size(), 1, output);
             reports.add(lines.get(0).substring(start.length()));
         }
         return reports;
@@ -276,7 +278,7 @@ public class ProcessFailureTest {
             for (int i = 0; i < PROCESSES; i++) {
                 boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
                 outputs.add(Files.readString(files.get(i), StandardCharsets.UTF_8));
-                Assert.assertTrue(ended, "the process hangs: " + outputs.get(i));
+                assertTrue(ended, "the process hangs: " + outputs.get(i));
             }
         } finally {
             processes.forEach(Process::destroyForcibly);

@@ -5,6 +5,16 @@ import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -37,7 +47,6 @@ import io.djltp.testing.GraphBlock;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -102,7 +111,7 @@ public class RandomnessCheckTest {
     /** The ranks of a tensor group have the same rows, before a cut layer too. */
     @Test(timeOut = 60_000)
     public void onAMesh() {
-        TrainerKind kind = TrainerKind.mesh(2, 2);
+        TrainerKind kind = MESH_2X2;
         for (Drawing drawing : List.of(Drawing.CHILD, Drawing.FIELD, Drawing.FUNCTION)) {
             assertRefused(kind, drawing, bodyThenHead(drawing.block.get()));
             assertRefused(kind, drawing, headThenTail(drawing.block.get()));
@@ -128,7 +137,7 @@ public class RandomnessCheckTest {
             Block reversed = headAddedFirst(drawing.block.get());
             train(kind, sequence(reversed, end()));
         }
-        train(new TrainerKind(ParallelMode.TENSOR, 1), bodyThenHead(drawing.block.get()));
+        train(TENSOR_1, bodyThenHead(drawing.block.get()));
     }
 
     /** Where the batch is cut again, the ranks may draw again; between cut layers they may not. */
@@ -143,8 +152,7 @@ public class RandomnessCheckTest {
                 block.add(scattered(3));
                 block.add(between ? new LambdaBlock(x -> new NDList(x.head().neg())) : draw);
                 if (between || mode == ParallelMode.TENSOR) {
-                    Assert.expectThrows(
-                            UnsupportedOperationException.class, () -> forward(mode, block));
+                    expectThrows(UnsupportedOperationException.class, () -> forward(mode, block));
                 } else {
                     forward(mode, block);
                 }
@@ -173,7 +181,7 @@ public class RandomnessCheckTest {
                             .optRandomCheck(false)
                             .optDriftCheck(0) // which would see what comes of it
                             .build();
-            Assert.assertFalse(config.isRandomCheck());
+            assertFalse(config.isRandomCheck());
             try (Model model = Model.newInstance("net")) {
                 model.setBlock(headThenTail(drawing.block.get()));
                 DefaultTrainingConfig training =
@@ -222,7 +230,7 @@ public class RandomnessCheckTest {
                         () -> lstm(2, 0),
                         () -> new Fields(0, 0));
         for (Supplier<Block> body : bodies) {
-            TrainingRun expected = train(TrainerKind.PLAIN, bodyThenHead(body.get()));
+            TrainingRun expected = train(PLAIN, bodyThenHead(body.get()));
             for (int ranks : new int[] {2, 3}) {
                 TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
                 train(kind, bodyThenHead(body.get())).assertSame(expected, 2e-5);
@@ -231,15 +239,14 @@ public class RandomnessCheckTest {
     }
 
     private static void assertRefused(TrainerKind kind, Drawing drawing, Block block) {
-        Throwable e =
-                Assert.expectThrows(UnsupportedOperationException.class, () -> train(kind, block));
+        Throwable e = expectThrows(UnsupportedOperationException.class, () -> train(kind, block));
         List<String> parts = new ArrayList<>(List.of(drawing.names));
         parts.add("same mask");
         parts.add("io.djltp.nn.ParallelDropout");
         parts.add("data-parallel body");
         parts.add("optRandomCheck(false)");
         for (String part : parts) {
-            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
+            assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
         }
     }
 
@@ -332,9 +339,9 @@ public class RandomnessCheckTest {
     }
 
     private static float step(Trainer trainer, NDManager manager) {
-        NDArray data = TrainingRun.random(manager, 1, ROWS, TIMES, FEATURES);
-        NDArray labels = TrainingRun.labels(manager, 1, ROWS, CLASSES);
-        float loss = TrainingRun.backward(trainer, data, labels);
+        NDArray data = random(manager, 1, ROWS, TIMES, FEATURES);
+        NDArray labels = labels(manager, 1, ROWS, CLASSES);
+        float loss = backward(trainer, data, labels);
         trainer.step();
         return loss;
     }

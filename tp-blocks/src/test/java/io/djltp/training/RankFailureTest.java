@@ -1,8 +1,18 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.assertThrows;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -23,13 +33,9 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.RankThreads;
-import io.djltp.testing.Refusals;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -83,10 +89,10 @@ public class RankFailureTest {
                     throw thrown;
                 };
         RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
-        Assert.assertSame(failure.getCause(), thrown);
-        Assert.assertTrue(failure.getMessage().contains("rank 2"), failure.getMessage());
-        Assert.assertTrue(failure.getMessage().contains("no more forward"), failure.getMessage());
+        assertEquals(failure.getRank(), VICTIM);
+        assertSame(failure.getCause(), thrown);
+        assertTrue(failure.getMessage().contains("rank 2"), failure.getMessage());
+        assertTrue(failure.getMessage().contains("no more forward"), failure.getMessage());
     }
 
     @Test(dataProvider = "modes", timeOut = 60_000)
@@ -97,8 +103,8 @@ public class RankFailureTest {
                     throw thrown;
                 };
         RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
-        Assert.assertSame(failure.getCause(), thrown);
+        assertEquals(failure.getRank(), VICTIM);
+        assertSame(failure.getCause(), thrown);
     }
 
     /** Libtorch itself refuses: what it saved for the backward pass was changed meanwhile. */
@@ -112,9 +118,9 @@ public class RankFailureTest {
                     return result;
                 };
         RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
+        assertEquals(failure.getRank(), VICTIM);
         String message = failure.getCause().getMessage();
-        Assert.assertTrue(message.contains("modified by an inplace operation"), message);
+        assertTrue(message.contains("modified by an inplace operation"), message);
     }
 
     /** A hook in Java throws, deep below libtorch: a loss that was differentiated before. */
@@ -134,9 +140,9 @@ public class RankFailureTest {
                     }
                 };
         RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
+        assertEquals(failure.getRank(), VICTIM);
         String message = failure.getCause().getMessage();
-        Assert.assertTrue(message.contains("A second backward pass"), message);
+        assertTrue(message.contains("A second backward pass"), message);
     }
 
     /** The hooks of the mappings communicate: here with ranks that never come. */
@@ -146,12 +152,12 @@ public class RankFailureTest {
         UnaryOperator<NDArray> fault =
                 array -> ParallelContext.current().getMappings().copyToRegion(array.mul(2));
         RankFailedException failure = fail(ParallelMode.TENSOR, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
+        assertEquals(failure.getRank(), VICTIM);
         // the exception of the hook itself, not libtorch's rendering of it
-        Assert.assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);
+        assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);
         String message = failure.getCause().getMessage();
         for (String part : new String[] {"500 ms", "rank 2 waits in all-reduce", "for rank 0"}) {
-            Assert.assertTrue(message.contains(part), message);
+            assertTrue(message.contains(part), message);
         }
     }
 
@@ -178,8 +184,8 @@ public class RankFailureTest {
                             }
                         });
         // the exception of the hook itself, not libtorch's rendering of it
-        Assert.assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);
-        Assert.assertSame(failure.getCause().getCause(), lost);
+        assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);
+        assertSame(failure.getCause().getCause(), lost);
     }
 
     /** An interrupt ends the job as well, but not before the ranks have stopped. */
@@ -201,15 +207,11 @@ public class RankFailureTest {
                         }
                         return array;
                     };
-            Assert.assertThrows(RuntimeException.class, () -> step(trainer, 1));
-            Assert.assertTrue(Thread.interrupted(), "the flag is kept");
+            assertThrows(RuntimeException.class, () -> step(trainer, 1));
+            assertTrue(Thread.interrupted(), "the flag is kept");
             assertIdle();
             saboteur = UnaryOperator.identity();
-            Refusals.expect(
-                    IllegalStateException.class,
-                    () -> step(trainer, 1),
-                    "Interrupted",
-                    "a new trainer");
+            throwsState(() -> step(trainer, 1), "Interrupted", "a new trainer");
         }
         ranks.assertCount(0);
     }
@@ -226,12 +228,12 @@ public class RankFailureTest {
                         throw thrown;
                     };
             RankFailedException first =
-                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, 1));
+                    expectThrows(RankFailedException.class, () -> step(trainer, 1));
             saboteur = UnaryOperator.identity();
             RankFailedException second =
-                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, 1));
-            Assert.assertSame(second.getCause(), thrown);
-            Assert.assertEquals(second.getRank(), first.getRank());
+                    expectThrows(RankFailedException.class, () -> step(trainer, 1));
+            assertSame(second.getCause(), thrown);
+            assertEquals(second.getRank(), first.getRank());
             trainer.close();
             trainer.close(); // a second time is no error
         }
@@ -252,18 +254,16 @@ public class RankFailureTest {
                 step(trainer, 3);
                 saboteur = fault;
                 long start = System.nanoTime();
-                failure =
-                        Assert.expectThrows(
-                                RankFailedException.class, () -> failing.accept(trainer));
+                failure = expectThrows(RankFailedException.class, () -> failing.accept(trainer));
                 double seconds = (System.nanoTime() - start) / 1e9;
-                Assert.assertTrue(seconds < SECONDS, "it took " + seconds + " s");
+                assertTrue(seconds < SECONDS, "it took " + seconds + " s");
                 assertIdle();
             } finally {
                 saboteur = UnaryOperator.identity();
             }
             for (Thread thread : threads.values()) {
                 thread.join(1000); // to return from what it has finished
-                Assert.assertFalse(thread.isAlive(), thread.getName());
+                assertFalse(thread.isAlive(), thread.getName());
             }
             assertWeights(model, before);
             try (ParallelTrainer trainer = open(model, mode)) {
@@ -323,11 +323,11 @@ public class RankFailureTest {
 
     /** A rank that has stopped waits for the next task of its thread. */
     private void assertIdle() {
-        Assert.assertEquals(threads.size(), RANKS);
+        assertEquals(threads.size(), RANKS);
         for (Thread thread : threads.values()) {
             long end = System.nanoTime() + 1_000_000_000L; // to return from what it has finished
             while (!isIdle(thread)) {
-                Assert.assertTrue(System.nanoTime() < end, thread.getName() + " is not idle");
+                assertTrue(System.nanoTime() < end, thread.getName() + " is not idle");
                 Thread.onSpinWait();
             }
         }
@@ -350,23 +350,23 @@ public class RankFailureTest {
             try (ParallelTrainer trainer = open(model, mode)) {
                 step(trainer, 3);
             }
-            return TrainingRun.weights(model.getBlock());
+            return weights(model.getBlock());
         }
     }
 
     private static void assertWeights(Model model, List<float[]> expected) {
-        List<float[]> weights = TrainingRun.weights(model.getBlock());
-        ArrayAssert.assertAllBitEqual(weights, expected, "parameter");
+        List<float[]> weights = weights(model.getBlock());
+        assertAllBitEqual(weights, expected, "parameter");
     }
 
     private static void assertTrained(Model model, List<float[]> before) {
-        List<float[]> weights = TrainingRun.weights(model.getBlock());
+        List<float[]> weights = weights(model.getBlock());
         for (int i = 0; i < weights.size(); i++) {
             float change = 0;
             for (int j = 0; j < weights.get(i).length; j++) {
                 change = Math.max(change, Math.abs(weights.get(i)[j] - before.get(i)[j]));
             }
-            Assert.assertTrue(change > 0 && change < 1, "parameter " + i + ": " + change);
+            assertTrue(change > 0 && change < 1, "parameter " + i + ": " + change);
         }
     }
 }

@@ -7,6 +7,8 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -28,7 +30,6 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.ThreadedJob;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -93,7 +94,7 @@ public class ReplicatedIntegersTest {
                                 }
                             });
             for (float[] table : tables) {
-                Assert.assertEquals(table, new float[] {1, 0, 0, 1}, "" + type);
+                assertEquals(table, new float[] {1, 0, 0, 1}, "" + type);
             }
         }
     }

@@ -7,6 +7,11 @@ import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
@@ -16,12 +21,9 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.PlainEmbedding;
-import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -38,10 +40,6 @@ public class RowOrderTest {
 
     private static final int ROWS = 7;
     private static final int FEATURES = 6;
-    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
-    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
-    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
 
     private interface Operation extends UnaryOperator<NDArray> {}
 
@@ -71,13 +69,13 @@ public class RowOrderTest {
                 network(
                         twice,
                         cut -> sequence(linear(6), first(cut, 4), row(cut, 3), map(operation)));
-        before.assertRefused(DATA, name, "another order", "TENSOR mode");
-        before.assertRefused(MESH, name, "another order", "TENSOR mode");
-        before.assertRefused(MIXED, twice ? "gathers the batch" : "another order", "TENSOR mode");
-        after.assertRefused(DATA, name, "another order", "TENSOR mode");
-        after.assertRefused(MESH, name, "another order", "TENSOR mode");
-        before.assertEqual(TENSOR);
-        after.assertEqual(TENSOR);
+        before.assertRefused(DATA_2, name, "another order", "TENSOR mode");
+        before.assertRefused(MESH_2X2, name, "another order", "TENSOR mode");
+        before.assertRefused(MIXED_2, twice ? "gathers the batch" : "another order", "TENSOR mode");
+        after.assertRefused(DATA_2, name, "another order", "TENSOR mode");
+        after.assertRefused(MESH_2X2, name, "another order", "TENSOR mode");
+        before.assertEqual(TENSOR_2);
+        after.assertEqual(TENSOR_2);
     }
 
     /** Ids are not in the graph. */
@@ -100,7 +98,7 @@ public class RowOrderTest {
                                                     .toType(DataType.INT64, false)),
                                     new NDList(manager.ones(new Shape(2 * ROWS, 3)))
                                 });
-        net.assertRefused(DATA, "concat", "another order", "TENSOR mode");
+        net.assertRefused(DATA_2, "concat", "another order", "TENSOR mode");
     }
 
     @DataProvider
@@ -118,7 +116,7 @@ public class RowOrderTest {
     @Test(dataProvider = "inOrder", timeOut = 60_000)
     public void rowsInTheirOrder(String name, Operation operation) {
         network(false, cut -> sequence(linear(6), map(operation), first(cut, 4), row(cut, 3)))
-                .assertEqual(DATA, MIXED, MESH, TENSOR);
+                .assertEqual(DATA_2, MIXED_2, MESH_2X2, TENSOR_2);
     }
 
     /** The two of a row lie together: what the error says instead. */
@@ -133,7 +131,7 @@ public class RowOrderTest {
                                 .reshape(-1, x.getShape().get(1));
         for (Operation operation : List.of(two, blocks)) {
             network(true, cut -> sequence(linear(6), tanh(), linear(3), map(operation)))
-                    .assertEqual(DATA, MESH, TENSOR);
+                    .assertEqual(DATA_2, MESH_2X2, TENSOR_2);
         }
     }
 
@@ -162,10 +160,8 @@ public class RowOrderTest {
                 HalfSquareLoss::new,
                 (manager, step) ->
                         new NDList[] {
-                            new NDList(TrainingRun.random(manager, 10 + step, ROWS, FEATURES)),
-                            new NDList(
-                                    TrainingRun.random(
-                                            manager, 50 + step, (twice ? 2 : 1) * ROWS, 3))
+                            new NDList(random(manager, 10 + step, ROWS, FEATURES)),
+                            new NDList(random(manager, 50 + step, (twice ? 2 : 1) * ROWS, 3))
                         });
     }
 }

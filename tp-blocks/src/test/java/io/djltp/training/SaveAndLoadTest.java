@@ -1,11 +1,23 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
+import static io.djltp.testing.ArrayAssert.assertAllClose;
+import static io.djltp.testing.ArrayAssert.assertBitEqual;
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -25,12 +37,9 @@ import ai.djl.translate.NoopTranslator;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
@@ -82,23 +91,20 @@ public class SaveAndLoadTest {
                     config(new VocabParallelCrossEntropyLoss())
                             .addTrainingListeners(
                                     new SaveModelTrainingListener(folder.toString(), "listener"));
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(ROWS, FEATURES))) {
                 steps(trainer, 0, 2);
                 model.save(folder, "open");
                 steps(trainer, 2, 4);
             }
             model.save(folder, "closed");
-            ArrayAssert.assertClose(
-                    predict(model), plainPredictions(4), TOLERANCE, "the model itself");
+            assertClose(predict(model), plainPredictions(4), TOLERANCE, "the model itself");
         }
-        ArrayAssert.assertClose(
-                predict(plain(), "open"), plainPredictions(2), TOLERANCE, "saved while open");
+        assertClose(predict(plain(), "open"), plainPredictions(2), TOLERANCE, "saved while open");
         float[] closed = predict(plain(), "closed");
-        ArrayAssert.assertClose(closed, plainPredictions(4), TOLERANCE, "saved after closing");
-        ArrayAssert.assertBitEqual(predict(plain(), "listener"), closed, "saved by the listener");
+        assertClose(closed, plainPredictions(4), TOLERANCE, "saved after closing");
+        assertBitEqual(predict(plain(), "listener"), closed, "saved by the listener");
         // the same file in the same block, outside of ranks
-        ArrayAssert.assertBitEqual(predict(parallel(), "closed"), closed, "unsharded");
+        assertBitEqual(predict(parallel(), "closed"), closed, "unsharded");
     }
 
     /** Returns the predictions of a plain model after some steps of DJL's trainer. */
@@ -106,7 +112,7 @@ public class SaveAndLoadTest {
         Engine.getInstance().setRandomSeed(8);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(plain());
-            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, steps);
+            train(PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, steps);
             return predict(model);
         }
     }
@@ -116,15 +122,18 @@ public class SaveAndLoadTest {
     public void savingChangesNothing(TrainerKind kind) throws Exception {
         List<float[]> with = trainAndSave(kind, true);
         List<float[]> without = trainAndSave(kind, false);
-        ArrayAssert.assertAllBitEqual(with, without, "parameter");
+        assertAllBitEqual(with, without, "parameter");
     }
 
     private List<float[]> trainAndSave(TrainerKind kind, boolean save) throws IOException {
         Engine.getInstance().setRandomSeed(8);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(parallel());
-            try (Trainer trainer = kind.open(model, config(new VocabParallelCrossEntropyLoss()))) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
+            try (Trainer trainer =
+                    kind.open(
+                            model,
+                            config(new VocabParallelCrossEntropyLoss()),
+                            new Shape(ROWS, FEATURES))) {
                 for (int i = 0; i < 3; i++) {
                     steps(trainer, i, i + 1);
                     if (save) {
@@ -132,7 +141,7 @@ public class SaveAndLoadTest {
                     }
                 }
             }
-            return TrainingRun.weights(model.getBlock());
+            return weights(model.getBlock());
         }
     }
 
@@ -141,20 +150,20 @@ public class SaveAndLoadTest {
         Engine.getInstance().setRandomSeed(9);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(plain());
-            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, 3);
+            train(PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, 3);
             model.save(folder, "net");
         }
         List<float[]> expected;
         List<float[]> actual;
         try (Model model = loaded(plain(), "net")) {
-            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 3, 6);
-            expected = TrainingRun.weights(model.getBlock());
+            train(PLAIN, model, Loss.softmaxCrossEntropyLoss(), 3, 6);
+            expected = weights(model.getBlock());
         }
         try (Model model = loaded(parallel(), "net")) {
             train(kind, model, new VocabParallelCrossEntropyLoss(), 3, 6);
-            actual = TrainingRun.weights(model.getBlock());
+            actual = weights(model.getBlock());
         }
-        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
+        assertAllClose(actual, expected, TOLERANCE, "parameter");
     }
 
     /** One model, trained by one trainer after another, of any mode and size. */
@@ -166,9 +175,9 @@ public class SaveAndLoadTest {
             model.setBlock(plain());
             int step = 0;
             for (int i = 0; i < TrainerKind.parallel().length; i++) {
-                train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), step, ++step);
+                train(PLAIN, model, Loss.softmaxCrossEntropyLoss(), step, ++step);
             }
-            expected = TrainingRun.weights(model.getBlock());
+            expected = weights(model.getBlock());
         }
         Engine.getInstance().setRandomSeed(10);
         try (Model model = Model.newInstance("net")) {
@@ -182,14 +191,13 @@ public class SaveAndLoadTest {
                         step,
                         ++step);
             }
-            List<float[]> actual = TrainingRun.weights(model.getBlock());
-            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
+            List<float[]> actual = weights(model.getBlock());
+            assertAllClose(actual, expected, TOLERANCE, "parameter");
         }
     }
 
     private static void train(TrainerKind kind, Model model, Loss loss, int from, int to) {
-        try (Trainer trainer = kind.open(model, config(loss))) {
-            trainer.initialize(new Shape(ROWS, FEATURES));
+        try (Trainer trainer = kind.open(model, config(loss), new Shape(ROWS, FEATURES))) {
             steps(trainer, from, to);
         }
     }
@@ -197,8 +205,8 @@ public class SaveAndLoadTest {
     private static void steps(Trainer trainer, int from, int to) {
         try (NDManager manager = NDManager.newBaseManager()) {
             for (int i = from; i < to; i++) {
-                NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
-                TrainingRun.backward(trainer, data, TrainingRun.labels(manager, i, ROWS, CLASSES));
+                NDArray data = random(manager, i, ROWS, FEATURES);
+                backward(trainer, data, labels(manager, i, ROWS, CLASSES));
                 trainer.step();
             }
         }
@@ -207,7 +215,7 @@ public class SaveAndLoadTest {
     private static float[] predict(Model model) throws Exception {
         try (Predictor<NDList, NDList> predictor = model.newPredictor(new NoopTranslator());
                 NDManager manager = NDManager.newBaseManager()) {
-            NDArray data = TrainingRun.random(manager, 99, ROWS, FEATURES);
+            NDArray data = random(manager, 99, ROWS, FEATURES);
             return predictor.predict(new NDList(data)).singletonOrThrow().toFloatArray();
         }
     }
@@ -263,10 +271,10 @@ public class SaveAndLoadTest {
                             .open(model, config(new VocabParallelCrossEntropyLoss()))) {
                 trainer.initialize(new Shape(ROWS, FEATURES));
                 IOException e =
-                        Assert.expectThrows(
+                        expectThrows(
                                 IOException.class,
                                 () -> ((ParallelTrainer) trainer).save(folder, "net"));
-                Assert.assertEquals(
+                assertEquals(
                         e.getMessage(), "Cannot write to " + folder + ": No space left on device");
             }
         }

@@ -1,15 +1,20 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllClose;
+import static io.djltp.testing.ArrayAssert.assertClose;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.SliceReader;
-import io.djltp.testing.ArrayAssert;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -93,8 +98,8 @@ public class SavingInProcessesTest {
         Path many = many(way);
         Path one = folder.resolve(way).resolve("one");
         for (List<String> report : reports) {
-            Assert.assertTrue(report.contains("done"), reports.toString());
-            Assert.assertFalse(report.contains("another model"), reports.toString());
+            assertTrue(report.contains("done"), reports.toString());
+            assertFalse(report.contains("another model"), reports.toString());
         }
         SavingProcess.trainAlone(way, one);
         List<String> names = new ArrayList<>();
@@ -123,18 +128,18 @@ public class SavingInProcessesTest {
         if ("DATA".equals(way)) {
             names.add("within-0000.params"); // every process has the whole model at any time
         }
-        Assert.assertEquals(files(many), names.stream().sorted().collect(Collectors.toList()));
-        Assert.assertEquals(
+        assertEquals(files(many), names.stream().sorted().collect(Collectors.toList()));
+        assertEquals(
                 reports.get(0).stream().anyMatch(line -> line.contains("save it after step()")),
                 !"DATA".equals(way),
                 reports.toString());
         for (int i = 0; i < processes; i++) { // what process 0 could not write; all went on
             long failed = reports.get(i).stream().filter("not saved"::equals).count();
-            Assert.assertEquals(failed, i == 0 ? 2 : 0, reports.toString());
+            assertEquals(failed, i == 0 ? 2 : 0, reports.toString());
         }
         // evaluated by all ranks with what is in the file
         for (List<String> report : reports) {
-            Assert.assertEquals(loss(report), loss(reports.get(0)));
+            assertEquals(loss(report), loss(reports.get(0)));
         }
     }
 
@@ -142,9 +147,9 @@ public class SavingInProcessesTest {
     private static void assertSame(Path file, Path expected) throws Exception {
         try (Model actualModel = load(file);
                 Model expectedModel = load(expected)) {
-            List<float[]> values = TrainingRun.weights(expectedModel.getBlock());
-            List<float[]> actual = TrainingRun.weights(actualModel.getBlock());
-            ArrayAssert.assertAllClose(actual, values, TOLERANCE, file + ", parameter");
+            List<float[]> values = weights(expectedModel.getBlock());
+            List<float[]> actual = weights(actualModel.getBlock());
+            assertAllClose(actual, values, TOLERANCE, file + ", parameter");
         }
     }
 
@@ -172,9 +177,9 @@ public class SavingInProcessesTest {
         try (SafetensorsFile one = SafetensorsFile.open(actual);
                 SafetensorsFile other = SafetensorsFile.open(expected);
                 NDManager manager = NDManager.newBaseManager()) {
-            Assert.assertEquals(one.getTensors(), other.getTensors());
+            assertEquals(one.getTensors(), other.getTensors());
             for (String name : one.getTensors().keySet()) {
-                ArrayAssert.assertClose(
+                assertClose(
                         new SliceReader(one).read(name, manager),
                         new SliceReader(other).read(name, manager),
                         TOLERANCE,
@@ -186,14 +191,13 @@ public class SavingInProcessesTest {
     @Test
     public void aProcessHasDied() throws Exception {
         List<String> report = reports(DEATH, 2).get(0);
-        Assert.assertTrue(report.get(0).matches("after \\d{1,4} ms: .*process 1.*"), "" + report);
-        Assert.assertEquals(
-                Files.readString(many(DEATH).resolve("old-0000.params")), "an old file");
-        Assert.assertTrue(
+        assertTrue(report.get(0).matches("after \\d{1,4} ms: .*process 1.*"), "" + report);
+        assertEquals(Files.readString(many(DEATH).resolve("old-0000.params")), "an old file");
+        assertTrue(
                 report.stream()
                         .anyMatch(line -> line.startsWith("lost: ") && line.contains("model.load")),
                 "" + report);
-        Assert.assertEquals(
+        assertEquals(
                 files(many(DEATH)).stream().filter(name -> name.startsWith(".saving")).count(), 0);
     }
 
@@ -210,9 +214,9 @@ public class SavingInProcessesTest {
             for (int i = 0; i < PROCESSES; i++) {
                 boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
                 outputs.add(Files.readString(files.get(i), StandardCharsets.UTF_8));
-                Assert.assertTrue(ended, "process " + i + " hangs: " + outputs.get(i));
+                assertTrue(ended, "process " + i + " hangs: " + outputs.get(i));
                 int status = i == 1 ? SavingProcess.DEAD : 0;
-                Assert.assertEquals(processes.get(i).exitValue(), status, outputs.get(i));
+                assertEquals(processes.get(i).exitValue(), status, outputs.get(i));
             }
         } finally {
             processes.forEach(Process::destroyForcibly);

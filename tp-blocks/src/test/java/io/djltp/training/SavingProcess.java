@@ -4,6 +4,9 @@ import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -32,7 +35,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Configs;
-import io.djltp.testing.TrainingRun;
 
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -283,9 +285,9 @@ public final class SavingProcess {
     private void step(ParallelTrainer trainer, int seed, ParallelTrainer within)
             throws IOException {
         try (NDManager manager = trainer.getManager().newSubManager()) {
-            NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, FEATURES));
-            NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, CLASSES));
-            TrainingRun.backward(trainer, data, labels);
+            NDList data = new NDList(random(manager, seed, BATCH, FEATURES));
+            NDList labels = new NDList(labels(manager, seed, BATCH, CLASSES));
+            backward(trainer, data, labels);
             if (within != null && job != null) {
                 try {
                     within.save(folder, "within");
@@ -299,8 +301,8 @@ public final class SavingProcess {
 
     private static void evaluate(ParallelTrainer trainer) {
         try (NDManager manager = trainer.getManager().newSubManager()) {
-            NDArray data = TrainingRun.random(manager, 99, BATCH, FEATURES);
-            NDList labels = new NDList(TrainingRun.labels(manager, 99, BATCH, CLASSES));
+            NDArray data = random(manager, 99, BATCH, FEATURES);
+            NDList labels = new NDList(labels(manager, 99, BATCH, CLASSES));
             NDList output = trainer.evaluate(new NDList(data));
             float loss = trainer.getLoss().evaluate(labels, output).getFloat();
             System.out.println("REPORT loss " + loss);

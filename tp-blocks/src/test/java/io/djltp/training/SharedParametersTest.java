@@ -2,6 +2,12 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -27,7 +33,6 @@ import io.djltp.parameters.ShardedBlock;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Ranks;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -181,10 +186,7 @@ public class SharedParametersTest {
                             model,
                             new DefaultTrainingConfig(Loss.l2Loss()),
                             Ranks.config(ParallelMode.TENSOR, 2))) {
-                Refusals.expect(
-                        IllegalArgumentException.class,
-                        () -> trainer.initialize(new Shape(4, FEATURES)),
-                        parts);
+                throwsArgument(() -> trainer.initialize(new Shape(4, FEATURES)), parts);
             }
         }
     }
@@ -192,11 +194,11 @@ public class SharedParametersTest {
     /** And where nothing is cut, the strategies do not matter. */
     @Test(timeOut = 60_000)
     public void theSameStrategy() {
-        TrainingRun expected = train(TrainerKind.PLAIN);
+        TrainingRun expected = train(PLAIN);
         for (int ranks : new int[] {1, 2, 3}) {
             train(new TrainerKind(ParallelMode.TENSOR, ranks)).assertSame(expected, 5e-6);
         }
-        train(new TrainerKind(ParallelMode.DATA, 2)).assertSame(expected, 5e-6);
+        train(DATA_2).assertSame(expected, 5e-6);
     }
 
     private static TrainingRun train(TrainerKind kind) {
@@ -216,9 +218,9 @@ public class SharedParametersTest {
 
     private static void steps(Trainer trainer, NDManager manager, java.util.List<Float> numbers) {
         for (int i = 0; i < 3; i++) {
-            NDArray data = TrainingRun.random(manager, i, 4, FEATURES);
-            NDArray labels = TrainingRun.labels(manager, i, 4, FEATURES);
-            numbers.add(TrainingRun.backward(trainer, data, labels));
+            NDArray data = random(manager, i, 4, FEATURES);
+            NDArray labels = labels(manager, i, 4, FEATURES);
+            numbers.add(backward(trainer, data, labels));
             trainer.step();
         }
     }

@@ -5,6 +5,7 @@ import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
@@ -115,10 +116,7 @@ public class SlicesFollowedTest {
     @Test(dataProvider = "mixing", timeOut = 60_000)
     public void featuresThatAreMixedAreRefused(String name, UnaryOperator<NDArray> function) {
         network(() -> map(function))
-                .assertRefused(
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        "ColumnParallelLinear",
-                        "optGatherOutput(true)");
+                .assertRefused(TENSOR_2, "ColumnParallelLinear", "optGatherOutput(true)");
     }
 
     /** With two features a rank, each rank has one head: an axis of length 1. */
@@ -158,7 +156,7 @@ public class SlicesFollowedTest {
                                                         .swapAxes(2, 3)
                                                         .reshape(x.getShape())))
                 .assertRefused(
-                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        TENSOR_2,
                         "ColumnParallelLinear",
                         "no longer the last axis, in their order",
                         "swapAxes",
@@ -167,7 +165,7 @@ public class SlicesFollowedTest {
 
     @Test(timeOut = 60_000)
     public void layersThatMixFeaturesAreRefused() {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         Network conv =
                 network(
                         () ->
@@ -234,21 +232,19 @@ public class SlicesFollowedTest {
     public void whatKeepsFeaturesApartIsThatOfPlainDjl(
             String name, UnaryOperator<NDArray> function) {
         network(() -> map(function))
-                .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, UNITS / DIM));
+                .assertEqual(TENSOR_2, new TrainerKind(ParallelMode.TENSOR, UNITS / DIM));
     }
 
     /** Three queries share keys and values. */
     @Test(timeOut = 60_000)
     public void groupedHeadsAreThoseOfPlainDjl() {
-        grouped(1).assertEqual(new TrainerKind(ParallelMode.TENSOR, 2));
+        grouped(1).assertEqual(TENSOR_2);
     }
 
     /** Repeated one after another, the keys would be those of other queries. */
     @Test(timeOut = 60_000)
     public void keysInAnotherOrderAreRefused() {
-        grouped(0).assertRefused(new TrainerKind(ParallelMode.TENSOR, 2), "optGatherOutput(true)");
+        grouped(0).assertRefused(TENSOR_2, "optGatherOutput(true)");
     }
 
     private static Network grouped(int inner) {

@@ -1,6 +1,14 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.zeroGradients;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -10,19 +18,16 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.RankFailedException;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -146,17 +151,17 @@ public class StepParticipantTest {
     private static void closeAndCompare(ParallelTrainer trainer, Block block, Serial expected) {
         trainer.close(); // hands the weights back
         List<float[]> weights = TrainingRun.weights(block);
-        ArrayAssert.assertClose(weights.get(0), expected.centres, 1e-5, "centres");
-        ArrayAssert.assertClose(weights.get(1), expected.weights(), 1e-5, "weight");
+        assertClose(weights.get(0), expected.centres, 1e-5, "centres");
+        assertClose(weights.get(1), expected.weights(), 1e-5, "weight");
     }
 
     private static NDArray data(NDManager manager, int step) {
         int rows = step == 2 ? 2 : 7; // one batch is smaller than three ranks
-        return TrainingRun.random(manager, step, rows, FEATURES);
+        return random(manager, step, rows, FEATURES);
     }
 
     private static NDArray target(NDManager manager, int step) {
-        return TrainingRun.random(manager, 50 + step, step == 2 ? 2 : 7, UNITS);
+        return random(manager, 50 + step, step == 2 ? 2 : 7, UNITS);
     }
 
     private static void step(ParallelTrainer trainer, NDManager manager, int step, Serial serial) {
@@ -164,10 +169,10 @@ public class StepParticipantTest {
         NDArray target = target(manager, step);
         boolean frozen =
                 !trainer.getModel().getBlock().getParameters().valueAt(0).requiresGradient();
-        float loss = TrainingRun.backward(trainer, x, target);
+        float loss = backward(trainer, x, target);
         trainer.step();
         serial.step(x.toFloatArray(), target.toFloatArray(), frozen);
-        Assert.assertEquals(loss, serial.losses.get(serial.losses.size() - 1), 1e-5);
+        assertEquals(loss, serial.losses.get(serial.losses.size() - 1), 1e-5);
     }
 
     private static ClassCentres.Moving participant(ParallelTrainer trainer, int rank) {
@@ -204,9 +209,9 @@ public class StepParticipantTest {
                     for (int i = 0; i < ranks; i++) {
                         moving.add(participant(trainer, i));
                     }
-                    Assert.assertFalse(moving.get(0).closed);
+                    assertFalse(moving.get(0).closed);
                 });
-        moving.forEach(each -> Assert.assertTrue(each.closed));
+        moving.forEach(each -> assertTrue(each.closed));
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -219,10 +224,8 @@ public class StepParticipantTest {
                 block,
                 serial,
                 (trainer, manager) -> {
-                    TrainingRun.backward(trainer, data(manager, 9), target(manager, 9));
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        collector.zeroGradients();
-                    }
+                    backward(trainer, data(manager, 9), target(manager, 9));
+                    zeroGradients(trainer);
                     step(trainer, manager, 1, serial);
                 });
     }
@@ -283,8 +286,7 @@ public class StepParticipantTest {
                 2,
                 block,
                 new Serial(),
-                (trainer, manager) ->
-                        TrainingRun.backward(trainer, data(manager, 0), data(manager, 1)));
+                (trainer, manager) -> backward(trainer, data(manager, 0), data(manager, 1)));
     }
 
     @Test(

@@ -1,5 +1,19 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
@@ -15,7 +29,6 @@ import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.Collective;
 import io.djltp.cut.Cut;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
@@ -25,11 +38,9 @@ import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.IdTraining;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayInputStream;
@@ -118,7 +129,7 @@ public class TiedWeightTest {
     @SuppressWarnings("try") // a collector is used by being open
     public void passesThatAreNotDifferentiatedLeaveNothing() {
         TrainingRun.of(
-                new TrainerKind(ParallelMode.MIXED, 2),
+                MIXED_2,
                 tied(true, embedding().build()),
                 new VocabParallelCrossEntropyLoss(),
                 new Shape(4, 3),
@@ -138,7 +149,7 @@ public class TiedWeightTest {
                             trainer.getLoss().evaluate(ids, output).getFloat();
                         }
                         int now = lasting.getManagedArrays().size();
-                        Assert.assertTrue(pass < 2 || now == kept, now + " in pass " + pass);
+                        assertTrue(pass < 2 || now == kept, now + " in pass " + pass);
                         kept = now;
                     }
                 });
@@ -149,8 +160,7 @@ public class TiedWeightTest {
     public void trainsAsOneParameterOfDjl(TrainerKind kind) {
         for (int i = 0; i < 3; i++) {
             IdTraining plain =
-                    expected.computeIfAbsent(
-                            i, o -> run(TrainerKind.PLAIN, TiedWeightTest::oneParameter, o));
+                    expected.computeIfAbsent(i, o -> run(PLAIN, TiedWeightTest::oneParameter, o));
             for (boolean fused : new boolean[] {false, true}) {
                 IdTraining actual = run(kind, () -> tied(fused, embedding().build()), i);
                 String what = kind + (fused ? " fused " : " ") + i;
@@ -195,10 +205,10 @@ public class TiedWeightTest {
                 squares += (double) value * value;
             }
             for (int i = 0; i < 3; i++) {
-                Assert.assertEquals(run.getLosses().get(i), losses[i], 1e-5 * losses[i]);
+                assertEquals(run.getLosses().get(i), losses[i], 1e-5 * losses[i]);
             }
-            Assert.assertEquals(sum, -1.2443358309572452, 1e-5);
-            Assert.assertEquals(squares, 5.534963996960874, 5e-5);
+            assertEquals(sum, -1.2443358309572452, 1e-5);
+            assertEquals(squares, 5.534963996960874, 5e-5);
         }
     }
 
@@ -222,13 +232,9 @@ public class TiedWeightTest {
     /** The embedding's all-reduce is all that tying costs, but for rows that are cut. */
     @Test(timeOut = 60_000)
     public void exchangesNoGradientOfTheWeight() {
-        IdTraining run =
-                run(
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        () -> tied(true, embedding().build()),
-                        2);
-        Assert.assertEquals(run.getCounts().get(Collective.ALL_REDUCE), 4); // 3 are the head's
-        Assert.assertEquals(run.getCounts().total(), 4);
+        IdTraining run = run(TENSOR_2, () -> tied(true, embedding().build()), 2);
+        assertEquals(run.getCounts().get(Collective.ALL_REDUCE), 4); // 3 are the head's
+        assertEquals(run.getCounts().total(), 4);
     }
 
     /** A cut that the head takes over, several ranges a rank, and a row for padding. */
@@ -236,12 +242,8 @@ public class TiedWeightTest {
     public void aChosenCutAndPadding() {
         Cut cut = Cut.ofLengths(3, 10);
         IdTraining plain =
-                run(
-                        TrainerKind.PLAIN,
-                        () -> tied(false, embedding().optPaddingIndex(12).build()),
-                        1);
-        for (TrainerKind kind :
-                List.of(new TrainerKind(ParallelMode.TENSOR, 2), TrainerKind.mesh(2, 2))) {
+                run(PLAIN, () -> tied(false, embedding().optPaddingIndex(12).build()), 1);
+        for (TrainerKind kind : List.of(TENSOR_2, MESH_2X2)) {
             IdTraining actual =
                     run(
                             kind,
@@ -265,12 +267,12 @@ public class TiedWeightTest {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         float[][] values = new float[1][];
         TrainingRun.of(
-                new TrainerKind(ParallelMode.TENSOR, 3),
+                TENSOR_3,
                 trained,
                 new VocabParallelCrossEntropyLoss(),
                 new Shape(2, 3),
                 (trainer, manager, numbers) -> {
-                    TrainingRun.backward(
+                    backward(
                             trainer,
                             manager.create(new long[] {0, 5, 12}, new Shape(1, 3)),
                             manager.create(new long[] {1, 2, 3}, new Shape(1, 3)));
@@ -281,35 +283,34 @@ public class TiedWeightTest {
                         throw new AssertionError(e);
                     }
                     trainer.close();
-                    values[0] = TrainingRun.weights(trained).get(0);
+                    values[0] = weights(trained).get(0);
                 });
         try (NDManager manager = NDManager.newBaseManager()) {
             Block loaded = tied(true, embedding().build());
             loaded.loadParameters(
                     manager, new DataInputStream(new ByteArrayInputStream(bytes.toByteArray())));
-            List<float[]> weights = TrainingRun.weights(loaded);
-            Assert.assertEquals(weights.get(0), values[0]);
-            Assert.assertEquals(weights.get(3), values[0]);
+            List<float[]> weights = weights(loaded);
+            assertEquals(weights.get(0), values[0]);
+            assertEquals(weights.get(3), values[0]);
             List<Parameter> parameters = loaded.getParameters().values();
-            Assert.assertSame(parameters.get(0), parameters.get(3));
+            assertSame(parameters.get(0), parameters.get(3));
         }
     }
 
     @Test
     public void whatIsRefused() {
-        Assert.expectThrows(
+        expectThrows(
                 IllegalArgumentException.class,
                 () -> head(embedding().build()).setUnits(12).build());
-        Assert.expectThrows(
+        expectThrows(
                 IllegalArgumentException.class,
                 () -> head(embedding().build()).optSampleShare(0.5f).build());
         VocabParallelEmbedding twice = embedding().build();
         head(twice).build();
-        Assert.expectThrows(IllegalArgumentException.class, () -> head(twice).build());
+        expectThrows(IllegalArgumentException.class, () -> head(twice).build());
         Block narrow = Blocks.sequence(twice, Blocks.linear(5), head(embedding().build()).build());
         try (NDManager manager = NDManager.newBaseManager()) {
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            throwsArgument(
                     () -> narrow.initialize(manager, DataType.FLOAT32, new Shape(2, 3)),
                     "5 features");
         }
@@ -326,9 +327,6 @@ public class TiedWeightTest {
                         head(embedding)
                                 .optShardingStrategy(ShardingStrategy.rowwise(Cut.ofLengths(3, 10)))
                                 .build());
-        Refusals.expect(
-                IllegalArgumentException.class,
-                () -> run(new TrainerKind(ParallelMode.TENSOR, 2), () -> block, 0),
-                "two strategies");
+        throwsArgument(() -> run(TENSOR_2, () -> block, 0), "two strategies");
     }
 }

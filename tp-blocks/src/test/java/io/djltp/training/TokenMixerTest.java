@@ -5,6 +5,13 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_3X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.random;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -16,7 +23,6 @@ import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -35,13 +41,13 @@ public class TokenMixerTest {
     private static final int UNITS = 8;
 
     private static final TrainerKind[] KINDS = {
-        new TrainerKind(ParallelMode.MIXED, 2),
-        new TrainerKind(ParallelMode.TENSOR, 2),
-        new TrainerKind(ParallelMode.TENSOR, 3),
+        MIXED_2,
+        TENSOR_2,
+        TENSOR_3,
         new TrainerKind(ParallelMode.TENSOR, UNITS),
-        new TrainerKind(ParallelMode.DATA, 2),
-        TrainerKind.mesh(2, 2),
-        TrainerKind.mesh(3, 2)
+        DATA_2,
+        MESH_2X2,
+        MESH_3X2
     };
 
     /** The rows of the batches of the steps. */
@@ -105,8 +111,8 @@ public class TokenMixerTest {
                 HalfSquareLoss::new,
                 (manager, step) ->
                         new NDList[] {
-                            new NDList(TrainingRun.random(manager, step, rows[step], TOKENS, 4)),
-                            new NDList(TrainingRun.random(manager, 9 + step, rows[step], TOKENS, 3))
+                            new NDList(random(manager, step, rows[step], TOKENS, 4)),
+                            new NDList(random(manager, 9 + step, rows[step], TOKENS, 3))
                         });
     }
 }

@@ -1,8 +1,17 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllClose;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertNotEquals;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -15,14 +24,10 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TorchScript;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -51,8 +56,8 @@ public class TorchScriptTest {
         try (NDManager manager = NDManager.newBaseManager()) {
             TorchScript.saveTanhLayer(
                     folder.resolve("body.pt"),
-                    TrainingRun.random(manager, 1, HIDDEN, FEATURES),
-                    TrainingRun.random(manager, 2, HIDDEN));
+                    random(manager, 1, HIDDEN, FEATURES),
+                    random(manager, 2, HIDDEN));
         }
     }
 
@@ -74,19 +79,19 @@ public class TorchScriptTest {
 
     @Test(dataProvider = "oneRank", timeOut = 60_000)
     public void aBodyIsTrainedByOneRank(TrainerKind kind) throws Exception {
-        List<float[]> expected = train(TrainerKind.PLAIN, true);
+        List<float[]> expected = train(PLAIN, true);
         List<float[]> actual = train(kind, true);
         assertSame(actual, expected);
-        Assert.assertNotEquals(expected.get(1), train(kind, false).get(1), "not trained");
+        assertNotEquals(expected.get(1), train(kind, false).get(1), "not trained");
     }
 
     @Test(dataProvider = "severalRanks", timeOut = 60_000)
     public void aFrozenBody(TrainerKind kind) throws Exception {
-        assertSame(train(kind, false), train(TrainerKind.PLAIN, false));
+        assertSame(train(kind, false), train(PLAIN, false));
     }
 
     private static void assertSame(List<float[]> actual, List<float[]> expected) {
-        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
+        assertAllClose(actual, expected, TOLERANCE, "parameter");
     }
 
     @Test(dataProvider = "severalRanks", timeOut = 60_000)
@@ -99,7 +104,7 @@ public class TorchScriptTest {
                             model,
                             new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss()),
                             kind.config())) {
-                Refusals.expect(
+                expect(
                         UnsupportedOperationException.class,
                         () -> trainer.initialize(new Shape(ROWS, FEATURES)),
                         "01PtSymbolBlock",
@@ -117,7 +122,7 @@ public class TorchScriptTest {
     }
 
     private static Block network(TrainerKind kind, Block body) {
-        return sequence(body, kind.equals(TrainerKind.PLAIN) ? linear(CLASSES) : head(CLASSES));
+        return sequence(body, kind.equals(PLAIN) ? linear(CLASSES) : head(CLASSES));
     }
 
     /** Returns the losses and the weights. */
@@ -128,24 +133,23 @@ public class TorchScriptTest {
             Block network = network(kind, body.getBlock());
             model.setBlock(network);
             Loss loss =
-                    kind.equals(TrainerKind.PLAIN)
+                    kind.equals(PLAIN)
                             ? Loss.softmaxCrossEntropyLoss()
                             : new VocabParallelCrossEntropyLoss();
             DefaultTrainingConfig config = Configs.of(loss, Configs.sgd(0.3f));
             manager.getEngine().setRandomSeed(6);
             float[] losses = new float[4];
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(ROWS, FEATURES))) {
                 for (int i = 0; i < losses.length; i++) {
-                    NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
-                    NDArray labels = TrainingRun.labels(manager, i, ROWS, CLASSES);
-                    losses[i] = TrainingRun.backward(trainer, data, labels);
+                    NDArray data = random(manager, i, ROWS, FEATURES);
+                    NDArray labels = labels(manager, i, ROWS, CLASSES);
+                    losses[i] = backward(trainer, data, labels);
                     trainer.step();
                 }
             }
             List<float[]> result = new ArrayList<>();
             result.add(losses);
-            result.addAll(TrainingRun.weights(network));
+            result.addAll(weights(network));
             return result;
         }
     }

@@ -7,6 +7,10 @@ import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+
+import static org.testng.Assert.assertEquals;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -20,6 +24,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.listener.TrainingListener.BatchData;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
@@ -29,7 +34,6 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -83,7 +87,7 @@ public class TrainingEqualsSerialTest {
             for (Object[] kind : TrainerKind.parallel()) {
                 cases.add(new Object[] {optimizer, kind[0]});
             }
-            cases.add(new Object[] {optimizer, TrainerKind.mesh(2, 3)});
+            cases.add(new Object[] {optimizer, MESH_2X3});
         }
         return cases.toArray(new Object[0][]);
     }
@@ -92,25 +96,24 @@ public class TrainingEqualsSerialTest {
     public void testSameLossesAndWeights(Optimizers optimizer, TrainerKind kind) throws Exception {
         if (!ofDjl.containsKey(optimizer)) {
             Loss loss = Loss.softmaxCrossEntropyLoss();
-            ofDjl.put(optimizer, train(plain(), loss, optimizer, TrainerKind.PLAIN));
+            ofDjl.put(optimizer, train(plain(), loss, optimizer, PLAIN));
         }
         Run serial = ofDjl.get(optimizer);
         Run parallel = train(parallel(), new VocabParallelCrossEntropyLoss(), optimizer, kind);
         // fp32 sums in another order; Adam divides by the root of squares that start near zero
         boolean adam = optimizer == Optimizers.ADAM || optimizer == Optimizers.ADAMW;
         double tolerance = adam ? 1e-4 : 1e-5;
-        Assert.assertEquals(parallel.losses.size(), serial.losses.size());
+        assertEquals(parallel.losses.size(), serial.losses.size());
         for (int i = 0; i < serial.losses.size(); i++) {
             double expected = serial.losses.get(i);
-            Assert.assertEquals(
+            assertEquals(
                     parallel.losses.get(i), expected, expected * tolerance, "loss of step " + i);
         }
         for (int i = 0; i < serial.weights.size(); i++) {
             float[] expected = serial.weights.get(i);
-            Assert.assertEquals(parallel.weights.get(i).length, expected.length);
+            assertEquals(parallel.weights.get(i).length, expected.length);
             for (int j = 0; j < expected.length; j++) {
-                Assert.assertEquals(
-                        parallel.weights.get(i)[j], expected[j], tolerance, "parameter " + i);
+                assertEquals(parallel.weights.get(i)[j], expected[j], tolerance, "parameter " + i);
             }
         }
     }
@@ -135,8 +138,7 @@ public class TrainingEqualsSerialTest {
             DefaultTrainingConfig config =
                     Configs.of(loss, optimizer.supplier.get())
                             .addTrainingListeners(new LossRecorder(run.losses));
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(BATCH, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(BATCH, FEATURES))) {
                 EasyTrain.fit(trainer, 2, dataset, null);
             }
             block.getParameters()

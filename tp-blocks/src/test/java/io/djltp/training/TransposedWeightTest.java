@@ -1,6 +1,8 @@
 package io.djltp.training;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.weights;
 
 import static org.testng.Assert.assertEquals;
 
@@ -18,7 +20,6 @@ import ai.djl.training.loss.Loss;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -57,11 +58,11 @@ public class TransposedWeightTest {
                 trainer.initialize(new Shape(4, 3));
                 NDArray x = manager.arange(12f).reshape(4, 3).sin();
                 for (int i = 0; i < 2; i++) {
-                    TrainingRun.backward(trainer, x, x.get(":, :2").mul(9));
+                    backward(trainer, x, x.get(":, :2").mul(9));
                     trainer.step();
                 }
             }
-            return TrainingRun.weights(linear).get(0);
+            return weights(linear).get(0);
         }
     }
 }

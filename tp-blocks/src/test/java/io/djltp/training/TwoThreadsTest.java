@@ -4,6 +4,16 @@ import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertThrows;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -18,9 +28,7 @@ import ai.djl.training.Trainer;
 import ai.djl.util.Pair;
 import ai.djl.util.Utils;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -58,7 +66,7 @@ public class TwoThreadsTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aCallDuringACallIsRefused(TrainerKind kind) {
-        TrainingRun plain = run(TrainerKind.PLAIN, TwoThreadsTest::train);
+        TrainingRun plain = run(PLAIN, TwoThreadsTest::train);
         TrainingRun parallel =
                 run(
                         kind,
@@ -85,7 +93,7 @@ public class TwoThreadsTest {
     /** One thread computes the gradients of a step, another makes it, for each step other ones. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void threadsTakeTurns(TrainerKind kind) {
-        TrainingRun plain = run(TrainerKind.PLAIN, TwoThreadsTest::train);
+        TrainingRun plain = run(PLAIN, TwoThreadsTest::train);
         TrainingRun parallel =
                 run(
                         kind,
@@ -93,7 +101,7 @@ public class TwoThreadsTest {
                             float loss =
                                     inNewThread(
                                             () ->
-                                                    TrainingRun.backward(
+                                                    backward(
                                                             trainer,
                                                             data(manager, step).head(),
                                                             labels(manager, step)));
@@ -125,11 +133,11 @@ public class TwoThreadsTest {
                     try {
                         save.join();
                     } catch (CompletionException e) {
-                        Assert.assertTrue(e.getCause() instanceof IllegalStateException, "" + e);
+                        assertTrue(e.getCause() instanceof IllegalStateException, "" + e);
                     }
                     for (Pair<String, Parameter> named : model.getBlock().getParameters()) {
                         for (float number : named.getValue().getArray().toFloatArray()) {
-                            Assert.assertFalse(Float.isNaN(number), named.getKey());
+                            assertFalse(Float.isNaN(number), named.getKey());
                         }
                     }
                 }
@@ -153,9 +161,7 @@ public class TwoThreadsTest {
 
     private static ParallelTrainer open(Model model) {
         return new ParallelTrainer(
-                model,
-                new DefaultTrainingConfig(new HalfSquareLoss()),
-                new TrainerKind(ParallelMode.TENSOR, 2).config());
+                model, new DefaultTrainingConfig(new HalfSquareLoss()), TENSOR_2.config());
     }
 
     /** The model is free for the next trainer. */
@@ -188,7 +194,7 @@ public class TwoThreadsTest {
         run(
                 TrainerKind.mesh(1, 2),
                 (trainer, manager, step) -> {
-                    Assert.expectThrows(IllegalStateException.class, trainer::step);
+                    expectThrows(IllegalStateException.class, trainer::step);
                     return inNewThread(() -> train(trainer, manager, step));
                 });
     }
@@ -226,8 +232,8 @@ public class TwoThreadsTest {
                             CompletableFuture.supplyAsync(() -> opened.forward(data));
                     await(hanging);
                     opened.close();
-                    Assert.assertThrows(CompletionException.class, running::join);
-                    Assert.assertTrue(trainer[0].getRanks().isStopped());
+                    assertThrows(CompletionException.class, running::join);
+                    assertTrue(trainer[0].getRanks().isStopped());
                 });
     }
 
@@ -260,7 +266,7 @@ public class TwoThreadsTest {
 
     private static void await(CountDownLatch latch) {
         try {
-            Assert.assertTrue(latch.await(30, TimeUnit.SECONDS));
+            assertTrue(latch.await(30, TimeUnit.SECONDS));
         } catch (InterruptedException e) {
             throw new AssertionError(e);
         }
@@ -278,18 +284,17 @@ public class TwoThreadsTest {
     }
 
     private static float train(Trainer trainer, NDManager manager, int step) {
-        float loss =
-                TrainingRun.backward(trainer, data(manager, step).head(), labels(manager, step));
+        float loss = backward(trainer, data(manager, step).head(), labels(manager, step));
         trainer.step();
         return loss;
     }
 
     private static NDList data(NDManager manager, int step) {
-        return new NDList(TrainingRun.random(manager, step, INPUT.getShape()));
+        return new NDList(random(manager, step, INPUT.getShape()));
     }
 
     private static NDArray labels(NDManager manager, int step) {
-        return TrainingRun.random(manager, 10 + step, INPUT.get(0), 3);
+        return random(manager, 10 + step, INPUT.get(0), 3);
     }
 
     private static void save(ParallelTrainer trainer) throws IOException {
@@ -297,11 +302,6 @@ public class TwoThreadsTest {
     }
 
     private static void assertRefused(String call, Assert.ThrowingRunnable refused) {
-        Refusals.expect(
-                IllegalStateException.class,
-                refused,
-                call,
-                Thread.currentThread().getName(),
-                "lock");
+        throwsState(refused, call, Thread.currentThread().getName(), "lock");
     }
 }

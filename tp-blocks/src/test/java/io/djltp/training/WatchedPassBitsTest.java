@@ -3,16 +3,21 @@ package io.djltp.training;
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.zeroGradients;
 
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -34,13 +39,7 @@ public class WatchedPassBitsTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.DATA, 3)},
-            {new TrainerKind(ParallelMode.MIXED, 3)},
-            {TrainerKind.mesh(2, 2)}
-        };
+        return TrainerKind.rows(TENSOR_2, DATA_2, DATA_3, MIXED_3, MESH_2X2);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -62,9 +61,7 @@ public class WatchedPassBitsTest {
                 (trainer, manager, numbers) -> {
                     if (later) {
                         backward(trainer, manager, rows, 1);
-                        try (GradientCollector collector = trainer.newGradientCollector()) {
-                            collector.zeroGradients();
-                        }
+                        zeroGradients(trainer);
                     }
                     numbers.add(backward(trainer, manager, rows, 0));
                     trainer.step();
@@ -74,7 +71,7 @@ public class WatchedPassBitsTest {
     private static float backward(Trainer trainer, NDManager manager, int rows, int seed) {
         return TrainingRun.backward(
                 trainer,
-                TrainingRun.random(manager, seed, rows, FEATURES),
-                TrainingRun.random(manager, 9 + seed, rows, 11));
+                random(manager, seed, rows, FEATURES),
+                random(manager, 9 + seed, rows, 11));
     }
 }

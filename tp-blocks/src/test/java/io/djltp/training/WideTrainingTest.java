@@ -1,5 +1,13 @@
 package io.djltp.training;
 
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_3X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -13,12 +21,10 @@ import ai.djl.training.Trainer;
 import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -38,13 +44,7 @@ public class WideTrainingTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 1)},
-            {new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.DATA, 3)}, // 2, 2 and 1 rows
-            {new TrainerKind(ParallelMode.MIXED, 3)},
-            {TrainerKind.mesh(3, 2)}
-        };
+        return TrainerKind.rows(TENSOR_1, TENSOR_3, DATA_3, MIXED_3, MESH_3X2);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -63,8 +63,7 @@ public class WideTrainingTest {
             model.setBlock(layer);
             model.setDataType(DataType.FLOAT64);
             DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), Configs.sgd(1));
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
+            try (Trainer trainer = kind.open(model, config, new Shape(ROWS, FEATURES))) {
                 NDList labels = new NDList(array(manager, 7, UNITS));
                 try (GradientCollector collector = trainer.newGradientCollector()) {
                     NDList output =
@@ -97,10 +96,10 @@ public class WideTrainingTest {
                 }
             }
         }
-        Assert.assertEquals(loss, mean, 1e-14);
+        assertEquals(loss, mean, 1e-14);
         double[] actual = weight.toDoubleArray();
         for (int i = 0; i < expected.length; i++) {
-            Assert.assertEquals(actual[i], expected[i], 1e-14, "element " + i);
+            assertEquals(actual[i], expected[i], 1e-14, "element " + i);
         }
     }
 
