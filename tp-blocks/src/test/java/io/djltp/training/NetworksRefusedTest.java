@@ -5,6 +5,7 @@ import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.flatten;
 import static io.djltp.testing.Blocks.frozen;
 import static io.djltp.testing.Blocks.fused;
+import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
@@ -31,8 +32,6 @@ import static io.djltp.testing.TrainerKind.TENSOR_3;
 import static io.djltp.testing.TrainingRun.step;
 import static io.djltp.testing.TrainingRun.steps;
 
-import static org.testng.Assert.assertEquals;
-
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
@@ -52,9 +51,14 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
 import ai.djl.translate.NoopTranslator;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.RankFailedException;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -66,12 +70,11 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
+import java.util.regex.Pattern;
 
 /**
  * Networks that ranks cannot compute throw before the first step, and before an evaluation tells a
@@ -80,16 +83,50 @@ import java.util.function.UnaryOperator;
  */
 public class NetworksRefusedTest {
 
-    private static final String GATHER = "optGatherOutput(true)";
     private static final TrainerKind SIX = new TrainerKind(ParallelMode.TENSOR, 6);
-    private static final TrainerKind[] CUTTING = {TENSOR_2, MIXED_2, MESH_2X2};
     private static final TrainerKind[] ALL = {TENSOR_2, DATA_2, MIXED_2, MESH_2X2};
     private static final TrainerKind[] ROWS_CUT = {DATA_2, MESH_2X2};
     private static final TrainerKind[] SHARING = {TENSOR_2, TENSOR_3, DATA_2, MIXED_3, MESH_2X2};
+    private static final String HALVES = "[0,4) | [4,8) of 8";
+    private static final String EVENS = "[0,2) [4,6) | [2,4) [6,8) of 8";
+    private static final Cut EVENS_AND_ODDS =
+            Cut.of(
+                    8,
+                    2,
+                    rank -> List.of(new ShardRange(rank * 2, 2), new ShardRange(4 + rank * 2, 2)));
+
+    private static final List<Row> TABLE = new ArrayList<>();
+    private static final List<Network> REORDERED = new ArrayList<>();
 
     /** A network, the trainers that refuse it, and what the error has to name. */
-    private record Row(
-            String name, Network network, TrainerKind[] kinds, boolean evaluated, String... parts) {
+    private static final class Row {
+        private final String name;
+        private final Network network;
+        private TrainerKind[] kinds = {TENSOR_2, MIXED_2, MESH_2X2};
+        private boolean evaluated = true; // also when it is evaluated before it is trained
+        private String[] parts = {"ColumnParallelLinear", "optGatherOutput(true)"};
+
+        Row(String name, Network network) {
+            this.name = name;
+            this.network = network;
+            TABLE.add(this);
+        }
+
+        Row on(TrainerKind... some) {
+            kinds = some;
+            return this;
+        }
+
+        /** What the error says, between "..". */
+        Row says(String text) {
+            parts = text.split(Pattern.quote(".."));
+            return this;
+        }
+
+        Row trained() {
+            evaluated = false;
+            return this;
+        }
 
         @Override
         public String toString() {
@@ -97,44 +134,26 @@ public class NetworksRefusedTest {
         }
     }
 
-    private final List<Row> rows = new ArrayList<>();
-
-    private void add(String name, Network network, TrainerKind[] kinds, String... parts) {
-        rows.add(new Row(name, network, kinds, true, parts));
+    private static Row numbers(String name, Function<Boolean, Block> block) {
+        return net(name, block, HalfSquareLoss::new, "6x6", "6x3");
     }
 
-    private void add(String name, Network network, TrainerKind kind, String... parts) {
-        add(name, network, new TrainerKind[] {kind}, parts);
+    private static Row classes(String name, Function<Boolean, Block> block) {
+        return net(name, block, VocabParallelCrossEntropyLoss::new, "6x6", "6:6");
     }
 
-    /** A network that is not evaluated before it is trained. */
-    private void trained(String name, Network network, TrainerKind[] kinds, String... parts) {
-        rows.add(new Row(name, network, kinds, false, parts));
-    }
-
-    private static Network numbers(Function<Boolean, Block> block) {
-        return Network.of(block, HalfSquareLoss::new, batches("6x6", "6x3"));
-    }
-
-    private static Network classes(Function<Boolean, Block> block) {
-        return Network.of(block, VocabParallelCrossEntropyLoss::new, batches("6x6", "6:6"));
-    }
-
-    private static Network classes(Function<Boolean, Block> block, Loss first, Loss second) {
-        return Network.of(
-                block,
-                () -> new SimpleCompositeLoss().addLoss(first).addLoss(second),
-                batches("6x6", "6:6"));
+    private static Row net(
+            String name,
+            Function<Boolean, Block> block,
+            Supplier<Loss> loss,
+            String data,
+            String labels) {
+        return new Row(name, Network.of(block, loss, batches(data, labels)));
     }
 
     @DataProvider
     public Object[][] rows() {
-        addMixtures();
-        addBlocks();
-        addLosses();
-        addRows();
-        addSlices();
-        return TrainerKind.rows(rows);
+        return TrainerKind.rows(TABLE);
     }
 
     @Test(dataProvider = "rows", timeOut = 60_000)
@@ -147,228 +166,284 @@ public class NetworksRefusedTest {
         }
     }
 
-    /** What may not be done to the slice of 4 of 8 features. */
-    private void addMixtures() {
-        Map<String, Supplier<Block>> tails = new LinkedHashMap<>();
-        tails.put("a linear layer", () -> linear(3));
-        tails.put("a layer normalization", () -> sequence(LayerNorm.builder().build(), row(3)));
-        tails.put("a batch normalization", () -> sequence(BatchNorm.builder().build(), row(3)));
-        tails.put("a softmax", () -> sequence(map(x -> x.softmax(-1)), row(3)));
-        tails.put("a frozen softmax", () -> frozen(sequence(map(x -> x.softmax(-1)), row(3))));
-        tails.put("a half", () -> map(x -> x.get(":, :3")));
-        tails.put("a gate of two halves", () -> map(x -> x.get(":, ::2").mul(x.get(":, 1::2"))));
-        tails.put("a sum", () -> sequence(map(x -> x.sum(new int[] {-1}, true)), linear(3)));
-        tails.put("a flip", () -> sequence(map(x -> x.flip(1)), row(3)));
-        tails.put("three heads", () -> sequence(reshape(-1, 8, 1, 1), reshape(-1, 2, 4), row(3)));
-        tails.forEach(
-                (name, tail) -> {
-                    for (boolean body : new boolean[] {true, false}) {
-                        Network network =
-                                numbers(
-                                        cut ->
-                                                sequence(
-                                                        body ? sequence(linear(6), tanh()) : tanh(),
-                                                        first(cut, 8),
-                                                        tail.get()));
-                        add(name, network, CUTTING, "ColumnParallelLinear", GATHER);
-                    }
-                });
+    // what may not be done to the slice of 4 of 8 features
+    static {
+        ofSlice("a linear layer", () -> linear(3));
+        ofSlice("a layer normalization", () -> sequence(LayerNorm.builder().build(), row(3)));
+        ofSlice("a batch normalization", () -> sequence(BatchNorm.builder().build(), row(3)));
+        ofSlice("a softmax", () -> sequence(map(x -> x.softmax(-1)), row(3)));
+        ofSlice("a frozen softmax", () -> frozen(sequence(map(x -> x.softmax(-1)), row(3))));
+        ofSlice("a half", () -> map(x -> x.get(":, :3")));
+        ofSlice("a gate of two halves", () -> map(x -> x.get(":, ::2").mul(x.get(":, 1::2"))));
+        ofSlice("a sum", () -> sequence(map(x -> x.sum(new int[] {-1}, true)), linear(3)));
+        ofSlice("a flip", () -> sequence(map(x -> x.flip(1)), row(3)));
+        ofSlice("three heads", () -> sequence(reshape(-1, 8, 1, 1), reshape(-1, 2, 4), row(3)));
         // nothing below the softmax is trained: the graph of training does not know it
-        add(
-                "a softmax of a frozen column",
-                numbers(
+        numbers(
+                        "a softmax of a frozen column",
                         cut ->
                                 sequence(
                                         frozen(first(cut, 8)),
                                         map(x -> x.softmax(-1)),
-                                        row(cut, 3))),
-                CUTTING,
-                "ColumnParallelLinear",
-                "softmax",
-                GATHER);
-        for (Block flatten : new Block[] {reshape(-1, 12), flatten()}) {
-            add(
+                                        row(cut, 3)))
+                .says("ColumnParallelLinear..softmax..optGatherOutput(true)");
+        for (Block flat : new Block[] {reshape(-1, 12), flatten()}) {
+            numbers(
                     "a flattened sequence before a row",
-                    numbers(
-                            cut ->
-                                    sequence(
-                                            reshape(-1, 3, 2),
-                                            first(cut, 4),
-                                            flatten,
-                                            row(cut, 3))),
-                    CUTTING,
-                    "ColumnParallelLinear",
-                    GATHER);
+                    cut -> sequence(reshape(-1, 3, 2), first(cut, 4), flat, row(cut, 3)));
         }
-        add(
+        classes(
                 "logits that are flattened",
-                classes(cut -> sequence(linear(6), head(6), map(NDArray::flatten))),
-                CUTTING,
-                "ColumnParallelLinear",
-                GATHER);
+                cut -> sequence(linear(6), head(6), map(NDArray::flatten)));
     }
 
-    /** Blocks in the wrong place, and parameters that are not asked for. */
-    private void addBlocks() {
+    private static void ofSlice(String name, Supplier<Block> tail) {
+        numbers(name, cut -> sequence(linear(6), tanh(), first(cut, 8), tail.get()));
+        numbers(name, cut -> sequence(tanh(), first(cut, 8), tail.get()));
+    }
+
+    // blocks in the wrong place, and parameters that are not asked for
+    static {
         // with as many units as inputs the layer would be the identity
-        List<Supplier<Block>> tails =
-                List.of(
-                        () -> linear(6),
-                        () -> tanh(),
-                        () -> map(x -> x.add(0)),
-                        () -> map(x -> x.reshape(x.getShape())),
-                        () -> head(6));
-        for (Supplier<Block> tail : tails) {
-            add(
-                    "a fused layer that is not last",
-                    classes(cut -> sequence(fused(6), tail.get())),
-                    new TrainerKind[] {TENSOR_2, MIXED_2, TENSOR_1},
-                    "optFusedLoss");
-        }
-        trained(
-                "a weight tied to a fused head",
-                classes(
+        notLast(() -> linear(6));
+        notLast(() -> tanh());
+        notLast(() -> map(x -> x.add(0)));
+        notLast(() -> map(x -> x.reshape(x.getShape())));
+        notLast(() -> head(6));
+        classes(
+                        "a weight tied to a fused head",
                         cut -> {
                             Block head = fused(6);
                             return graph(6, NetworksRefusedTest::timesWeight)
                                     .add("head", head, 6)
                                     .tie("w", head.getDirectParameters().get("weight"));
-                        }),
-                new TrainerKind[] {TENSOR_1},
-                "shared",
-                "optFusedLoss");
-        trained(
-                "a block before and after the gather",
-                Network.of(
+                        })
+                .on(TENSOR_1)
+                .trained()
+                .says("shared..optFusedLoss");
+        net(
+                        "a block before and after the gather",
                         cut -> {
                             Block shared = linear(6);
                             return sequence(shared, first(cut, 8), tanh(), row(cut, 6), shared);
                         },
                         HalfSquareLoss::new,
-                        batches("6x6", "6x6")),
-                new TrainerKind[] {MIXED_2},
-                "Linear_",
-                "Give the two uses a block each");
+                        "6x6",
+                        "6x6")
+                .on(MIXED_2)
+                .trained()
+                .says("Linear_..Give the two uses a block each");
         // over the axis tensor, the gradient of the first use is whole, that of the second is not
-        trained(
-                "a scale of the whole and of a slice",
-                numbers(
+        numbers(
+                        "a scale of the whole and of a slice",
                         cut ->
-                                columnAndRow(
-                                                cut,
-                                                (call, x) -> {
-                                                    NDArray scale = call.value("scale");
-                                                    NDArray y = call.call("column", x.mul(scale));
-                                                    return call.call("row", y.mul(scale).tanh());
-                                                })
-                                        .add("scale", new Shape(1, 1))),
-                new TrainerKind[] {TENSOR_2, MESH_2X2},
-                "scale",
-                "Give the two uses a block each");
-        for (Supplier<Block> body : List.<Supplier<Block>>of(() -> linear(6), () -> tanh())) {
-            for (String rows : List.of("2", "6")) { // one row of a rank would be broadcast
-                add(
-                        "a branch that joins behind the gather",
-                        Network.of(
-                                cut -> {
-                                    Block layers = sequence(first(cut, 8), row(cut, 6));
-                                    return sequence(body.get(), sum(layers, tanh()));
-                                },
-                                HalfSquareLoss::new,
-                                batches(rows + "x6", rows + "x6")),
-                        MIXED_2,
-                        "optBatchShardedInput(true)");
-            }
+                                columnAndRow(cut, NetworksRefusedTest::scaledTwice)
+                                        .add("scale", new Shape(1, 1)))
+                .on(TENSOR_2, MESH_2X2)
+                .trained()
+                .says("scale..Give the two uses a block each");
+        for (String rows : List.of("2x6", "6x6")) { // one row of a rank would be broadcast
+            joins(rows, () -> linear(6));
+            joins(rows, () -> tanh());
         }
-        add(
-                "one of two branches gathers",
-                numbers(
+        numbers(
+                        "one of two branches gathers",
                         cut -> {
                             Block gathers = sequence(first(cut, 8), tanh(), row(cut, 3));
                             Block other = sequence(column(cut, 8), tanh(), row(cut, 3));
                             return sequence(linear(6), sum(gathers, other));
-                        }),
-                MIXED_2,
-                "optBatchShardedInput(true)");
-        trained(
-                "a block that does not ask its store",
-                numbers(
+                        })
+                .on(MIXED_2)
+                .says("optBatchShardedInput(true)");
+        net(
+                        "a layer before the one that gathers",
+                        cut -> sequence(column(4), head(7)),
+                        VocabParallelCrossEntropyLoss::new,
+                        "6x5",
+                        "6:7")
+                .on(MIXED_2)
+                .trained()
+                .says("the part (3, 5)..batch of 6..optBatchShardedInput(true)");
+        numbers(
+                        "a block that does not ask its store",
                         cut ->
-                                columnAndRow(
-                                                cut,
-                                                (call, x) -> {
-                                                    NDArray y = x.mul(call.array("w"));
-                                                    y = call.call("column", y).tanh();
-                                                    return call.call("row", y);
-                                                })
-                                        .add("w", new Shape(1, 6))),
-                ALL,
-                "array of parameter",
-                "ask the parameter store");
+                                columnAndRow(cut, NetworksRefusedTest::ofArray)
+                                        .add("w", new Shape(1, 6)))
+                .on(ALL)
+                .trained()
+                .says("array of parameter..ask the parameter store");
         // tokens as rows of their own before the head: their number is not that of the batch
-        add(
-                "tokens flattened before the batch is gathered",
-                numbers(cut -> sequence(reshape(-1, 2), first(cut, 8), row(cut, 3))),
-                MIXED_2,
-                "ColumnParallelLinear with a weight of (8, 2)",
-                "3 of 6",
-                "(9, 2)",
-                "[rows, tokens, features]",
-                "TENSOR mode");
+        numbers(
+                        "tokens flattened before the batch is gathered",
+                        cut -> sequence(reshape(-1, 2), first(cut, 8), row(cut, 3)))
+                .on(MIXED_2)
+                .says(
+                        "ColumnParallelLinear with a weight of (8, 2)..3 of 6..(9, 2).."
+                                + "[rows, tokens, features]..TENSOR mode");
+    }
+
+    private static void notLast(Supplier<Block> tail) {
+        classes("a fused layer that is not last", cut -> sequence(fused(6), tail.get()))
+                .on(TENSOR_2, MIXED_2, TENSOR_1)
+                .says("optFusedLoss");
+    }
+
+    private static void joins(String rows, Supplier<Block> body) {
+        net(
+                        "a branch that joins behind the gather",
+                        cut -> {
+                            Block layers = sequence(first(cut, 8), row(cut, 6));
+                            return sequence(body.get(), sum(layers, tanh()));
+                        },
+                        HalfSquareLoss::new,
+                        rows,
+                        rows)
+                .on(MIXED_2)
+                .says("optBatchShardedInput(true)");
     }
 
     private static NDArray timesWeight(GraphBlock.Call call, NDArray x) {
         return call.call("head", x.matMul(call.value("w")).tanh());
     }
 
+    private static NDArray scaledTwice(GraphBlock.Call call, NDArray x) {
+        NDArray scale = call.value("scale");
+        return call.call("row", call.call("column", x.mul(scale)).mul(scale).tanh());
+    }
+
+    private static NDArray ofArray(GraphBlock.Call call, NDArray x) {
+        return call.call("row", call.call("column", x.mul(call.array("w"))).tanh());
+    }
+
     private static GraphBlock columnAndRow(boolean cut, GraphBlock.Single function) {
         return graph(3, function).add("column", first(cut, 8), 6).add("row", row(cut, 3), 8);
     }
 
-    /** Losses of the model's arrays, or of a slice for the whole. */
-    private void addLosses() {
+    // two layers, or a layer and a block, that cut one axis in two ways
+    static {
+        // of one length on a rank, or not: what is compared is the cut
+        otherwise(() -> sequence(columnOf(Cut.ofLengths(5, 3)), rowOf(Cut.ofLengths(4, 4))))
+                .says("RowParallelLinear with a weight of (3, 8)..[0,5) | [5,8) of 8.." + HALVES);
+        otherwise(() -> sequence(columnOf(Cut.ofLengths(5, 3)), rowOf(EVENS_AND_ODDS)))
+                .says("RowParallelLinear with a weight of (3, 8)..[0,5) | [5,8) of 8.." + EVENS);
+        otherwise(() -> sequence(columnOf(EVENS_AND_ODDS), rowOf(Cut.balanced(8, 2))))
+                .says(EVENS + ".." + HALVES);
+        // the parameter is the first operand: only the graph knows of the slice
+        otherwise(
+                        () ->
+                                sequence(
+                                        graph(8, NetworksRefusedTest::timesColumn)
+                                                .add("column", columnOf(EVENS_AND_ODDS), 4)
+                                                .add("scale", new Shape(1, 1)),
+                                        rowOf(Cut.balanced(8, 2))))
+                .says("ColumnParallelLinear (8, 4).." + EVENS + ".." + HALVES);
+        otherwise(
+                        () ->
+                                sequence(
+                                        graph(8, NetworksRefusedTest::sumOfTwo)
+                                                .add("one", columnOf(EVENS_AND_ODDS), 4)
+                                                .add("other", columnOf(Cut.balanced(8, 2)), 4),
+                                        rowOf(EVENS_AND_ODDS)))
+                .says(
+                        "ColumnParallelLinear (8, 4) is cut over the ranks as.."
+                                + (EVENS + ".." + HALVES + "..optGatherOutput(true)"));
+    }
+
+    private static Row otherwise(Supplier<Block> block) {
+        return net("cut otherwise", cut -> block.get(), HalfSquareLoss::new, "6x4", "6x3")
+                .on(TENSOR_2)
+                .trained();
+    }
+
+    private static Block columnOf(Cut cut) {
+        return ColumnParallelLinear.builder()
+                .setUnits(8)
+                .optShardingStrategy(ShardingStrategy.rowwise(cut))
+                .build();
+    }
+
+    private static Block rowOf(Cut cut) {
+        return RowParallelLinear.builder()
+                .setUnits(3)
+                .optShardingStrategy(ShardingStrategy.columnwise(cut))
+                .build();
+    }
+
+    private static NDArray timesColumn(GraphBlock.Call call, NDArray x) {
+        return call.value("scale").mul(call.call("column", x));
+    }
+
+    private static NDArray sumOfTwo(GraphBlock.Call call, NDArray x) {
+        return call.call("one", x).add(call.call("other", x));
+    }
+
+    // losses of the model's arrays, or of a slice for the whole
+    static {
         for (int penalized : new int[] {0, 2}) {
             Block[] net = new Block[1];
-            trained(
-                    "a penalty on the model's arrays",
-                    Network.of(
+            net(
+                            "a penalty on the model's arrays",
                             cut -> net[0] = network(cut),
-                            () ->
-                                    new SimpleCompositeLoss()
-                                            .addLoss(new HalfSquareLoss())
-                                            .addLoss(new Penalty(() -> net[0], penalized)),
-                            batches("6x6", "6x3")),
-                    ALL,
-                    "arameter",
-                    "Linear_weight",
-                    "optWeightDecays");
+                            () -> both(new HalfSquareLoss(), new Penalty(() -> net[0], penalized)),
+                            "6x6",
+                            "6x3")
+                    .on(ALL)
+                    .trained()
+                    .says("arameter..Linear_weight..optWeightDecays");
         }
         // the second loss takes the slice for all classes
-        for (boolean fused : new boolean[] {false, true}) {
-            Loss squares = new IndexLoss(new SquareSum(), 0);
-            add(
-                    "a composite loss that takes a slice for the whole",
-                    classes(
-                            cut -> sequence(linear(6), tanh(), fused ? fused(6) : head(6)),
-                            new VocabParallelCrossEntropyLoss(),
-                            squares),
-                    CUTTING,
-                    fused ? "optFusedLoss" : GATHER);
-        }
+        forTheWhole(() -> head(6)).says("optGatherOutput(true)");
+        forTheWhole(() -> fused(6)).says("optFusedLoss");
         // a head keeps the gradient of one of its outputs
-        trained(
-                "a fused head that is used twice",
-                classes(
+        net(
+                        "a fused head that is used twice",
                         cut -> {
                             Block head = cut ? fused(6) : linear(6);
                             return sequence(linear(6), outputs(head, sequence(tanh(), head)));
                         },
-                        new IndexLoss(new VocabParallelCrossEntropyLoss(), 0, 0),
-                        new IndexLoss(new VocabParallelCrossEntropyLoss(), 1, 0)),
-                ALL,
-                "fused head",
-                "(6, 6)",
-                "optFusedLoss(false)");
+                        () ->
+                                both(
+                                        new IndexLoss(new VocabParallelCrossEntropyLoss(), 0, 0),
+                                        new IndexLoss(new VocabParallelCrossEntropyLoss(), 1, 0)),
+                        "6x6",
+                        "6:6")
+                .on(ALL)
+                .trained()
+                .says("fused head..(6, 6)..optFusedLoss(false)");
+        net(
+                        "a loss of DJL on sliced logits",
+                        cut -> head(7),
+                        Loss::softmaxCrossEntropyLoss,
+                        "6x5",
+                        "6:7")
+                .on(TENSOR_2)
+                .trained()
+                .says(
+                        "SoftmaxCrossEntropyLoss..slice of the classes.."
+                                + "VocabParallelCrossEntropyLoss..optGatherOutput(true)");
+        net(
+                        "a vocab-parallel loss on gathered logits",
+                        cut -> gathered(7),
+                        VocabParallelCrossEntropyLoss::new,
+                        "6x5",
+                        "6:7")
+                .on(TENSOR_2)
+                .trained()
+                .says("(6, 7)..without optGatherOutput..SoftmaxCrossEntropyLoss");
+    }
+
+    private static Loss both(Loss a, Loss b) {
+        return new SimpleCompositeLoss().addLoss(a).addLoss(b);
+    }
+
+    private static Row forTheWhole(Supplier<Block> last) {
+        Loss squares = new IndexLoss(new SquareSum(), 0);
+        return net(
+                "a composite loss that takes a slice for the whole",
+                cut -> sequence(linear(6), tanh(), last.get()),
+                () -> both(new VocabParallelCrossEntropyLoss(), squares),
+                "6x6",
+                "6:6");
     }
 
     private static Block network(boolean cut) {
@@ -430,101 +505,96 @@ public class NetworksRefusedTest {
         }
     }
 
-    /** Rows that the ranks do not have, put in another order, or change in place. */
-    private void addRows() {
-        for (TrainerKind kind : new TrainerKind[] {DATA_4, MIXED_4, MIXED_2, MESH_2X2, MESH_3X2}) {
-            add(
-                    "no rows at all",
-                    Network.of(
-                            cut -> sequence(linear(6), tanh(), head(9)),
-                            VocabParallelCrossEntropyLoss::new,
-                            batches("0x5", "0:9")),
-                    kind,
-                    "The batch has no rows");
-        }
+    // rows that the ranks do not have, put in another order, or change in place
+    static {
+        net(
+                        "no rows at all",
+                        cut -> sequence(linear(6), tanh(), head(9)),
+                        VocabParallelCrossEntropyLoss::new,
+                        "0x5",
+                        "0:9")
+                .on(DATA_4, MIXED_4, MIXED_2, MESH_2X2, MESH_3X2)
+                .says("The batch has no rows");
         // the length fits, the rows do not
-        add(
-                "an output whose first axis is not the batch",
-                Network.of(
+        net(
+                        "an output whose first axis is not the batch",
                         cut -> sequence(linear(3), map(x -> x.mean(new int[] {0}))),
                         HalfSquareLoss::new,
-                        batches("6x6", "3")),
-                ROWS_CUT,
-                "axis 0",
-                "TENSOR mode");
+                        "6x6",
+                        "3")
+                .on(ROWS_CUT)
+                .says("axis 0..TENSOR mode");
         reordered("concat", x -> x.concat(x.mul(2), 0));
         reordered("concat", x -> x.concat(x.mul(2), 0).expandDims(1).tanh().squeeze(1));
         reordered("concat", x -> x.transpose().concat(x.transpose(), 1).transpose());
         reordered("flip", x -> x.flip(0));
         reordered("flip", x -> x.flip(0).add(x));
         // ids are not in the graph
-        add(
-                "rows of ids in another order",
-                Network.of(
+        net(
+                        "rows of ids in another order",
                         cut -> {
                             Block twice = map(x -> x.concat(x.mul(2), 0));
                             return sequence(
                                     new PlainEmbedding(21, 2), twice, flatten(), first(cut, 3));
                         },
                         HalfSquareLoss::new,
-                        batches("7x3:21", "14x3")),
-                DATA_2,
-                "concat",
-                "another order",
-                "TENSOR mode");
+                        "7x3:21",
+                        "14x3")
+                .on(DATA_2)
+                .says("concat..another order..TENSOR mode");
         // the ranks of a process share the arrays of a batch
-        inPlace(x -> x.muli(0.5f), "input 0", "in place", "x.mul(2)", "duplicate()");
-        inPlace(x -> x.subi(x.mean(new int[] {1}, true)), "input 0", "in place");
-        inPlace(NetworksRefusedTest::changedView, "input 0", "in place");
-        add(
-                "a label changed in place",
-                Network.of(
+        inPlace(x -> x.muli(0.5f)).says("input 0..in place..x.mul(2)..duplicate()");
+        inPlace(x -> x.subi(x.mean(new int[] {1}, true))).says("input 0..in place");
+        inPlace(NetworksRefusedTest::changedView).says("input 0..in place");
+        net(
+                        "a label changed in place",
                         cut -> sequence(linear(6), first(cut, 4), row(cut, 3)),
                         HalvingLoss::new,
-                        batches("7x6", "7x3")),
-                SHARING,
-                "label 0",
-                "in place",
-                "duplicate()");
+                        "7x6",
+                        "7x3")
+                .on(SHARING)
+                .says("label 0..in place..duplicate()");
     }
 
-    private void reordered(String name, UnaryOperator<NDArray> operation) {
-        String rows = name.equals("concat") ? "14" : "7";
-        Network before =
-                Network.of(
+    private static void reordered(String name, UnaryOperator<NDArray> operation) {
+        boolean twice = name.equals("concat");
+        String order = name + "..another order..TENSOR mode";
+        Row before =
+                net(
+                        "rows in another order",
                         cut -> sequence(linear(6), map(operation), first(cut, 4), row(cut, 3)),
                         HalfSquareLoss::new,
-                        batches("7x6", rows + "x3"));
-        Network after =
-                Network.of(
+                        "7x6",
+                        twice ? "14x3" : "7x3");
+        Row after =
+                net(
+                        "outputs in another order",
                         cut -> sequence(linear(6), first(cut, 4), row(cut, 3), map(operation)),
                         HalfSquareLoss::new,
-                        batches("7x6", rows + "x3"));
-        String gathers = rows.equals("7") ? "another order" : "gathers the batch";
-        add("rows in another order", before, ROWS_CUT, name, "another order", "TENSOR mode");
-        add("rows in another order", before, MIXED_2, gathers, "TENSOR mode");
-        add("outputs in another order", after, ROWS_CUT, name, "another order", "TENSOR mode");
-        inTensorMode.add(before);
-        inTensorMode.add(after);
+                        "7x6",
+                        twice ? "14x3" : "7x3");
+        before.on(ROWS_CUT).says(order);
+        after.on(ROWS_CUT).says(order);
+        new Row("rows in another order", before.network)
+                .on(MIXED_2)
+                .says(twice ? "gathers the batch..TENSOR mode" : "another order..TENSOR mode");
+        REORDERED.add(before.network);
+        REORDERED.add(after.network);
     }
 
-    private final List<Network> inTensorMode = new ArrayList<>();
-
-    @Test(dependsOnMethods = "isRefused", timeOut = 60_000)
+    @Test(timeOut = 60_000)
     public void rowsInAnotherOrderInTensorMode() {
-        assertEquals(inTensorMode.size(), 10);
-        inTensorMode.forEach(network -> network.assertEqual(TENSOR_2));
+        REORDERED.forEach(network -> network.assertEqual(TENSOR_2));
     }
 
-    private void inPlace(UnaryOperator<NDArray> operation, String... parts) {
-        add(
-                "an input changed in place",
-                Network.of(
+    private static Row inPlace(UnaryOperator<NDArray> operation) {
+        return net(
+                        "an input changed in place",
                         cut -> sequence(map(operation), linear(6), first(cut, 4), row(cut, 3)),
                         HalfSquareLoss::new,
-                        batches("7x6", "7x3")),
-                SHARING,
-                parts);
+                        "7x6",
+                        "7x3")
+                .on(SHARING);
     }
 
     private static NDArray changedView(NDArray x) {
@@ -578,8 +648,8 @@ public class NetworksRefusedTest {
                 });
     }
 
-    /** Features of a slice that are mixed over its heads, or with those of other ranks. */
-    private void addSlices() {
+    // features of a slice that are mixed over its heads, or with those of other ranks
+    static {
         mixed("softmax over heads", Slices.ofHeads(x -> x.softmax(2)));
         mixed("sum over heads", Slices.ofHeads(x -> x.cumSum(2)));
         mixed("other order of heads", Slices.ofHeads(x -> x.flip(2)));
@@ -593,61 +663,57 @@ public class NetworksRefusedTest {
         mixed("log softmax of columns", Slices.ofColumns(x -> x.logSoftmax(1)));
         mixed("sum of columns", Slices.ofColumns(x -> x.cumSum(1)));
         mixed("mean over heads of columns", Slices.ofColumns(NetworksRefusedTest::minusMean));
-        mixed(
-                "softmax over heads of all tokens",
-                x -> x.reshape(Slices.ROWS * 3, -1, Slices.DIM).softmax(1).reshape(x.getShape()));
+        mixed("softmax over heads of all tokens", NetworksRefusedTest::ofAllTokens);
         mixed("largest of heads, rows in two halves", Slices.ofHeads(NetworksRefusedTest::halves));
-        mixed(
-                "product over heads of a feature",
-                Slices.ofHeads(x -> x.matMul(x.swapAxes(2, 3)).softmax(3).matMul(x)));
+        mixed("product over heads of a feature", Slices.ofHeads(NetworksRefusedTest::product));
         mixed("pool over features", NetworksRefusedTest::pooled);
         mixed("an unknown operation", x -> x.rotate90(2, new int[] {1, 2}));
         // a product over the features of a slice is a summand of that over all of them
-        List<UnaryOperator<NDArray>> products =
-                List.of(
-                        x -> x.batchMatMul(x.transpose(0, 2, 1).batchMatMul(x)),
-                        x -> x.batchMatMul(x.transpose(0, 2, 1)).softmax(-1).batchMatMul(x));
-        for (UnaryOperator<NDArray> product : products) {
-            TrainerKind[] kinds = {TENSOR_2, MIXED_2};
-            Network network = Slices.network(() -> map(product));
-            add("products over a slice", network, kinds, "does not commute", "batchMatMul");
-        }
+        slices("a product", x -> x.batchMatMul(x.transpose(0, 2, 1).batchMatMul(x)))
+                .on(TENSOR_2, MIXED_2)
+                .says("does not commute..batchMatMul");
+        slices("weights", x -> x.batchMatMul(x.transpose(0, 2, 1)).softmax(-1).batchMatMul(x))
+                .on(TENSOR_2, MIXED_2)
+                .says("does not commute..batchMatMul");
         // the length is that of the slice, the order is not
-        add(
-                "features in another order",
-                Slices.network(() -> map(NetworksRefusedTest::swapped)),
-                TENSOR_2,
-                "ColumnParallelLinear",
-                "no longer the last axis, in their order",
-                "swapAxes",
-                GATHER);
-        trained(
-                "a convolution",
-                Slices.network(
-                        () ->
-                                Conv1d.builder()
-                                        .setKernelShape(new Shape(3))
-                                        .optPadding(new Shape(1))
-                                        .setFilters(3)
-                                        .build()),
-                new TrainerKind[] {TENSOR_2},
-                "convolution",
-                GATHER);
-        trained(
-                "a channel of a batch normalization for each token",
-                Slices.network(() -> map(NetworksRefusedTest::batchNorm)),
-                new TrainerKind[] {TENSOR_2},
-                "batchNorm",
-                GATHER);
+        slices("features in another order", NetworksRefusedTest::swapped)
+                .says(
+                        "ColumnParallelLinear..no longer the last axis, in their order..swapAxes.."
+                                + "optGatherOutput(true)");
+        new Row("a convolution", Slices.network(NetworksRefusedTest::convolution))
+                .on(TENSOR_2)
+                .trained()
+                .says("convolution..optGatherOutput(true)");
+        slices("a channel of a batch normalization a token", NetworksRefusedTest::batchNorm)
+                .trained()
+                .says("batchNorm..optGatherOutput(true)");
         // repeated one after another, the keys would be those of other queries
-        add("keys in another order", Slices.grouped(0), TENSOR_2, GATHER);
+        new Row("keys in another order", Slices.grouped(0))
+                .on(TENSOR_2)
+                .says("optGatherOutput(true)");
+    }
+
+    private static Row slices(String name, UnaryOperator<NDArray> function) {
+        return new Row(name, Slices.network(() -> map(function))).on(TENSOR_2);
     }
 
     /** With two features a rank, each rank has one head: an axis of length 1. */
-    private void mixed(String name, UnaryOperator<NDArray> function) {
-        Network network = Slices.network(() -> map(function));
-        add(name, network, TENSOR_2, "ColumnParallelLinear", GATHER);
-        trained(name, network, new TrainerKind[] {SIX}, "ColumnParallelLinear", GATHER);
+    private static void mixed(String name, UnaryOperator<NDArray> function) {
+        slices(name, function);
+        slices(name, function).on(SIX).trained();
+    }
+
+    private static NDArray ofAllTokens(NDArray x) {
+        return x.reshape(Slices.ROWS * 3, -1, Slices.DIM).softmax(1).reshape(x.getShape());
+    }
+
+    private static NDArray product(NDArray x) {
+        return x.matMul(x.swapAxes(2, 3)).softmax(3).matMul(x);
+    }
+
+    private static Block convolution() {
+        Conv1d.Builder conv = Conv1d.builder().setKernelShape(new Shape(3)).setFilters(3);
+        return conv.optPadding(new Shape(1)).build();
     }
 
     private static NDArray circle(NDArray heads) {
@@ -714,19 +780,22 @@ public class NetworksRefusedTest {
     public void aStepOfTheSameShape(
             String name, UnaryOperator<NDArray> before, UnaryOperator<NDArray> after) {
         boolean[] changed = new boolean[1]; // between two steps, read by all ranks
-        TrainingRun.of(
-                TENSOR_2,
-                between(x -> (changed[0] ? after : before).apply(x)),
-                new HalfSquareLoss(),
-                new Shape(2, 3, 6),
-                (trainer, manager, numbers) -> {
-                    steps(trainer, numbers, batches("2x3x6", "2x3x5"), 0, 3);
-                    changed[0] = true;
-                    expect(
-                            RuntimeException.class,
-                            () -> steps(trainer, numbers, batches("2x3x6", "2x3x5"), 3, 4),
-                            "does not commute");
-                });
+        for (TrainerKind kind : List.of(TENSOR_2, MIXED_2)) {
+            changed[0] = false;
+            TrainingRun.of(
+                    kind,
+                    between(x -> (changed[0] ? after : before).apply(x)),
+                    new HalfSquareLoss(),
+                    new Shape(2, 3, 6),
+                    (trainer, manager, numbers) -> {
+                        steps(trainer, numbers, batches("2x3x6", "2x3x5"), 0, 3);
+                        changed[0] = true;
+                        expect(
+                                RuntimeException.class,
+                                () -> steps(trainer, numbers, batches("2x3x6", "2x3x5"), 3, 4),
+                                "does not commute");
+                    });
+        }
     }
 
     private static Block between(UnaryOperator<NDArray> operation) {
