@@ -65,6 +65,7 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.loss.MeanLosses;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
@@ -681,6 +682,14 @@ public class NetworksEqualDjlTest {
                         CROSS_ENTROPY,
                         batches(FEW_ROWS, "Rx2:11", "Rx2:9"))
                 .on(MIXED_4, MIXED_2);
+        // the table is updated by the rows that the batch has used
+        add(
+                        "few rows, a table under row-wise Adagrad",
+                        cut -> sequence(new EmbeddingBag(20, 4), linear(6), tanh(), fused(9)),
+                        CROSS_ENTROPY,
+                        batches(FEW_ROWS, "Rx3:20", "R:9"))
+                .by(() -> FusedTraining.adagrad(0.1f))
+                .on(FEW);
     }
 
     private static Block mlp() {
