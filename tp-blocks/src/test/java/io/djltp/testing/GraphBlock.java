@@ -167,13 +167,22 @@ public final class GraphBlock extends AbstractBlock {
      * @return this block
      */
     public GraphBlock add(String name, Shape shape) {
-        Parameter parameter =
+        return own(
                 Parameter.builder()
                         .setName(name)
                         .setType(Parameter.Type.WEIGHT)
                         .optShape(shape)
-                        .build();
-        own.put(name, addParameter(parameter));
+                        .build());
+    }
+
+    /**
+     * Adds a parameter.
+     *
+     * @param parameter the parameter
+     * @return this block
+     */
+    public GraphBlock own(Parameter parameter) {
+        own.put(parameter.getName(), addParameter(parameter));
         return this;
     }
 

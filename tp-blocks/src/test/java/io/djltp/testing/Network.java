@@ -53,6 +53,17 @@ public record Network(
          * @return the data and the labels
          */
         NDList[] make(NDManager manager, int step);
+
+        /**
+         * Returns the shapes of the data.
+         *
+         * @return the shapes of the first batch
+         */
+        default Shape[] shapes() {
+            try (NDManager manager = NDManager.newBaseManager()) {
+                return make(manager, 0)[0].getShapes();
+            }
+        }
     }
 
     /**
@@ -189,7 +200,7 @@ public record Network(
             Block net = block.apply(true);
             model.setBlock(net);
             try (Trainer trainer = model.newTrainer(config(true))) {
-                trainer.initialize(batches.make(manager, 0)[0].getShapes());
+                trainer.initialize(batches.shapes());
                 return TrainingRun.weights(net);
             }
         }
@@ -212,7 +223,7 @@ public record Network(
             Block net = block.apply(cut);
             model.setBlock(net);
             try (Trainer trainer = kind.open(model, config(cut))) {
-                trainer.initialize(batches.make(manager, 0)[0].getShapes());
+                trainer.initialize(batches.shapes());
                 if (evaluates) {
                     evaluate(trainer, manager, result);
                 }

@@ -82,11 +82,26 @@ public final class TrainingRun {
      */
     public static TrainingRun of(
             TrainerKind kind, Block block, TrainingConfig config, Shape input, Loop loop) {
+        return of(kind, block, config, new Shape[] {input}, loop);
+    }
+
+    /**
+     * Runs a training loop from the weights that a fixed seed gives.
+     *
+     * @param kind the trainer
+     * @param block the network
+     * @param config the loss, the optimizer and the listeners
+     * @param inputs the shapes of a batch
+     * @param loop the loop
+     * @return the result
+     */
+    public static TrainingRun of(
+            TrainerKind kind, Block block, TrainingConfig config, Shape[] inputs, Loop loop) {
         TrainingRun run = new TrainingRun();
         Engine.getInstance().setRandomSeed(SEED);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
-            try (Trainer trainer = kind.open(model, config, input);
+            try (Trainer trainer = kind.open(model, config, inputs);
                     NDManager manager = NDManager.newBaseManager()) {
                 loop.run(trainer, manager, run.numbers);
             } catch (RuntimeException | Error e) {
@@ -115,10 +130,8 @@ public final class TrainingRun {
             TrainingConfig config,
             Network.Batches batches,
             int steps) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Shape input = batches.make(manager, 0)[0].head().getShape();
-            return of(kind, block, config, input, (t, m, n) -> steps(t, n, batches, 0, steps));
-        }
+        return of(
+                kind, block, config, batches.shapes(), (t, m, n) -> steps(t, n, batches, 0, steps));
     }
 
     /**
