@@ -35,10 +35,13 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.evaluator.IndexEvaluator;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
@@ -49,6 +52,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.LossScaling;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -540,6 +544,32 @@ public class OwnLoopTest {
                     };
             net.run(kind, both).assertSame(net.run(PLAIN, one), 1e-5);
         }
+    }
+
+    /**
+     * Two classes and no weights: each row's gradient is a half and minus a half. DJL takes a
+     * gradient that sums to zero for none (DJL issue 3696).
+     */
+    @Test(timeOut = 60_000)
+    public void aGradientThatSumsToZeroIsAGradient() {
+        throwsState(() -> zeroSum(PLAIN));
+        for (TrainerKind kind : TrainerKind.all(1, 2)) {
+            // 3/4 of the labels are 0: the gradient is 1/2 - 3/4, the rate is 1
+            assertEquals(zeroSum(kind), new float[] {0.25f, -0.25f}, "" + kind);
+        }
+    }
+
+    private static float[] zeroSum(TrainerKind kind) {
+        DefaultTrainingConfig config =
+                Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(1f))
+                        .optInitializer(Initializer.ZEROS, Parameter.Type.WEIGHT);
+        Network.Batches batches =
+                (manager, step) ->
+                        new NDList[] {
+                            new NDList(manager.ones(new Shape(4, 1))),
+                            new NDList(manager.create(new long[] {0, 0, 1, 0}))
+                        };
+        return TrainingRun.of(kind, head(2), config, batches, 1).getWeights().get(1);
     }
 
     /**
