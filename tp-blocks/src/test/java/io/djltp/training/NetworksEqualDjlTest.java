@@ -60,21 +60,27 @@ import ai.djl.training.loss.SimpleCompositeLoss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 import ai.djl.training.optimizer.Optimizer;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.MeanLosses;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Configs;
+import io.djltp.testing.CutNetwork;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.Network.Batches;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -873,6 +879,53 @@ public class NetworksEqualDjlTest {
                 cut -> sequence(first(cut, 8), mixer.get(), row(cut, 3)),
                 SQUARES,
                 batches(rows, "Rx5x4", "Rx5x3"));
+    }
+
+    // one number for each row of a weight, whose columns are cut unevenly or in many ranges
+    static {
+        for (CutNetwork network : CutNetwork.values()) {
+            for (int ranks : new int[] {2, 3}) {
+                add(
+                                "row-wise Adagrad, " + ranks + " ranks, " + network,
+                                cut -> network.create(cut ? ranks : 0),
+                                SQUARES,
+                                batches("6x7", "6x5"))
+                        .by(() -> FusedTraining.adagrad(0.1f))
+                        .on(new TrainerKind(ParallelMode.TENSOR, ranks))
+                        .within(2e-5);
+            }
+        }
+    }
+
+    /** Masks follow the place of a feature in the whole, whatever rank has it. */
+    @Test(timeOut = 60_000)
+    public void dropoutOfRanges() {
+        TrainingRun one = dropout(TENSOR_1, Cut.ofLengths(12));
+        for (TrainerKind kind : List.of(TENSOR_2, TENSOR_3)) {
+            Cut balanced = Cut.balanced(6, kind.ranks());
+            Cut ranges =
+                    Cut.of(
+                            12,
+                            kind.ranks(),
+                            rank -> {
+                                ShardRange own = balanced.getRange(rank);
+                                return List.of(new ShardRange(6 + own.start(), own.length()), own);
+                            });
+            dropout(kind, ranges).assertSame(one, 5e-6);
+        }
+    }
+
+    private static TrainingRun dropout(TrainerKind kind, Cut cut) {
+        ColumnParallelLinear.Builder column = ColumnParallelLinear.builder().setUnits(12);
+        RowParallelLinear.Builder row = RowParallelLinear.builder().setUnits(5);
+        Block block =
+                sequence(
+                        column.optShardingStrategy(ShardingStrategy.rowwise(cut)).build(),
+                        ParallelDropout.builder().optRate(0.4f).optSeed(4).build(),
+                        row.optShardingStrategy(ShardingStrategy.columnwise(cut)).build());
+        Optimizer sgd = Configs.sgd(0.1f);
+        return TrainingRun.of(
+                kind, block, Configs.of(SQUARES.get(), sgd), batches("6x7", "6x5"), 3);
     }
 
     /** Whether each rank can compute the loss of its rows, and nothing is gathered. */
