@@ -247,7 +247,12 @@ public record TrainerKind(
      */
     public Trainer open(Model model, TrainingConfig config, Shape... input) {
         Trainer trainer = open(model, config);
-        trainer.initialize(input);
+        try {
+            trainer.initialize(input);
+        } catch (RuntimeException e) {
+            trainer.close();
+            throw e;
+        }
         return trainer;
     }
 
