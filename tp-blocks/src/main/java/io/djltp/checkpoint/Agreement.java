@@ -2,7 +2,6 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.job.Job;
@@ -10,14 +9,13 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool.RankTask;
 import io.djltp.training.TrainerState;
 
+import java.io.Closeable;
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.Callable;
 import java.util.stream.LongStream;
 
 /**
@@ -35,75 +33,62 @@ final class Agreement {
         this.state = state;
     }
 
-    /** A part of it. */
-    @FunctionalInterface
-    interface Task {
-        void run() throws IOException;
-    }
-
-    /** A part of it that has a result. */
-    @FunctionalInterface
-    interface Source<T> {
-        T get() throws IOException;
-    }
-
-    /** A part of it that a rank does. */
+    /** What a rank does. */
     @FunctionalInterface
     interface PartOfRank {
         void run(ParallelContext context) throws IOException;
     }
 
-    /** What a failure is, for who hears of it in another process. */
-    private enum Kind {
-        FILES,
-        ARGUMENT,
-        STATE;
-
-        static Kind of(Exception failure) {
-            boolean files = failure instanceof IOException;
-            return files ? FILES : failure instanceof IllegalArgumentException ? ARGUMENT : STATE;
+    /**
+     * Does something in all processes. If it fails in one, it does in all, with one text that says
+     * where and why; what others have opened is closed.
+     *
+     * @param what what it is, after "could not"
+     * @param task what is done, which throws nothing but IOException and RuntimeException
+     * @return what this process has of it
+     * @throws IOException if files are the reason, in whichever process
+     */
+    <T> T run(String what, Callable<T> task) throws IOException {
+        T result = null;
+        Exception failure = null;
+        try {
+            result = task.call();
+        } catch (Exception e) {
+            failure = e;
         }
-
-        Exception failure(String text) {
-            return switch (this) {
-                case FILES -> new CheckpointException(text);
-                case ARGUMENT -> new IllegalArgumentException(text);
-                case STATE -> new IllegalStateException(text);
-            };
+        if (state.getRanks().isDistributed()) {
+            byte[] said = failure == null ? new byte[0] : say(what, failure);
+            byte[] first =
+                    gather(said, "the folder or the restoring of a checkpoint").stream()
+                            .filter(each -> each.length > 0)
+                            .findFirst()
+                            .orElse(null);
+            failure = first == null ? null : heard(first, failure);
         }
+        if (failure != null && result instanceof Closeable opened) {
+            opened.close();
+        }
+        throwIfAny(failure);
+        return result;
     }
 
     /**
-     * Does something in all processes. If it fails in one, it does in all, with one text that says
-     * where and why.
+     * Does something on all ranks of this process. What fails does not end the job.
      *
-     * @param what what it is, after "could not"
-     * @param task what is done
-     * @throws IOException if files are the reason, in whichever process
+     * @param part what each rank does, without collective operations
      */
-    void run(String what, Task task) throws IOException {
-        Exception failure = failureOf(task);
-        if (state.getRanks().isDistributed()) {
-            byte[] said = failure == null ? new byte[0] : say(what, failure);
-            byte[] first = state.getRanks().run(context -> firstOf(context, said)).get(0);
-            failure = first.length == 0 ? null : heard(first, failure);
-        }
-        throwIfAny(failure);
-    }
-
-    /** Does something that has a result in all processes, as {@link #run} does. */
-    <T> T get(String what, Source<T> source) throws IOException {
-        AtomicReference<T> result = new AtomicReference<>();
-        run(what, () -> result.set(source.get()));
-        return result.get();
-    }
-
-    private static Exception failureOf(Task task) {
-        try {
-            task.run();
-            return null;
-        } catch (IOException | RuntimeException e) {
-            return e;
+    void runOnRanks(PartOfRank part) throws IOException {
+        RankTask<Exception> task =
+                context -> {
+                    try {
+                        part.run(context);
+                        return null;
+                    } catch (IOException | RuntimeException e) {
+                        return e;
+                    }
+                };
+        for (Exception failure : state.getRanks().run(task)) {
+            throwIfAny(failure);
         }
     }
 
@@ -117,84 +102,61 @@ final class Agreement {
 
     /** Returns the kind of a failure, and what its text is in all processes. */
     private byte[] say(String what, Exception failure) {
-        boolean plain = failure instanceof CheckpointException || failure.getMessage() != null;
-        String why = plain ? failure.getMessage() : failure.toString();
-        byte[] text = (self() + " could not " + what + ": " + why).getBytes(StandardCharsets.UTF_8);
-        byte[] said = new byte[1 + Math.min(text.length, LONGEST)];
-        said[0] = (byte) Kind.of(failure).ordinal();
-        System.arraycopy(text, 0, said, 1, said.length - 1);
-        return said;
-    }
-
-    private String self() {
         Job job = state.getConfig().getJob(); // without one there are no other processes
-        return job.getMember(job.getProcess()).toString();
+        String kind =
+                failure instanceof IOException
+                        ? "F"
+                        : failure instanceof IllegalArgumentException ? "A" : "S";
+        String why = failure.getMessage() == null ? failure.toString() : failure.getMessage();
+        String self = job.getMember(job.getProcess()).toString();
+        byte[] text =
+                (kind + self + " could not " + what + ": " + why).getBytes(StandardCharsets.UTF_8);
+        return Arrays.copyOf(text, Math.min(text.length, LONGEST));
     }
 
     private static Exception heard(byte[] first, Exception own) {
         String text = new String(first, 1, first.length - 1, StandardCharsets.UTF_8);
-        Exception failure = Kind.values()[first[0]].failure(text);
-        if (own != null) {
-            failure.initCause(own);
-        }
-        return failure;
-    }
-
-    /** Returns what the first process says that says anything; the first rank of each speaks. */
-    private byte[] firstOf(ParallelContext context, byte[] said) {
-        byte[] mine = context.getLocalIndex() == 0 ? said : new byte[0];
-        return gather(context, mine, "the folder or the restoring of a checkpoint").stream()
-                .filter(each -> each.length > 0)
-                .findFirst()
-                .orElse(new byte[0]);
+        return switch (first[0]) {
+            case 'F' -> new CheckpointException(text, own);
+            case 'A' -> new IllegalArgumentException(text, own);
+            default -> new IllegalStateException(text, own);
+        };
     }
 
     /**
-     * Gathers bytes of all ranks. All ranks call it.
+     * Gathers bytes of all processes, of which the first rank speaks. All processes call it.
      *
-     * @param context the rank
-     * @param own its bytes, maybe none
+     * @param said the bytes of this process, maybe none
      * @param what what they are about, for the error of a rank that does not come
      * @return the bytes by rank
      */
-    List<byte[]> gather(ParallelContext context, byte[] own, String what) {
+    List<byte[]> gather(byte[] said, String what) {
+        return state.getRanks()
+                .run(
+                        context -> {
+                            byte[] own = context.getLocalIndex() == 0 ? said : new byte[0];
+                            return gather(context, own, what);
+                        })
+                .get(0);
+    }
+
+    private List<byte[]> gather(ParallelContext context, byte[] own, String what) {
         NDManager manager = state.getParameters().getStore(context).getManager();
         Communicator world = context.getWorld();
         long[] lengths = GatheredNumbers.of(world, manager, new long[] {own.length}, what);
-        if (LongStream.of(lengths).allMatch(length -> length == 0)) {
-            return Collections.nCopies(lengths.length, own);
-        }
-        long[] words = LongStream.of(lengths).map(Agreement::words).toArray();
-        ByteBuffer buffer = ByteBuffer.allocate((int) words(own.length) * Long.BYTES).put(own);
-        long[] numbers = new long[buffer.capacity() / Long.BYTES];
-        buffer.rewind().asLongBuffer().get(numbers);
-        long[] all = GatheredNumbers.of(world, manager, numbers, words, what);
+        long[] numbers = new long[own.length];
+        Arrays.setAll(numbers, i -> own[i]);
+        boolean none = LongStream.of(lengths).allMatch(length -> length == 0);
+        long[] all = none ? numbers : GatheredNumbers.of(world, manager, numbers, lengths, what);
         List<byte[]> gathered = new ArrayList<>();
         int at = 0;
-        for (int rank = 0; rank < lengths.length; rank++) {
-            int count = (int) words[rank];
-            ByteBuffer bytes = ByteBuffer.allocate(count * Long.BYTES);
-            bytes.asLongBuffer().put(all, at, count);
-            gathered.add(Arrays.copyOf(bytes.array(), (int) lengths[rank]));
-            at += count;
+        for (long length : lengths) {
+            byte[] bytes = new byte[(int) length];
+            for (int i = 0; i < bytes.length; i++) {
+                bytes[i] = (byte) all[at++];
+            }
+            gathered.add(bytes);
         }
         return gathered;
-    }
-
-    private static long words(long bytes) {
-        return (bytes + Long.BYTES - 1) / Long.BYTES;
-    }
-
-    /**
-     * Does something on all ranks of this process. What fails does not end the job.
-     *
-     * @param part what each rank does, without collective operations
-     */
-    void runOnRanks(PartOfRank part) throws IOException {
-        RankTask<Exception> task = context -> failureOf(() -> part.run(context));
-        List<Exception> failures = state.getRanks().run(task);
-        for (Exception failure : failures) {
-            throwIfAny(failure);
-        }
     }
 }

@@ -159,10 +159,10 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     }
 
     /**
-     * Returns how many epochs are left, the running one included.
+     * Returns how many epochs are left, the running one included. {@link #fit} asks it.
      *
      * @param epochs the number of epochs of the whole training
-     * @return the number for {@code EasyTrain.fit}
+     * @return the number
      * @throws IllegalArgumentException if the training that was resumed is beyond them
      */
     public int remainingEpochs(int epochs) {
@@ -172,22 +172,9 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     /**
      * Returns a training set whose first epoch begins where the checkpoint was taken, or at its
      * beginning if there was none. Checkpoints are taken while training asks it for batches.
-     *
-     * @param trainingSet the training set; how it is made to go on is described at {@link
-     *     ResumableDataset}
-     * @return the training set for {@code EasyTrain.fit} or {@code trainer.iterateDataset}
      */
-    public Dataset resumed(Dataset trainingSet) {
+    Dataset resumed(Dataset trainingSet) {
         return new ResumedData(trainingSet);
-    }
-
-    /**
-     * Returns the number of the running epoch.
-     *
-     * @return the number, from 0
-     */
-    public long getEpoch() {
-        return progress.position().epoch();
     }
 
     /**
@@ -204,11 +191,6 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return trainer.getState().getStep();
     }
 
-    /** {@return the folder of the checkpoints} */
-    public Path getFolder() {
-        return folder;
-    }
-
     /**
      * Returns why the last save that ended has failed.
      *
@@ -219,8 +201,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     }
 
     /**
-     * Takes a checkpoint if one is due. For training loops of the user's own without {@link
-     * #resumed}: comes after {@code trainer.step()}, on all processes.
+     * Takes a checkpoint if one is due. For training loops of the user's own: comes after {@code
+     * trainer.step()}, on all processes.
      *
      * @throws IllegalStateException if this is closed
      * @throws TrainingStoppedException if a signal has asked to stop
@@ -268,9 +250,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     }
 
     private void stop(StopSignal signal) {
-        boolean saved = run.await();
-        throw new TrainingStoppedException(
-                signal.name(), signal.exitStatus(), getStep(), folder, saved);
+        throw new TrainingStoppedException(signal, getStep(), folder, run.await());
     }
 
     /** Begins or resumes an epoch over the data. */
@@ -300,7 +280,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     /**
      * Checks that no step is missed. DJL tells its listeners of a batch before the step, and never
-     * that a step is over: that comes from {@link #resumed} or from a loop of the user's own. A
+     * that a step is over: that comes from {@link #fit} or from a loop of the user's own. A
      * training that does neither would never be saved, without a word.
      *
      * @throws IllegalStateException if a step was made that nobody has told of, after which a
@@ -310,8 +290,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         if (!told && getStep() != seen && schedule.isAfterSteps()) {
             throw new IllegalStateException(
                     "The CheckpointListener is not told of the steps, and would save none of them:"
-                            + " train with checkpoints.fit(...), or give EasyTrain.fit its"
-                            + " checkpoints.resumed(trainingSet); a loop of your own calls"
+                            + " train with checkpoints.fit(...); a loop of your own calls"
                             + " checkpoints.endStep() after trainer.step()");
         }
     }
@@ -601,26 +580,16 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
 
         /**
-         * Sets whether SIGTERM and SIGINT (Ctrl-C) end the training after the step at work with a
-         * checkpoint and a {@link TrainingStoppedException}, whichever process of a job gets them.
-         * A second signal ends the process at once. Not, if this is not called.
+         * Sets the signals that end the training after the step at work with a checkpoint and a
+         * {@link TrainingStoppedException}, whichever process of a job gets them. A second signal
+         * ends the process at once. None, if this is not called. The processes of a job listen to
+         * the same.
          *
-         * @param signals whether they do
+         * @param names their names without SIG: TERM and INT (Ctrl-C), or others such as USR1
          * @return this builder
          */
-        public Builder optSignals(boolean signals) {
-            return optSignals(signals ? List.of("TERM", "INT") : List.of());
-        }
-
-        /**
-         * Sets the signals that end the training, see {@link #optSignals(boolean)}. The processes
-         * of a job listen to the same.
-         *
-         * @param names their names without SIG, such as TERM, INT and USR1
-         * @return this builder
-         */
-        public Builder optSignals(List<String> names) {
-            signals = List.copyOf(names);
+        public Builder optSignals(String... names) {
+            signals = List.of(names);
             return this;
         }
 

@@ -11,6 +11,8 @@ import ai.djl.training.dataset.Sampler;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.RandomUtils;
 
+import io.djltp.parameters.BlockWalk;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -18,7 +20,6 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.ObjectOutputStream;
 import java.io.UncheckedIOException;
-import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.util.Iterator;
@@ -40,21 +41,17 @@ final class DataPosition {
     private static final Logger logger = LoggerFactory.getLogger(DataPosition.class);
 
     private static final long UNKNOWN = -1;
+    private static final int LOOKED_AT = 1 << 14; // elements of an array
 
     private long epoch;
     private long batches; // of the epoch, that are done or at work
     private boolean begun; // whether the order of the epoch is drawn
     private long epochRandom; // when the epoch began
-    private BatchOrder order = new BatchOrder(0);
-    private long records = UNKNOWN; // which the dataset has
+    private long order; // a checksum of the batches
+    private long records = UNKNOWN; // a checksum of those of the dataset
     private LongUnaryOperator numbers; // of the dataset
     private boolean resumed; // and nothing drawn since
     private long random; // at the checkpoint
-
-    /** Returns the number of the running epoch, from 0. */
-    long epoch() {
-        return epoch;
-    }
 
     /**
      * Returns how many epochs are left, the running one included.
@@ -94,14 +91,22 @@ final class DataPosition {
         }
         if (!again) {
             epochRandom = DataRandom.state();
-            order = new BatchOrder(0);
+            order = 0;
         }
-        BatchOrder skipped = new BatchOrder(0);
+        long[] skipped = {0};
         Iterator<Batch> left = skip(dataset, manager, executor, skipped); // prepares the dataset
         compareRecords(dataset, resumed && !again);
         if (again) {
-            if (!(dataset instanceof ResumableDataset)) { // whose batches are not known
-                checkOrder(skipped);
+            // of a ResumableDataset the batches are not known
+            if (!(dataset instanceof ResumableDataset) && skipped[0] != order) {
+                throw new IllegalStateException(
+                        ("The first %d batches of epoch %d are not those that the checkpoint has"
+                                        + " seen: resume with the data and the batch size of the"
+                                        + " run before. Data that randomSplit(...) splits need the"
+                                        + " same Engine.setRandomSeed(...) before it, and a dataset"
+                                        + " whose order does not follow from that has to implement"
+                                        + " ResumableDataset")
+                                .formatted(batches, epoch));
             }
             DataRandom.restore(random);
         }
@@ -121,44 +126,41 @@ final class DataPosition {
      *   <li>of any other the batches that were done are read once more, and dropped
      * </ul>
      *
-     * @param skipped gets the batches that are left out, but those of a {@link ResumableDataset}
+     * @param skipped gets a checksum of the batches that are left out
      */
     private Iterator<Batch> skip(
-            Dataset dataset, NDManager manager, ExecutorService executor, BatchOrder skipped)
+            Dataset dataset, NDManager manager, ExecutorService executor, long[] skipped)
             throws IOException, TranslateException {
         if (dataset instanceof ResumableDataset resumable) {
             return resumable.getData(manager, executor, epoch, batches).iterator();
         }
-        Sampler sampler = batches > 0 ? samplerOf(dataset) : null;
-        if (sampler != null) {
-            Sampler left = skipping(sampler, dataset, skipped);
-            return ((RandomAccessDataset) dataset).getData(manager, left, executor).iterator();
+        if (batches > 0
+                && dataset instanceof RandomAccessDataset access
+                && valueOf(RandomAccessDataset.class, "sampler", dataset)
+                        instanceof Sampler sampler) { // which it says to its subclasses alone
+            return access.getData(manager, skipping(sampler, dataset, skipped), executor)
+                    .iterator();
         }
         Iterator<Batch> all = dataset.getData(manager, executor).iterator();
-        LongUnaryOperator ofWhole = RecordNumbers.of(dataset); // which is prepared now
+        LongUnaryOperator ofWhole = numbersOf(dataset); // which is prepared now
         for (long i = 0; i < batches; i++) {
-            if (!all.hasNext()) {
-                throw tooFew(i);
-            }
+            checkMore(all, i);
             try (Batch batch = all.next()) {
-                skipped.add(batch, ofWhole);
+                skipped[0] = checksum(skipped[0], batch, ofWhole);
             }
         }
         return all;
     }
 
-    private Sampler skipping(Sampler sampler, Dataset dataset, BatchOrder skipped) {
-        long count = batches;
+    private Sampler skipping(Sampler sampler, Dataset dataset, long[] skipped) {
         return new Sampler() {
             @Override
             public Iterator<List<Long>> sample(RandomAccessDataset records) {
-                LongUnaryOperator ofWhole = RecordNumbers.of(dataset); // which is prepared now
+                LongUnaryOperator ofWhole = numbersOf(dataset); // which is prepared now
                 Iterator<List<Long>> all = sampler.sample(records);
-                for (long i = 0; i < count; i++) {
-                    if (!all.hasNext()) {
-                        throw tooFew(i);
-                    }
-                    skipped.add(all.next(), ofWhole);
+                for (long i = 0; i < batches; i++) {
+                    checkMore(all, i);
+                    skipped[0] = checksum(skipped[0], all.next(), ofWhole);
                 }
                 return all;
             }
@@ -170,41 +172,21 @@ final class DataPosition {
         };
     }
 
-    private IllegalArgumentException tooFew(long there) {
-        return new IllegalArgumentException(
-                "The checkpoint was taken after batch "
-                        + batches
-                        + " of epoch "
-                        + epoch
-                        + ", and the training set has "
-                        + there
-                        + ": resume with the data and the batch size of the run before");
-    }
-
-    /** A dataset says its sampler to its subclasses alone. */
-    private static Sampler samplerOf(Dataset dataset) {
-        if (!(dataset instanceof RandomAccessDataset)) {
-            return null;
-        }
-        try {
-            return (Sampler) field(RandomAccessDataset.class, "sampler").get(dataset);
-        } catch (ReflectiveOperationException | RuntimeException e) {
-            logger.debug("The sampler of {} cannot be had: its batches are read", dataset, e);
-            return null;
+    private void checkMore(Iterator<?> all, long there) {
+        if (!all.hasNext()) {
+            throw new IllegalArgumentException(
+                    ("The checkpoint was taken after batch %d of epoch %d, and the training set has"
+                                    + " %d: resume with the data and the batch size of the run"
+                                    + " before")
+                            .formatted(batches, epoch, there));
         }
     }
 
-    private static Field field(Class<?> type, String name) throws NoSuchFieldException {
-        Field field = type.getDeclaredField(name);
-        field.setAccessible(true);
-        return field;
-    }
-
-    /** Between two epochs other data may be meant: that is said, and not refused. */
+    /** Between two epochs other data may be meant: that is said, and no error. */
     private void compareRecords(Dataset dataset, boolean betweenEpochs) {
         long before = records;
-        records = RecordNumbers.checksum(dataset);
-        numbers = RecordNumbers.of(dataset);
+        records = recordsOf(dataset);
+        numbers = numbersOf(dataset);
         if (betweenEpochs && before != UNKNOWN && before != records) {
             logger.warn(
                     "The epoch before the checkpoint was of other records than this one. Was the"
@@ -213,24 +195,9 @@ final class DataPosition {
         }
     }
 
-    private void checkOrder(BatchOrder skipped) {
-        if (skipped.checksum() != order.checksum()) {
-            throw new IllegalStateException(
-                    "The first "
-                            + batches
-                            + " batches of epoch "
-                            + epoch
-                            + " are not those that the checkpoint has seen: resume with the data"
-                            + " and the batch size of the run before. Data that randomSplit(...)"
-                            + " splits need the same Engine.setRandomSeed(...) before it, and a"
-                            + " dataset whose order does not follow from that has to implement "
-                            + ResumableDataset.class.getSimpleName());
-        }
-    }
-
     /** Notes a batch that training gets next. */
     void add(Batch batch) {
-        order.add(batch, numbers);
+        order = checksum(order, batch, numbers);
         batches++;
     }
 
@@ -252,14 +219,13 @@ final class DataPosition {
             long random) {}
 
     Saved save() {
-        return new Saved(
-                epoch, batches, order.checksum(), records, begun, epochRandom, DataRandom.state());
+        return new Saved(epoch, batches, order, records, begun, epochRandom, DataRandom.state());
     }
 
     void restore(Saved saved) {
         epoch = saved.epoch();
         batches = saved.batches();
-        order = new BatchOrder(saved.order());
+        order = saved.order();
         records = saved.records();
         epochRandom = saved.epochRandom();
         begun = saved.begun();
@@ -269,126 +235,97 @@ final class DataPosition {
     }
 
     /**
-     * What tells one order of the data from another: a checksum of the batches of an epoch so far,
+     * Returns what tells one order of the data from another: a checksum of the batches of an epoch,
      * of the numbers of their records, or of the beginning of their arrays where the dataset says
      * none.
+     *
+     * @param before that of the batches before
      */
-    private static final class BatchOrder {
-
-        private static final int LOOKED_AT = 1 << 14; // elements of an array
-
-        private long checksum;
-
-        BatchOrder(long checksum) {
-            this.checksum = checksum;
+    private static long checksum(long before, Batch batch, LongUnaryOperator numbers) {
+        List<?> indices = batch.getIndices();
+        if (indices != null && indices.stream().allMatch(Number.class::isInstance)) {
+            return checksum(before, indices, numbers);
         }
-
-        long checksum() {
-            return checksum;
-        }
-
-        /** Adds the batch that follows, of a dataset that numbers its records so. */
-        void add(Batch batch, LongUnaryOperator numbers) {
-            List<?> indices = batch.getIndices();
-            if (indices != null && indices.stream().allMatch(BatchOrder::isNumber)) {
-                add(indices, numbers);
-                return;
-            }
-            CRC32C sum = begin();
-            addTo(sum, batch.getData());
-            addTo(sum, batch.getLabels());
-            checksum = sum.getValue();
-        }
-
-        /** Adds the batch that follows, by the numbers of its records. */
-        void add(List<?> indices, LongUnaryOperator numbers) {
-            CRC32C sum = begin();
-            for (Object index : indices) {
-                long number = numbers.applyAsLong(((Number) index).longValue());
-                sum.update(ByteBuffer.allocate(Long.BYTES).putLong(0, number));
-            }
-            checksum = sum.getValue();
-        }
-
-        private static boolean isNumber(Object index) {
-            return index instanceof Number;
-        }
-
-        /** The checksum of what came before goes into that of what follows. */
-        private CRC32C begin() {
-            CRC32C sum = new CRC32C();
-            sum.update(ByteBuffer.allocate(Long.BYTES).putLong(0, checksum));
-            return sum;
-        }
-
-        private static void addTo(CRC32C sum, NDList arrays) {
+        CRC32C sum = new CRC32C();
+        add(sum, before);
+        for (NDList arrays : List.of(batch.getData(), batch.getLabels())) {
             for (NDArray array : arrays) {
-                if (array.isSparse()) {
-                    continue;
+                if (!array.isSparse()) {
+                    sum.update(array.getShape().getEncoded());
+                    long count = Math.min(LOOKED_AT, array.size());
+                    try (NDArray flat = array.flatten();
+                            NDArray beginning = flat.get(new NDIndex("0:" + count))) {
+                        sum.update(beginning.toByteBuffer(true));
+                    }
                 }
-                sum.update(array.getShape().getEncoded());
-                boolean large = array.size() > LOOKED_AT;
-                NDArray flat = array.flatten();
-                NDArray beginning = large ? flat.get(new NDIndex("0:" + LOOKED_AT)) : flat;
-                sum.update(beginning.toByteBuffer(true));
-                beginning.close();
-                flat.close();
             }
         }
+        return sum.getValue();
+    }
+
+    /** Returns that of records by their numbers. */
+    private static long checksum(long before, List<?> indices, LongUnaryOperator numbers) {
+        CRC32C sum = new CRC32C();
+        add(sum, before);
+        for (Object index : indices) {
+            add(sum, numbers.applyAsLong(((Number) index).longValue()));
+        }
+        return sum.getValue();
+    }
+
+    private static void add(CRC32C sum, long number) {
+        sum.update(ByteBuffer.allocate(Long.BYTES).putLong(0, number));
+    }
+
+    /** Returns a checksum of what a dataset has: of a part which records, else how many. */
+    private static long recordsOf(Dataset dataset) {
+        CRC32C sum = new CRC32C();
+        if (dataset instanceof RandomAccessDataset access) {
+            add(sum, access.size());
+            LongUnaryOperator ofWhole = numbersOf(dataset);
+            for (long i = 0; isPart(dataset) && i < access.size(); i++) {
+                add(sum, ofWhole.applyAsLong(i));
+            }
+        }
+        return sum.getValue();
     }
 
     /**
-     * Which records the numbers of a dataset mean. A part of a dataset, of {@code randomSplit} or
-     * {@code subDataset}, numbers its records from 0, whichever they are: another split has the
-     * same numbers. What tells them apart are the numbers that the records have in the whole.
+     * Returns which records the numbers of a dataset mean. A part of a dataset, of {@code
+     * randomSplit} or {@code subDataset}, numbers its records from 0, whichever they are: another
+     * split has the same numbers. What tells them apart are the numbers that the records have in
+     * the whole.
      */
-    private static final class RecordNumbers {
-
-        private RecordNumbers() {}
-
-        /**
-         * Returns what the numbers of a dataset's records are in the whole that it is a part of.
-         */
-        static LongUnaryOperator of(Dataset dataset) {
-            Class<?> type = dataset.getClass();
-            if (!isPart(type)) {
-                return number -> number;
-            }
-            try {
-                LongUnaryOperator ofWhole = of((Dataset) field(type, "dataset").get(dataset));
-                if (type.getSimpleName().equals("SubDatasetByIndices")) {
-                    List<?> all = (List<?>) field(type, "subIndices").get(dataset);
-                    return i -> ofWhole.applyAsLong(((Number) all.get((int) i)).longValue());
-                }
-                int[] all = (int[]) field(type, "indices").get(dataset);
-                int from = field(type, "from").getInt(dataset);
-                return i -> ofWhole.applyAsLong(all[from + (int) i]);
-            } catch (ReflectiveOperationException | RuntimeException e) {
-                logger.debug("Which records are in {} cannot be known", dataset, e);
-                return number -> number;
-            }
+    private static LongUnaryOperator numbersOf(Dataset dataset) {
+        Class<?> type = dataset.getClass();
+        if (!isPart(dataset) || !(valueOf(type, "dataset", dataset) instanceof Dataset whole)) {
+            return number -> number;
         }
-
-        /** DJL has two kinds of parts of arrays, and two of any other records. */
-        private static boolean isPart(Class<?> type) {
-            return type.getSimpleName().startsWith("SubDataset")
-                    && type.getPackage() == RandomAccessDataset.class.getPackage();
+        LongUnaryOperator ofWhole = numbersOf(whole);
+        if (valueOf(type, "subIndices", dataset) instanceof List<?> all) {
+            return i -> ofWhole.applyAsLong(((Number) all.get((int) i)).longValue());
         }
+        if (valueOf(type, "indices", dataset) instanceof int[] all
+                && valueOf(type, "from", dataset) instanceof Integer from) {
+            return i -> ofWhole.applyAsLong(all[from + (int) i]);
+        }
+        return number -> number;
+    }
 
-        /** Returns a checksum of what a dataset has: of a part which records, else how many. */
-        static long checksum(Dataset dataset) {
-            CRC32C sum = new CRC32C();
-            if (dataset instanceof RandomAccessDataset) {
-                long size = ((RandomAccessDataset) dataset).size();
-                ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
-                sum.update(number.putLong(0, size).rewind());
-                LongUnaryOperator ofWhole = of(dataset);
-                long listed = isPart(dataset.getClass()) ? size : 0;
-                for (long i = 0; i < listed; i++) {
-                    sum.update(number.putLong(0, ofWhole.applyAsLong(i)).rewind());
-                }
-            }
-            return sum.getValue();
+    /** DJL has two kinds of parts of arrays, and two of any other records. */
+    private static boolean isPart(Dataset dataset) {
+        Class<?> type = dataset.getClass();
+        return type.getSimpleName().startsWith("SubDataset")
+                && type.getPackage() == RandomAccessDataset.class.getPackage();
+    }
+
+    /** Returns what a private field of DJL has, or null. */
+    private static Object valueOf(Class<?> type, String field, Object of) {
+        try {
+            return BlockWalk.valueOf(of, type.getDeclaredField(field));
+        } catch (NoSuchFieldException e) {
+            logger.debug("{} has no {}", type, field, e);
+            return null;
         }
     }
 

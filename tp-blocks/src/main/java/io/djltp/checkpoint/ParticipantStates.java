@@ -7,8 +7,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.ParallelContext;
@@ -19,13 +17,11 @@ import io.djltp.training.TrainerState;
 
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.function.Function;
 
 /**
  * What the participants of steps keep on the ranks, whatever their classes are.
@@ -37,7 +33,6 @@ final class ParticipantStates {
 
     private final TrainerState state;
     private final StateLayout layout;
-    private final Function<Object, String> names;
     private final List<Map<String, Kept>> waiting = new ArrayList<>(); // by rank of this process
 
     /**
@@ -50,15 +45,15 @@ final class ParticipantStates {
     private record Kept(
             Map<String, NDArray> arrays, Map<String, StateCut> cuts, Set<String> whole) {
 
-        Kept() {
-            this(new TreeMap<>(), new TreeMap<>(), new TreeSet<>());
-        }
-
         /** Returns views that stay when the arrays are closed. */
         Kept seenBy(NDManager manager) {
             Map<String, NDArray> views = new TreeMap<>();
             arrays.forEach((name, array) -> views.put(name, Autograd.detach(array, manager)));
             return new Kept(views, cuts, whole);
+        }
+
+        void close() {
+            arrays.values().forEach(NDArray::close);
         }
     }
 
@@ -71,18 +66,10 @@ final class ParticipantStates {
      */
     record SavedCut(Integer axis, String parameter) {}
 
-    /**
-     * Creates the states.
-     *
-     * @param state the trainer
-     * @param layout how its parameters lie
-     * @param names returns the name of a parameter or a block
-     */
-    ParticipantStates(TrainerState state, StateLayout layout, Function<Object, String> names) {
+    ParticipantStates(TrainerState state, StateLayout layout) {
         this.state = state;
         this.layout = layout;
-        this.names = names;
-        for (int i = 0; i < state.getRanks().size(); i++) {
+        for (int i = 0; i < layout.ranks(); i++) {
             int rank = i;
             waiting.add(new TreeMap<>());
             context(rank).getParticipants().setOnNew((key, made) -> begin(rank, key, made));
@@ -97,34 +84,31 @@ final class ParticipantStates {
         if (waiting.get(rank).isEmpty()) {
             return;
         }
-        Kept kept = waiting.get(rank).get(key.name(names));
+        String name = key.name(layout::nameOf);
+        Kept kept = waiting.get(rank).get(name);
         if (kept != null) {
             made.setState(kept.arrays());
-            waiting.get(rank).remove(key.name(names));
-            kept.arrays().values().forEach(NDArray::close);
+            waiting.get(rank).remove(name);
+            kept.close();
         }
     }
 
     /** Returns what the participants of a rank keep, by their names. */
     private Map<String, Kept> keptOf(int rank, NDManager manager) {
-        Map<String, Kept> kept = new TreeMap<>();
-        waiting.get(rank).forEach((name, each) -> kept.put(name, each.seenBy(manager)));
+        Map<String, Kept> all = new TreeMap<>();
+        waiting.get(rank).forEach((name, each) -> all.put(name, each.seenBy(manager)));
         context(rank)
                 .getParticipants()
                 .asMap()
                 .forEach(
-                        (key, participant) -> {
-                            Map<String, NDArray> arrays = participant.getState(manager);
+                        (key, each) -> {
+                            Map<String, NDArray> arrays = new TreeMap<>(each.getState(manager));
                             if (!arrays.isEmpty()) {
-                                kept.put(
-                                        key.name(names),
-                                        new Kept(
-                                                new TreeMap<>(arrays),
-                                                participant.getStateCuts(),
-                                                Set.of()));
+                                Kept kept = new Kept(arrays, each.getStateCuts(), Set.of());
+                                all.put(key.name(layout::nameOf), kept);
                             }
                         });
-        return kept;
+        return all;
     }
 
     /**
@@ -136,37 +120,37 @@ final class ParticipantStates {
     List<TrainingState.Tensor> tensors(
             NDManager manager, Map<String, Map<String, SavedCut>> values) {
         List<Map<String, Kept>> ranks = new ArrayList<>();
-        for (int rank = 0; rank < state.getRanks().size(); rank++) {
+        for (int rank = 0; rank < layout.ranks(); rank++) {
             ranks.add(keptOf(rank, manager));
         }
         List<TrainingState.Tensor> tensors = new ArrayList<>();
         ranks.get(0)
                 .forEach(
                         (name, kept) -> {
-                            Map<String, SavedCut> described = new LinkedHashMap<>();
-                            kept.arrays()
-                                    .forEach(
-                                            (kind, array) -> {
-                                                StateCut cut = kept.cuts().get(kind);
-                                                described.put(kind, describe(cut));
-                                                tensors.add(tensor(ranks, name, kind, cut));
-                                            });
-                            values.put(name, described);
+                            Map<String, SavedCut> cuts = new TreeMap<>();
+                            for (String kind : kept.arrays().keySet()) {
+                                cuts.put(kind, describe(kept.cuts().get(kind)));
+                                tensors.add(
+                                        tensor(
+                                                name + "/" + kind,
+                                                kind,
+                                                ranks.stream().map(all -> all.get(name)).toList()));
+                            }
+                            values.put(name, cuts);
                         });
         return tensors;
     }
 
-    private TrainingState.Tensor tensor(
-            List<Map<String, Kept>> ranks, String name, String kind, StateCut cut) {
+    private TrainingState.Tensor tensor(String name, String kind, List<Kept> ranks) {
         List<NDArray> arrays = new ArrayList<>();
-        ranks.forEach(rank -> arrays.add(rank.get(name).arrays().get(kind)));
+        ranks.forEach(kept -> arrays.add(kept.arrays().get(kind)));
         DataType type = arrays.get(0).getDataType();
         Shape shape = arrays.get(0).getShape();
-        if (!ranks.get(0).get(name).whole().contains(kind)) {
-            return new TrainingState.Tensor(
-                    layout.ofParticipant(name + "/" + kind, type, shape, cut), arrays);
+        StateCut cut = ranks.get(0).cuts().get(kind);
+        if (!ranks.get(0).whole().contains(kind)) {
+            return new TrainingState.Tensor(layout.ofParticipant(name, type, shape, cut), arrays);
         }
-        CutTensor tensor = layout.ofPlaces(name + "/" + kind, type, shape, cut);
+        CutTensor tensor = layout.ofPlaces(name, type, shape, cut.axis());
         for (int rank = 0; rank < arrays.size(); rank++) {
             ShardRange own = layout.rangesOf(tensor, rank).get(0);
             NDIndex rows = new NDIndex().addAllDim(cut.axis()).addSliceDim(own.start(), own.end());
@@ -180,17 +164,7 @@ final class ParticipantStates {
             return new SavedCut(null, null);
         }
         Parameter parameter = cut.parameter();
-        return new SavedCut(cut.axis(), parameter == null ? null : names.apply(parameter));
-    }
-
-    private StateCut cutOf(SavedCut saved) {
-        return saved.axis() == null
-                ? null
-                : new StateCut(
-                        saved.parameter() == null
-                                ? null
-                                : state.getParameters().byName(saved.parameter()),
-                        saved.axis());
+        return new SavedCut(cut.axis(), parameter == null ? null : layout.nameOf(parameter));
     }
 
     /**
@@ -204,45 +178,40 @@ final class ParticipantStates {
     void restore(int rank, Checkpoint checkpoint, Map<String, Map<String, SavedCut>> saved)
             throws IOException {
         Map<String, Kept> kept = waiting.get(rank);
-        kept.values().forEach(each -> each.arrays().values().forEach(NDArray::close));
+        kept.values().forEach(Kept::close);
         kept.clear();
-        NDManager manager = state.getParameters().getStores().get(rank).getManager();
-        for (Map.Entry<String, Map<String, SavedCut>> participant : saved.entrySet()) {
-            Kept one = new Kept();
-            String name = participant.getKey();
-            for (Map.Entry<String, SavedCut> each : participant.getValue().entrySet()) {
-                String kind = each.getKey();
-                StateCut cut = cutOf(each.getValue());
-                CutTensor stored = checkpoint.getTensors().get(name + "/" + kind);
-                boolean otherPlaces = ofOtherPlaces(stored, cut);
-                one.arrays()
-                        .put(
-                                kind,
-                                otherPlaces
-                                        ? checkpoint.read(stored.name(), manager)
-                                        : readOwn(rank, checkpoint, stored, cut, manager));
-                if (otherPlaces) {
-                    one.whole().add(kind);
-                }
-                if (cut != null) {
-                    one.cuts().put(kind, cut);
-                }
-            }
-            kept.put(name, one);
+        for (Map.Entry<String, Map<String, SavedCut>> each : saved.entrySet()) {
+            kept.put(each.getKey(), read(rank, checkpoint, each.getKey(), each.getValue()));
         }
         context(rank).getParticipants().asMap().forEach((key, made) -> begin(rank, key, made));
     }
 
-    private boolean ofOtherPlaces(CutTensor stored, StateCut cut) {
-        return cut != null
-                && cut.parameter() == null
-                && stored.shape().get(cut.axis()) != layout.parts();
-    }
-
-    private NDArray readOwn(
-            int rank, Checkpoint checkpoint, CutTensor stored, StateCut cut, NDManager manager)
+    private Kept read(
+            int rank, Checkpoint checkpoint, String participant, Map<String, SavedCut> cuts)
             throws IOException {
-        CutTensor own = layout.ofParticipant(stored.name(), stored.type(), stored.shape(), cut);
-        return checkpoint.read(own.name(), own.axis(), layout.rangesOf(own, rank), manager);
+        NDManager manager = state.getParameters().getStores().get(rank).getManager();
+        Kept kept = new Kept(new TreeMap<>(), new TreeMap<>(), new TreeSet<>());
+        for (Map.Entry<String, SavedCut> each : cuts.entrySet()) {
+            String kind = each.getKey();
+            SavedCut saved = each.getValue();
+            CutTensor tensor = checkpoint.getTensor(participant + "/" + kind);
+            if (saved.axis() != null) {
+                boolean ofPlaces = saved.parameter() == null;
+                Parameter parameter =
+                        ofPlaces ? null : state.getParameters().byName(saved.parameter());
+                StateCut cut = new StateCut(parameter, saved.axis());
+                kept.cuts().put(kind, cut);
+                if (ofPlaces && tensor.shape().get(cut.axis()) != layout.parts()) {
+                    kept.whole().add(kind);
+                } else {
+                    tensor =
+                            layout.ofParticipant(tensor.name(), tensor.type(), tensor.shape(), cut);
+                }
+            }
+            boolean all = tensor.isWhole() || kept.whole().contains(kind);
+            List<ShardRange> ranges = all ? null : layout.rangesOf(tensor, rank);
+            kept.arrays().put(kind, checkpoint.read(tensor.name(), tensor.axis(), ranges, manager));
+        }
+        return kept;
     }
 }

@@ -2,12 +2,13 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
-import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.optimizer.StateKind;
+import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
@@ -15,21 +16,25 @@ import io.djltp.rank.StepParticipant.StateCut;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.TrainerState;
 
-import java.util.ArrayList;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 
 /**
- * How the parameters of a trainer, and what is kept of them, lie on its ranks: which ranges of
- * which axis the parts of a checkpoint have, one for each place of the tensor group.
+ * The names and the placement of what a trainer has on its ranks: which ranges of which axis the
+ * parts of a checkpoint have, one part for each place of the tensor group.
  */
 final class StateLayout {
 
     private final RankPool ranks;
     private final ParallelParameters parameters;
+    private final Map<Block, String> paths = new IdentityHashMap<>();
 
-    StateLayout(TrainerState state) {
+    StateLayout(TrainerState state, Block network) {
         ranks = state.getRanks();
         parameters = state.getParameters();
+        BlockWalk.of(network, (block, path, certain) -> paths.put(block, path));
     }
 
     /** Returns the number of parts. */
@@ -47,33 +52,23 @@ final class StateLayout {
         return ranks.getContext(localRank).getTensorGroup().getRank();
     }
 
-    /** Returns whether a rank of this process writes its part: no earlier rank has the same. */
-    boolean isWriter(int localRank) {
-        ParallelContext context = ranks.getContext(localRank);
-        return context.getMesh().getFirstReplica(context.getRank()) == context.getRank();
-    }
-
-    /** Describes a parameter. */
-    CutTensor ofWeight(Parameter parameter) {
-        DataType type = parameter.getArray().getDataType();
-        return ofElements(parameters.nameOf(parameter), type, parameter);
-    }
-
-    /**
-     * Describes what the optimizer keeps of a parameter: a number for each element, in the
-     * parameter's shape, or one for each row, which is on all ranks if rows are cut.
-     */
-    CutTensor ofState(Parameter parameter, StateKind kind, DataType type) {
-        String name = nameOf(parameter, kind);
-        if (!kind.ofRows()) {
-            return ofElements(name, type, parameter);
+    /** Returns the ranks that write the parts of this process: no earlier rank has the same. */
+    Map<Integer, Integer> writers() {
+        Map<Integer, Integer> writers = new TreeMap<>();
+        for (int i = 0; i < ranks.size(); i++) {
+            ParallelContext context = ranks.getContext(i);
+            if (context.getMesh().getFirstReplica(context.getRank()) == context.getRank()) {
+                writers.put(partOf(i), i);
+            }
         }
-        Shape shape = shapeOf(parameter);
-        Shape rows = new Shape(shape.dimension() == 0 ? 1 : shape.get(0));
-        ShardingStrategy strategy = parameters.getStrategy(parameter);
-        return strategy == null || strategy.axis(shape) != 0
-                ? CutTensor.whole(name, type, rows)
-                : new CutTensor(name, type, rows, 0, cut(strategy, shape));
+        return writers;
+    }
+
+    /** Returns the name of a parameter or the path of a block. */
+    String nameOf(Object part) {
+        return part instanceof Parameter parameter
+                ? parameters.nameOf(parameter)
+                : paths.get((Block) part);
     }
 
     /**
@@ -82,27 +77,39 @@ final class StateLayout {
      */
     String nameOf(Parameter parameter, StateKind kind) {
         String between = "/";
-        while (parameters.byName(parameters.nameOf(parameter) + between + kind.name()) != null) {
+        while (parameters.byName(nameOf(parameter) + between + kind.name()) != null) {
             between += "/";
         }
-        return parameters.nameOf(parameter) + between + kind.name();
+        return nameOf(parameter) + between + kind.name();
+    }
+
+    /** Describes a parameter. */
+    CutTensor ofWeight(Parameter parameter) {
+        return ofElements(nameOf(parameter), parameter.getArray().getDataType(), parameter);
+    }
+
+    /**
+     * Describes what the optimizer keeps of a parameter: a number for each element, in the
+     * parameter's shape, or one for each row, which is on all ranks if rows are cut.
+     */
+    CutTensor ofState(Parameter parameter, StateKind kind, DataType type) {
+        CutTensor elements = ofElements(nameOf(parameter, kind), type, parameter);
+        if (!kind.ofRows()) {
+            return elements;
+        }
+        Shape rows = new Shape(elements.shape().dimension() == 0 ? 1 : elements.shape().get(0));
+        return elements.axis() == 0
+                ? new CutTensor(elements.name(), type, rows, 0, elements.cut())
+                : CutTensor.whole(elements.name(), type, rows);
     }
 
     private CutTensor ofElements(String name, DataType type, Parameter parameter) {
-        Shape shape = shapeOf(parameter);
+        Shape shape = parameter.getArray().getShape(); // whatever it was declared as
         ShardingStrategy strategy = parameters.getStrategy(parameter);
         return strategy == null
                 ? CutTensor.whole(name, type, shape)
-                : new CutTensor(name, type, shape, strategy.axis(shape), cut(strategy, shape));
-    }
-
-    /** Its array knows, whatever it was declared as. */
-    private static Shape shapeOf(Parameter parameter) {
-        return parameter.getArray().getShape();
-    }
-
-    private Cut cut(ShardingStrategy strategy, Shape shape) {
-        return strategy.cut(shape, parts());
+                : new CutTensor(
+                        name, type, shape, strategy.axis(shape), strategy.cut(shape, parts()));
     }
 
     /**
@@ -114,47 +121,32 @@ final class StateLayout {
      * @param stateCut how it is cut, or {@code null}
      */
     CutTensor ofParticipant(String name, DataType type, Shape shape, StateCut stateCut) {
-        Cut cut = stateCut == null ? null : cutOf(stateCut);
-        if (cut == null) {
+        if (stateCut == null) {
             return CutTensor.whole(name, type, shape);
         }
+        Parameter parameter = stateCut.parameter();
+        Cut cut = parameter == null ? Cut.balanced(parts(), parts()) : ofWeight(parameter).cut();
+        return cut == null
+                ? CutTensor.whole(name, type, shape)
+                : ofCut(name, type, shape, stateCut.axis(), cut);
+    }
+
+    private static CutTensor ofCut(String name, DataType type, Shape shape, int axis, Cut cut) {
         long[] whole = shape.getShape().clone();
-        whole[stateCut.axis()] = cut.getLength();
-        return new CutTensor(name, type, new Shape(whole), stateCut.axis(), cut);
+        whole[axis] = cut.getLength();
+        return new CutTensor(name, type, new Shape(whole), axis, cut);
     }
 
     /**
      * Describes the rows that as many places as a checkpoint's run had have each kept one of: as
-     * they lie in the parts of this run, some of which may have none.
+     * they are in the parts of this run, some of which may have none.
      */
-    CutTensor ofPlaces(String name, DataType type, Shape shape, StateCut stateCut) {
-        Cut cut = Cut.balanced(shape.get(stateCut.axis()), parts());
-        return new CutTensor(name, type, shape, stateCut.axis(), cut);
-    }
-
-    /** Returns the cut of an array of a participant, or null if every rank has the whole. */
-    private Cut cutOf(StateCut stateCut) {
-        Parameter parameter = stateCut.parameter();
-        if (parameter == null) {
-            return Cut.balanced(parts(), parts());
-        }
-        ShardingStrategy strategy = parameters.getStrategy(parameter);
-        return strategy == null ? null : cut(strategy, shapeOf(parameter));
+    CutTensor ofPlaces(String name, DataType type, Shape shape, int axis) {
+        return ofCut(name, type, shape, axis, Cut.balanced(shape.get(axis), parts()));
     }
 
     /** Returns the ranges that a rank of this process has of a tensor, {@code null} if all. */
     List<ShardRange> rangesOf(CutTensor tensor, int localRank) {
         return tensor.isWhole() ? null : tensor.cut().getRanges(partOf(localRank));
-    }
-
-    /** Returns the parts that this process writes. */
-    List<Integer> ownParts() {
-        List<Integer> own = new ArrayList<>();
-        for (int i = 0; i < ranks.size(); i++) {
-            if (isWriter(i)) {
-                own.add(partOf(i));
-            }
-        }
-        return own;
     }
 }

@@ -4,16 +4,12 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
-import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.head.Margin;
-import io.djltp.internal.torch.RandomState;
+import io.djltp.internal.torch.RandomDraws;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.StateKind;
 import io.djltp.parameters.BlockWalk;
-import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.RandomSeeds;
 import io.djltp.training.TrainerState;
 
@@ -26,10 +22,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.function.Function;
 
 /**
  * What the index of a checkpoint says of a trainer, beside its tensors: what network and optimizer
@@ -37,6 +31,9 @@ import java.util.function.Function;
  * anything is changed.
  */
 final class TrainerValues {
+
+    /** The name of these values among those of a checkpoint. */
+    static final String NAME = "trainer";
 
     private static final Logger logger = LoggerFactory.getLogger(TrainerValues.class);
 
@@ -46,8 +43,6 @@ final class TrainerValues {
     private final Block network;
     private final StateLayout layout;
     private final Agreement agreement;
-    private final List<StateKind> kinds;
-    private final Function<Object, String> names;
 
     /**
      * The values.
@@ -74,7 +69,7 @@ final class TrainerValues {
             Map<String, Margin> margins,
             Map<String, Integer> updates,
             List<String> frozen,
-            @SavedValues.Optional LossScale.State lossScale,
+            LossScale.State lossScale,
             RandomSeeds.State seeds,
             Map<String, Map<String, ParticipantStates.SavedCut>> participants,
             Map<String, List<String>> blocks,
@@ -96,29 +91,18 @@ final class TrainerValues {
         }
     }
 
-    /**
-     * Creates the values of a trainer.
-     *
-     * @param state the trainer
-     * @param network its network
-     * @param layout how its parameters lie
-     * @param agreement speaks with the other processes
-     * @param kinds what its optimizer keeps
-     * @param names returns the name of a parameter or a block
-     */
-    TrainerValues(
-            TrainerState state,
-            Block network,
-            StateLayout layout,
-            Agreement agreement,
-            List<StateKind> kinds,
-            Function<Object, String> names) {
+    TrainerValues(TrainerState state, Block network, StateLayout layout, Agreement agreement) {
         this.state = state;
         this.network = network;
         this.layout = layout;
         this.agreement = agreement;
-        this.kinds = kinds;
-        this.names = names;
+    }
+
+    /** Reads what a checkpoint says of a trainer, or returns null if it is not one of a trainer. */
+    static Saved read(Checkpoint checkpoint) throws CheckpointException {
+        return checkpoint.getValues().has(NAME)
+                ? SavedValues.read(checkpoint, NAME, Saved.class)
+                : null;
     }
 
     /** Returns the values after a step. All processes call it: one all-gather. */
@@ -128,14 +112,14 @@ final class TrainerValues {
         List<String> parameters = new ArrayList<>();
         List<String> frozen = new ArrayList<>();
         for (Parameter parameter : state.getParameters().getAll()) {
-            parameters.add(state.getParameters().nameOf(parameter));
+            parameters.add(layout.nameOf(parameter));
             if (!parameter.requiresGradient()) {
-                frozen.add(state.getParameters().nameOf(parameter));
+                frozen.add(layout.nameOf(parameter));
             }
         }
         Map<String, String> shared = new LinkedHashMap<>();
         for (Pair<String, Parameter> named : network.getParameters()) {
-            String name = state.getParameters().nameOf(named.getValue());
+            String name = layout.nameOf(named.getValue());
             if (!name.equals(named.getKey())) {
                 shared.put(named.getKey(), name);
             }
@@ -156,7 +140,8 @@ final class TrainerValues {
 
     /** Momentum or none: that too is another optimizer. */
     private String optimizer() {
-        List<String> kept = kinds.stream().map(StateKind::name).toList();
+        List<String> kept =
+                StateKind.of(state.getOptimizer()).stream().map(StateKind::name).toList();
         return state.getOptimizer().getName() + (kept.isEmpty() ? "" : " with " + kept);
     }
 
@@ -166,40 +151,12 @@ final class TrainerValues {
                 network,
                 (block, path, certain) -> {
                     if (block instanceof ClassificationHead head && head.getMargin() != null) {
-                        String weight = names.apply(head.getDirectParameters().get("weight"));
-                        margins.put(weight, head.getMargin());
+                        margins.put(
+                                layout.nameOf(head.getDirectParameters().get("weight")),
+                                head.getMargin());
                     }
                 });
         return margins;
-    }
-
-    /**
-     * Reads what a checkpoint says of a trainer.
-     *
-     * @throws CheckpointException if a member is missing or of another kind, or names what is not
-     *     there
-     */
-    static Saved read(Checkpoint checkpoint) throws CheckpointException {
-        Saved saved = SavedValues.read(checkpoint, TrainingState.VALUES, Saved.class);
-        for (String name : saved.parameters()) {
-            if (!checkpoint.getTensors().containsKey(name)) {
-                throw wrong(
-                        checkpoint, "parameters", "has " + name + ", of which there is no tensor");
-            }
-        }
-        for (Map.Entry<String, String> each : saved.shared().entrySet()) {
-            if (!saved.parameters().contains(each.getValue())) {
-                throw wrong(
-                        checkpoint,
-                        "shared." + each.getKey(),
-                        "is " + each.getValue() + ", of which there is no parameter");
-            }
-        }
-        return saved;
-    }
-
-    private static CheckpointException wrong(Checkpoint checkpoint, String member, String what) {
-        return SavedValues.wrong(checkpoint, TrainingState.VALUES + "." + member, what);
     }
 
     /**
@@ -210,19 +167,32 @@ final class TrainerValues {
      * @throws IllegalArgumentException if it is of another network or optimizer, with a list of
      *     what differs
      */
-    void check(Checkpoint checkpoint, Saved saved) {
-        Map<String, CutTensor> stored = new LinkedHashMap<>();
-        saved.parameters().forEach(name -> stored.put(name, checkpoint.getTensors().get(name)));
-        checkNetwork(checkpoint, stored, saved.margins());
-        checkOptimizer(checkpoint, saved.optimizer());
-        byte[] own = generator(saved);
-        if (own != null) {
-            RandomState.of(own).close(); // of the same version of libtorch
+    void check(Checkpoint checkpoint, Saved saved) throws CheckpointException {
+        List<String> differences = differences(checkpoint, saved);
+        if (!differences.isEmpty()) {
+            throw new IllegalArgumentException(
+                    ("The checkpoint %s is of another network: %s. Nothing has been " + "changed")
+                            .formatted(checkpoint.getPath(), list(differences, "; ")));
+        }
+        if (!saved.optimizer().equals(optimizer())) {
+            throw new IllegalArgumentException(
+                    ("The checkpoint %s is of another optimizer, %s, and the trainer "
+                                    + "has %s: give it the same one. To go on from the weights alone, "
+                                    + "load them from a saved model")
+                            .formatted(checkpoint.getPath(), saved.optimizer(), optimizer()));
+        }
+        byte[] generator = generator(saved);
+        if (generator != null) {
+            RandomDraws.checkState(generator); // of the same version of libtorch
         }
     }
 
-    private void checkNetwork(
-            Checkpoint checkpoint, Map<String, CutTensor> stored, Map<String, Margin> trained) {
+    private List<String> differences(Checkpoint checkpoint, Saved saved)
+            throws CheckpointException {
+        Map<String, CutTensor> stored = new LinkedHashMap<>();
+        for (String name : saved.parameters()) {
+            stored.put(name, checkpoint.getTensor(name));
+        }
         List<String> differences = new ArrayList<>();
         for (Parameter parameter : state.getParameters().getAll()) {
             CutTensor own = layout.ofWeight(parameter);
@@ -233,48 +203,24 @@ final class TrainerValues {
                 differences.add(describe(own) + " is " + describe(other) + " in the checkpoint");
             }
         }
-        stored.values()
-                .forEach(other -> differences.add(describe(other) + " is not in the network"));
+        stored.values().forEach(each -> differences.add(describe(each) + " is not in the network"));
         Map<String, Margin> built = margins();
-        Set<String> heads = new TreeSet<>(trained.keySet());
+        TreeSet<String> heads = new TreeSet<>(saved.margins().keySet());
         heads.addAll(built.keySet());
         for (String weight : heads) { // with another margin the same weights compute another thing
-            if (!Objects.equals(trained.get(weight), built.get(weight))) {
+            Margin trained = saved.margins().get(weight);
+            if (!Objects.equals(trained, built.get(weight))) {
                 differences.add(
                         "the head of %s was trained with %s, and this one is built with %s: give it"
                                         .formatted(
                                                 weight,
-                                                describeMargin(trained.get(weight)),
-                                                describeMargin(built.get(weight)))
+                                                Objects.requireNonNullElse(trained, "no margin"),
+                                                Objects.requireNonNullElse(
+                                                        built.get(weight), "no margin"))
                                 + " the margin that it had (optMargin)");
             }
         }
-        if (!differences.isEmpty()) {
-            throw new IllegalArgumentException(
-                    "The checkpoint "
-                            + checkpoint.getPath()
-                            + " is of another network: "
-                            + list(differences, "; ")
-                            + ". Nothing has been changed");
-        }
-    }
-
-    private void checkOptimizer(Checkpoint checkpoint, String optimizer) {
-        if (!optimizer.equals(optimizer())) {
-            throw new IllegalArgumentException(
-                    "The checkpoint "
-                            + checkpoint.getPath()
-                            + " is of another optimizer, "
-                            + optimizer
-                            + ", and the trainer has "
-                            + optimizer()
-                            + ": give it the same one. To go on from the weights alone, load them"
-                            + " from a saved model");
-        }
-    }
-
-    private static String describeMargin(Margin margin) {
-        return margin == null ? "no margin" : margin.toString();
+        return differences;
     }
 
     private static String describe(CutTensor tensor) {
@@ -290,28 +236,25 @@ final class TrainerValues {
     /** Puts the numbers back. */
     void put(Saved saved) {
         state.getLearningRates().setCounts(saved.updates());
-        putFrozen(Set.copyOf(saved.frozen()));
+        putFrozen(saved.frozen());
         if (saved.lossScale() != null && state.getLossScale().isUsed()) { // else it begins, or none
             state.getLossScale().setState(saved.lossScale());
         }
-        for (int i = 0; i < state.getRanks().size(); i++) {
+        for (int i = 0; i < layout.ranks(); i++) {
             state.getRanks().getContext(i).getRandom().setState(saved.seeds());
         }
-        byte[] own = generator(saved);
-        if (own != null) {
-            try (RandomState stored = RandomState.of(own)) {
-                stored.restore();
-            }
+        byte[] generator = generator(saved);
+        if (generator != null) {
+            RandomDraws.setState(generator);
         }
     }
 
     /** A program that has frozen something else before is told: it may have meant it to stay. */
-    private void putFrozen(Set<String> names) {
+    private void putFrozen(List<String> names) {
         List<String> thawed = new ArrayList<>();
         List<String> frozen = new ArrayList<>();
-        ParallelParameters parameters = state.getParameters();
-        for (Parameter parameter : parameters.getAll()) {
-            String name = parameters.nameOf(parameter);
+        for (Parameter parameter : state.getParameters().getAll()) {
+            String name = layout.nameOf(parameter);
             boolean freeze = names.contains(name);
             if (freeze == parameter.requiresGradient()) {
                 parameter.freeze(freeze);
@@ -339,16 +282,8 @@ final class TrainerValues {
 
     /** Returns the states of the generators of all processes, by their first ranks. */
     private Map<String, String> generators() {
-        byte[] own = bytes();
         List<byte[]> gathered =
-                state.getRanks()
-                        .run(
-                                context ->
-                                        agreement.gather(
-                                                context,
-                                                context.getLocalIndex() == 0 ? own : new byte[0],
-                                                "the generators of random numbers"))
-                        .get(0);
+                agreement.gather(RandomDraws.getState(), "the generators of random numbers");
         Map<String, String> states = new LinkedHashMap<>();
         for (int rank = 0; rank < gathered.size(); rank++) {
             if (gathered.get(rank).length > 0) {
@@ -358,15 +293,9 @@ final class TrainerValues {
         return states;
     }
 
-    private static byte[] bytes() {
-        try (RandomState present = RandomState.save()) {
-            return present.toBytes();
-        }
-    }
-
     /** Returns the state of this process's generator, or null if none began with the same rank. */
     private byte[] generator(Saved saved) {
-        String state = saved.generators().get("" + this.state.getRanks().getContext(0).getRank());
-        return state == null ? null : Base64.getDecoder().decode(state);
+        String text = saved.generators().get("" + state.getRanks().getContext(0).getRank());
+        return text == null ? null : Base64.getDecoder().decode(text);
     }
 }

@@ -16,23 +16,22 @@ import com.google.gson.GsonBuilder;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.parameters.BlockWalk;
 
 import java.lang.reflect.Field;
-import java.lang.reflect.Modifier;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BiConsumer;
 
 /**
  * How far a training has come, beside the state of its trainer: the position in the data, what
  * evaluators and DJL's listeners have counted, metrics, and states of the user's own.
  *
- * <p>DJL's evaluators and listeners keep what they count in private fields, which {@link Counter}
- * reads and writes. An evaluator that keeps it otherwise implements {@link Resumable}.
+ * <p>DJL's evaluators and listeners count in private fields. An evaluator that keeps anything but
+ * maps of numbers implements {@link Resumable}.
  */
 final class TrainingProgress {
 
@@ -41,7 +40,7 @@ final class TrainingProgress {
 
     private static final String BEGIN = "startTimeMills"; // DJL's spelling
 
-    /** The fields in which DJL's listeners count. */
+    /** The private fields in which DJL's listeners count. */
     private static final Map<Class<?>, List<String>> COUNTERS =
             Map.of(
                     EpochTrainingListener.class, List.of("numEpochs"),
@@ -62,16 +61,14 @@ final class TrainingProgress {
      * What a checkpoint has of a training.
      *
      * @param data the position in the data
-     * @param listeners what DJL's listeners have counted
-     * @param evaluators what evaluators have added up in the running epoch, in their order
-     * @param metrics the metrics, or {@code null} if there were none
+     * @param counted what DJL's listeners have counted, and evaluators in the running epoch
+     * @param metrics the metrics
      * @param states states of the user's own, by name
      */
     record Saved(
             DataPosition.Saved data,
-            JsonObject listeners,
-            List<JsonElement> evaluators,
-            @SavedValues.Optional Map<String, Values> metrics,
+            JsonObject counted,
+            Map<String, Values> metrics,
             JsonObject states) {}
 
     /**
@@ -103,50 +100,33 @@ final class TrainingProgress {
 
     Noted save(Trainer trainer) {
         try {
-            return new Noted(SavedValues.toJson(values(trainer)), null);
+            JsonObject counted = new JsonObject();
+            forCounters(trainer, (name, counter) -> counted.add(name, counter.save()));
+            forTotals(trainer, (name, totals) -> counted.add(name, GSON.toJsonTree(totals)));
+            JsonObject states = new JsonObject();
+            resumable(trainer).forEach((name, each) -> states.add(name, stateOf(name, each)));
+            Saved saved = new Saved(position.save(), counted, metricsOf(trainer), states);
+            return new Noted(SavedValues.toJson(saved), null);
         } catch (RuntimeException e) {
             return new Noted(new JsonObject(), e);
         }
     }
 
-    private Saved values(Trainer trainer) {
-        JsonObject states = new JsonObject();
-        resumable(trainer).forEach((name, each) -> states.add(name, stateOf(name, each)));
-        Metrics present = trainer.getMetrics();
-        return new Saved(
-                position.save(),
-                Counter.save(Counter.of(listeners(trainer))),
-                trainer.getEvaluators().stream().map(TrainingProgress::stateOf).toList(),
-                present == null ? null : valuesOf(present),
-                states);
-    }
-
     /**
-     * Reads all that a checkpoint has, and checks that evaluators and states are those of the
-     * trainer. Nothing is changed.
+     * Reads all that a checkpoint has, and checks that states are those of the trainer. Nothing is
+     * changed.
      *
      * @throws CheckpointException if something is missing or of another kind
      * @throws IllegalArgumentException if it is of others
      */
     Saved read(Checkpoint checkpoint, Trainer trainer) throws CheckpointException {
         Saved saved = SavedValues.read(checkpoint, CheckpointRun.VALUES, Saved.class);
-        int evaluators = trainer.getEvaluators().size();
-        if (saved.evaluators().size() != evaluators) {
-            throw new IllegalArgumentException(
-                    "The checkpoint has the accuracies and losses of "
-                            + saved.evaluators().size()
-                            + " evaluators, and the trainer has "
-                            + evaluators
-                            + ": resume with the evaluators of the run before");
-        }
         for (String name : resumable(trainer).keySet()) {
             if (!saved.states().has(name)) {
                 throw new IllegalArgumentException(
-                        "The checkpoint has no state of "
-                                + name
-                                + ", but of "
-                                + saved.states().keySet()
-                                + ": resume with the listeners and the states of the run before");
+                        ("The checkpoint has no state of %s, but of %s: resume with the "
+                                        + "listeners and the states of the run before")
+                                .formatted(name, saved.states().keySet()));
             }
         }
         return saved;
@@ -156,41 +136,44 @@ final class TrainingProgress {
     void restore(Saved saved, Trainer trainer) {
         position.restore(saved.data());
         metrics = saved.metrics();
-        Counter.restore(saved.listeners(), Counter.of(listeners(trainer)));
-        List<Evaluator> evaluators = trainer.getEvaluators();
-        for (int i = 0; i < evaluators.size(); i++) {
-            if (evaluators.get(i) instanceof Resumable resumable) {
-                resumable.restoreState(saved.evaluators().get(i));
-            } else {
-                Counter.restore(
-                        saved.evaluators().get(i).getAsJsonObject(), Counter.of(evaluators.get(i)));
-            }
-        }
+        JsonObject counted = saved.counted(); // what it does not have is new, and begins
+        forCounters(
+                trainer,
+                (name, counter) -> {
+                    if (counted.has(name)) {
+                        counter.restore(counted.get(name));
+                    }
+                });
+        forTotals(trainer, (name, totals) -> restore(totals, counted.getAsJsonObject(name)));
         restoreMetrics(trainer);
         resumable(trainer).forEach((name, each) -> each.restoreState(saved.states().get(name)));
     }
 
-    private static JsonElement stateOf(Evaluator evaluator) {
-        return evaluator instanceof Resumable resumable
-                ? stateOf(evaluator.getClass().getName(), resumable)
-                : Counter.save(Counter.of(evaluator));
+    private static void restore(Map<String, Object> totals, JsonObject saved) {
+        if (saved != null) { // a sum of floats goes on as one
+            totals.replaceAll(
+                    (name, old) ->
+                            saved.has(name) ? GSON.fromJson(saved.get(name), old.getClass()) : old);
+        }
     }
 
-    /** Returns the state of an evaluator, a listener or anything else of the user's. */
     private static JsonElement stateOf(String name, Resumable resumable) {
         try {
             return resumable.saveState();
         } catch (RuntimeException e) {
-            throw new IllegalStateException("saveState() of " + name + " has thrown " + e, e);
+            throw new IllegalStateException(
+                    "saveState() of %s has thrown %s".formatted(name, e), e);
         }
     }
 
     private Map<String, Resumable> resumable(Trainer trainer) {
         Map<String, Resumable> all = new LinkedHashMap<>(own);
-        for (TrainingListener listener : listeners(trainer)) {
-            if (listener instanceof Resumable && !all.containsValue(listener)) {
-                String name = listener.getClass().getName();
-                if (all.put(name, (Resumable) listener) != null) {
+        List<Object> others = new ArrayList<>(listeners(trainer));
+        others.addAll(trainer.getEvaluators());
+        for (Object each : others) {
+            if (each instanceof Resumable resumable && !all.containsValue(each)) {
+                String name = each.getClass().getName();
+                if (all.put(name, resumable) != null) {
                     throw new IllegalArgumentException(
                             "Two listeners of "
                                     + name
@@ -201,10 +184,11 @@ final class TrainingProgress {
         return all;
     }
 
-    private static Map<String, Values> valuesOf(Metrics metrics) {
+    private static Map<String, Values> metricsOf(Trainer trainer) {
         Map<String, Values> all = new LinkedHashMap<>();
-        for (String name : metrics.getMetricNames()) {
-            List<Metric> values = metrics.getMetric(name);
+        Metrics present = trainer.getMetrics();
+        for (String name : present == null ? List.<String>of() : present.getMetricNames()) {
+            List<Metric> values = present.getMetric(name);
             int first = Math.max(0, values.size() - MOST_VALUES);
             List<Double> newest =
                     values.subList(first, values.size()).stream().map(Metric::getValue).toList();
@@ -232,152 +216,96 @@ final class TrainingProgress {
         return listeners;
     }
 
-    /**
-     * A private field in which an evaluator or a listener of DJL counts.
-     *
-     * @param field a field of a number, or of a map of numbers
-     * @param of the evaluator or listener
-     */
-    private record Counter(Field field, Object of) {
-
-        /**
-         * Returns what listeners count, by names such as {@code EpochTrainingListener0.numEpochs}.
-         */
-        static Map<String, Counter> of(List<TrainingListener> listeners) {
-            Map<String, Counter> all = new LinkedHashMap<>();
-            COUNTERS.forEach(
-                    (type, fields) -> {
-                        int number = 0;
-                        for (TrainingListener each : listeners) {
-                            if (type.isInstance(each)) {
-                                String name = type.getSimpleName() + number++ + ".";
-                                fields.forEach(
-                                        field -> all.put(name + field, of(type, field, each)));
+    /** Visits what listeners count, by names such as {@code EpochTrainingListener0.numEpochs}. */
+    private static void forCounters(Trainer trainer, BiConsumer<String, Counter> visitor) {
+        COUNTERS.forEach(
+                (type, fields) -> {
+                    int number = 0;
+                    for (TrainingListener each : listeners(trainer)) {
+                        if (type.isInstance(each)) {
+                            String name = type.getSimpleName() + number++ + ".";
+                            for (String field : fields) {
+                                visitor.accept(name + field, counter(type, field, each));
                             }
                         }
-                    });
-            return all;
-        }
+                    }
+                });
+    }
 
-        private static Counter of(Class<?> type, String field, Object of) {
-            try {
-                return new Counter(type.getDeclaredField(field), of);
-            } catch (NoSuchFieldException e) {
-                throw new IllegalStateException(
-                        "DJL's "
-                                + type.getSimpleName()
-                                + " has no field "
-                                + field
-                                + ": this library needs the version of DJL that it is built with",
-                        e);
+    /**
+     * Visits what evaluators add up, such as the number of right rows and of all: the maps of
+     * numbers in their fields, and in those of evaluators in their fields.
+     */
+    private static void forTotals(
+            Trainer trainer, BiConsumer<String, Map<String, Object>> visitor) {
+        for (Evaluator evaluator : trainer.getEvaluators()) {
+            visitTotals(evaluator.getName(), evaluator, visitor);
+        }
+    }
+
+    @SuppressWarnings("unchecked")
+    private static void visitTotals(
+            String name, Object value, BiConsumer<String, Map<String, Object>> visitor) {
+        if (value instanceof Map<?, ?> map
+                && map.keySet().stream().allMatch(String.class::isInstance)
+                && map.values().stream().allMatch(Number.class::isInstance)) {
+            visitor.accept(name, (Map<String, Object>) map);
+        } else if (value instanceof Collection<?> many) {
+            int number = 0;
+            for (Object each : many) {
+                visitTotals(name + number++, each, visitor);
             }
-        }
-
-        /**
-         * Returns what an evaluator adds up, such as the number of right rows and of all: the maps
-         * in its fields, by the names of DJL's accumulators ({@code train/epoch} ...), and those of
-         * evaluators in its fields.
-         */
-        static Map<String, Counter> of(Evaluator evaluator) {
-            Map<String, Counter> all = new LinkedHashMap<>();
-            for (Class<?> type = evaluator.getClass();
+        } else if (value instanceof Evaluator) {
+            for (Class<?> type = value.getClass();
                     type != Object.class;
                     type = type.getSuperclass()) {
                 for (Field field : type.getDeclaredFields()) {
-                    if (field.getType().isPrimitive() || Modifier.isStatic(field.getModifiers())) {
-                        continue;
-                    }
-                    Counter counter = new Counter(field, evaluator);
-                    Object value = counter.get();
-                    Collection<?> inner = value instanceof Collection<?> many ? many : List.of();
-                    if (isTotals(value)) {
-                        all.put(field.getName(), counter);
-                    } else {
-                        int number = 0;
-                        for (Object each : value instanceof Evaluator ? List.of(value) : inner) {
-                            if (each instanceof Evaluator other) {
-                                String name = field.getName() + number++ + ".";
-                                of(other).forEach((key, part) -> all.put(name + key, part));
-                            }
-                        }
-                    }
+                    String inner = name + "." + field.getName();
+                    visitTotals(inner, BlockWalk.valueOf(value, field), visitor);
                 }
             }
-            return all;
+        }
+    }
+
+    /**
+     * A private field in which a listener of DJL counts. Of the time when early stopping began, the
+     * milliseconds since are saved.
+     */
+    private record Counter(Field field, Object of) {
+
+        JsonElement save() {
+            Object value = BlockWalk.valueOf(of, field);
+            return GSON.toJsonTree(isTime() ? sinceOrBefore((long) value) : value);
         }
 
-        private static boolean isTotals(Object value) {
-            return value instanceof Map<?, ?> map
-                    && !map.isEmpty()
-                    && map.keySet().stream().allMatch(String.class::isInstance)
-                    && map.values().stream().allMatch(Number.class::isInstance);
-        }
-
-        static JsonObject save(Map<String, Counter> counters) {
-            JsonObject all = new JsonObject();
-            counters.forEach((name, each) -> all.add(name, GSON.toJsonTree(each.value())));
-            return all;
-        }
-
-        static void restore(JsonObject saved, Map<String, Counter> counters) {
-            counters.forEach(
-                    (name, each) -> {
-                        if (saved.has(name)) { // else it is new, and begins
-                            each.set(saved.get(name));
-                        }
-                    });
-        }
-
-        /** Returns the count; of the time when early stopping began, the milliseconds since. */
-        private Object value() {
-            return field.getName().equals(BEGIN)
-                    ? Math.max(0, System.currentTimeMillis() - (long) get()) // a clock may be set
-                    : get();
-        }
-
-        @SuppressWarnings("unchecked")
-        private void set(JsonElement saved) {
-            Object read = GSON.fromJson(saved, field.getGenericType());
-            if (read instanceof Map<?, ?> numbers) {
-                Map<Object, Object> totals = (Map<Object, Object>) get();
-                JsonObject json = saved.getAsJsonObject();
-                numbers.forEach(
-                        (name, number) -> {
-                            Object old = totals.get(name); // a sum of floats goes on as one
-                            boolean typed = old == null || old.getClass() == number.getClass();
-                            totals.put(
-                                    name,
-                                    typed
-                                            ? number
-                                            : GSON.fromJson(
-                                                    json.get((String) name), old.getClass()));
-                        });
-                return;
-            }
+        void restore(JsonElement saved) {
+            Object value = GSON.fromJson(saved, field.getGenericType());
             try {
                 field.setAccessible(true);
-                field.set(
-                        of,
-                        field.getName().equals(BEGIN)
-                                ? System.currentTimeMillis() - (long) read
-                                : read);
+                field.set(of, isTime() ? sinceOrBefore((long) value) : value);
             } catch (IllegalAccessException e) {
                 throw new IllegalStateException(e); // it was made accessible
             }
         }
 
-        private Object get() {
-            try {
-                field.setAccessible(true);
-                return field.get(of);
-            } catch (ReflectiveOperationException | RuntimeException e) {
-                throw new IllegalStateException(
-                        "What "
-                                + of.getClass().getName()
-                                + " has added up cannot be read: let it implement "
-                                + Resumable.class.getName(),
-                        e);
-            }
+        private boolean isTime() {
+            return field.getName().equals(BEGIN);
+        }
+
+        private static long sinceOrBefore(long millis) {
+            return Math.max(0, System.currentTimeMillis() - millis); // a clock may be set
+        }
+    }
+
+    private static Counter counter(Class<?> type, String name, Object of) {
+        try {
+            return new Counter(type.getDeclaredField(name), of);
+        } catch (NoSuchFieldException e) {
+            throw new IllegalStateException(
+                    ("DJL's %s has no field %s: this library needs the version of DJL that it is"
+                                    + " built with")
+                            .formatted(type.getSimpleName(), name),
+                    e);
         }
     }
 }

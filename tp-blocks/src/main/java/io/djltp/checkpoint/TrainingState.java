@@ -9,19 +9,12 @@ import ai.djl.nn.Parameter;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
-import io.djltp.checkpoint.store.CheckpointFolder;
-import io.djltp.checkpoint.store.CheckpointWriter;
-import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.ShardRange;
-import io.djltp.head.Margin;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.optimizer.StateKind;
-import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.StatefulBlock;
@@ -29,26 +22,18 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.training.TrainerState;
 
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
-
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.Function;
 
 /**
  * The state of a {@link ParallelTrainer}: everything that its next step depends on, written to
@@ -57,10 +42,7 @@ import java.util.function.Function;
  * <p>Used by the thread of the trainer, between two steps, in all processes alike. One for a
  * trainer, which is closed before it.
  */
-public final class TrainingState implements AutoCloseable {
-
-    /** The name of the values that belong to the trainer, among those of a checkpoint. */
-    public static final String VALUES = "trainer";
+final class TrainingState implements AutoCloseable {
 
     /** Of weights, which change in steps, trained or frozen; others are buffers of a block. */
     private static final Set<Parameter.Type> WEIGHTS =
@@ -70,12 +52,13 @@ public final class TrainingState implements AutoCloseable {
                     Parameter.Type.GAMMA,
                     Parameter.Type.BETA);
 
-    private static final Logger logger = LoggerFactory.getLogger(TrainingState.class);
+    private static final DataType[] STATE_TYPES = {null, DataType.FLOAT32, DataType.FLOAT64};
 
     private final TrainerState state;
+    private final ParallelParameters parameters;
     private final Block network;
     private final StateLayout layout;
-    private final OptimizerArrays optimizer;
+    private final List<StateKind> kinds; // what the optimizer keeps of each parameter
     private final ParticipantStates participants;
     private final TrainerValues values;
     private final Agreement agreement;
@@ -94,8 +77,15 @@ public final class TrainingState implements AutoCloseable {
      * change.
      *
      * @param manager the manager of views and copies: not the trainer's, which it may outlive
+     * @param values the values of the checkpoint
+     * @param failure why it cannot be written, or {@code null}
      */
-    private record TakenState(long step, NDManager manager, List<Tensor> tensors)
+    record TakenState(
+            long step,
+            NDManager manager,
+            List<Tensor> tensors,
+            JsonObject values,
+            RuntimeException failure)
             implements AutoCloseable {
 
         @Override
@@ -104,29 +94,27 @@ public final class TrainingState implements AutoCloseable {
         }
     }
 
-    /**
-     * Creates the state of a trainer.
-     *
-     * @param trainer the trainer
-     */
-    public TrainingState(ParallelTrainer trainer) {
+    TrainingState(ParallelTrainer trainer) {
         state = trainer.getState();
+        parameters = state.getParameters();
         network = trainer.getModel().getBlock();
-        layout = new StateLayout(state);
-        optimizer = new OptimizerArrays(state, layout);
-        Map<Object, String> paths = new IdentityHashMap<>();
-        BlockWalk.of(network, (block, path, certain) -> paths.put(block, path));
-        Function<Object, String> names =
-                part ->
-                        part instanceof Parameter parameter
-                                ? state.getParameters().nameOf(parameter)
-                                : paths.get(part);
-        participants = new ParticipantStates(state, layout, names);
+        layout = new StateLayout(state, network);
+        kinds = StateKind.of(state.getOptimizer());
+        participants = new ParticipantStates(state, layout);
         agreement = new Agreement(state);
-        values = new TrainerValues(state, network, layout, agreement, optimizer.kinds(), names);
-        // other processes wait for this one's step in a collective operation
-        writer = new StateWriter(state.getConfig().getTimeout().dividedBy(2));
+        values = new TrainerValues(state, network, layout, agreement);
+        writer =
+                new StateWriter(
+                        layout,
+                        state.getConfig().getMesh().toString(),
+                        // other processes wait for this one's step in a collective operation
+                        state.getConfig().getTimeout().dividedBy(2));
         state.addBeforeChange(writer::awaitRead);
+    }
+
+    /** Returns why the last save that ended has failed; {@code null} if it has not. */
+    Throwable failure() {
+        return writer.failure();
     }
 
     /**
@@ -137,81 +125,40 @@ public final class TrainingState implements AutoCloseable {
      * half of {@link io.djltp.rank.ParallelConfig#getTimeout()} to write.
      *
      * @param folder where it goes
-     * @param more what else the checkpoint holds, under any name but {@link #VALUES}; only those of
-     *     the process of rank 0 are kept
+     * @param keep how many checkpoints stay when it is complete
+     * @param more what else the checkpoint holds, under any name but {@link TrainerValues#NAME};
+     *     only those of the process of rank 0 are kept
+     * @param failure why it cannot be written, or {@code null}: it then fails in all processes
      * @return the save, to be asked or waited for
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
      *     this is closed
      */
-    public PendingSave save(CheckpointFolder folder, JsonObject more) {
-        return save(folder, more, null);
-    }
-
-    /**
-     * Takes the state and begins to write it, or fails: with the other processes, which may not
-     * know of it.
-     *
-     * @param folder where it goes
-     * @param more what else the checkpoint holds
-     * @param failure why it cannot be written, or {@code null}
-     */
-    PendingSave save(CheckpointFolder folder, JsonObject more, RuntimeException failure) {
+    PendingSave save(CheckpointFolder folder, int keep, JsonObject more, RuntimeException failure) {
         writer.checkOpen();
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
-        JsonObject all = more.deepCopy();
         TakenState taken =
-                new TakenState(state.getStep(), NDManager.newBaseManager(), new ArrayList<>());
+                new TakenState(
+                        state.getStep(),
+                        NDManager.newBaseManager(),
+                        new ArrayList<>(),
+                        more.deepCopy(),
+                        failure);
         try {
-            all.add(VALUES, SavedValues.toJson(take(taken)));
+            taken.values().add(TrainerValues.NAME, SavedValues.toJson(take(taken)));
         } catch (RuntimeException | Error e) {
             taken.close();
             throw e;
         }
-        return writer.write(taken, folder, all, failure);
-    }
-
-    /**
-     * Returns the weights in a checkpoint: its tensors but what optimizers and blocks keep.
-     *
-     * @param checkpoint the checkpoint
-     * @return the names of tensors by those of parameters; one that blocks share under each of its
-     *     names, that of the first block first. Of a checkpoint that is not of a trainer those
-     *     without a slash, since what is kept of a parameter is called {@code parameter/array}
-     * @throws CheckpointException if what it says of the trainer is damaged
-     */
-    public static Map<String, String> getWeights(Checkpoint checkpoint) throws CheckpointException {
-        if (checkpoint.getValues().has(VALUES)) {
-            return TrainerValues.read(checkpoint).named();
-        }
-        Map<String, String> weights = new LinkedHashMap<>();
-        checkpoint.getTensors().keySet().stream()
-                .filter(name -> !name.contains("/") && !name.isEmpty())
-                .forEach(name -> weights.put(name, name));
-        return weights;
-    }
-
-    /**
-     * Returns the margins that heads were trained with, without which the logits of their weights
-     * are others.
-     *
-     * @param checkpoint the checkpoint
-     * @return the margins by the names of the weights' tensors; none of a checkpoint that is not of
-     *     a trainer
-     * @throws CheckpointException if what it says of the trainer is damaged
-     */
-    public static Map<String, Margin> getMargins(Checkpoint checkpoint) throws CheckpointException {
-        return checkpoint.getValues().has(VALUES)
-                ? TrainerValues.read(checkpoint).margins()
-                : Map.of();
+        return writer.write(taken, folder, keep);
     }
 
     private TrainerValues.Saved take(TakenState taken) {
+        List<Tensor> tensors = taken.tensors();
         Map<String, Map<String, ParticipantStates.SavedCut>> ofParticipants = new LinkedHashMap<>();
-        taken.tensors().addAll(participants.tensors(taken.manager(), ofParticipants));
+        tensors.addAll(participants.tensors(taken.manager(), ofParticipants));
         Map<String, List<String>> ofBlocks = new LinkedHashMap<>();
-        taken.tensors().addAll(blockTensors(taken.manager(), ofBlocks));
-        ParallelParameters parameters = state.getParameters();
+        takeBlocks(taken, ofBlocks);
         for (Parameter parameter : parameters.getAll()) {
             boolean changes = // in forward passes, as buffers of a block do
                     !parameter.requiresGradient() && !WEIGHTS.contains(parameter.getType());
@@ -221,34 +168,88 @@ public final class TrainingState implements AutoCloseable {
                 boolean copied = changes || !TensorView.of(view).isContiguous();
                 held.add(copied ? view.duplicate() : view);
             }
-            taken.tensors().add(new Tensor(layout.ofWeight(parameter), held));
+            tensors.add(new Tensor(layout.ofWeight(parameter), held));
         }
-        taken.tensors().addAll(optimizer.tensors(taken.manager()));
+        takeOptimizer(taken);
         return values.take(ofParticipants, ofBlocks);
     }
 
-    /** Returns what blocks keep that is the same on all ranks, such as the number of masks. */
-    private List<Tensor> blockTensors(NDManager manager, Map<String, List<String>> names) {
-        List<Tensor> tensors = new ArrayList<>();
+    /** Takes what blocks keep that is the same on all ranks, such as the number of masks. */
+    private void takeBlocks(TakenState taken, Map<String, List<String>> names) {
         StatefulBlock.of(network)
                 .forEach(
                         (path, block) -> {
-                            List<String> own = new ArrayList<>();
-                            new TreeMap<>(block.getTrainingState(manager))
-                                    .forEach(
-                                            (name, array) -> {
-                                                own.add(name);
-                                                tensors.add(tensorOf(path + "/" + name, array));
-                                            });
-                            names.put(path, own);
+                            Map<String, NDArray> arrays =
+                                    new TreeMap<>(block.getTrainingState(taken.manager()));
+                            names.put(path, List.copyOf(arrays.keySet()));
+                            arrays.forEach(
+                                    (name, array) ->
+                                            taken.tensors().add(ofBlock(path + "/" + name, array)));
                         });
-        return tensors;
     }
 
-    private Tensor tensorOf(String name, NDArray array) {
-        return new Tensor(
-                CutTensor.whole(name, array.getDataType(), array.getShape()),
-                Collections.nCopies(layout.ranks(), array));
+    private Tensor ofBlock(String name, NDArray array) {
+        CutTensor tensor = CutTensor.whole(name, array.getDataType(), array.getShape());
+        return new Tensor(tensor, Collections.nCopies(layout.ranks(), array));
+    }
+
+    /**
+     * Takes what the optimizer keeps of each parameter, as tensors of the parameter's shape
+     * (momentum, means) or with one number for each of its rows.
+     *
+     * <p>A rank has no state of a weight for which it has never had a gradient, such as a table of
+     * which no row was used; another rank may have. So the ranks first agree on what there is, and
+     * who has none makes one of zeros, which stands for the same. All processes call it: one
+     * all-gather.
+     */
+    private void takeOptimizer(TakenState taken) {
+        if (kinds.isEmpty()) {
+            return;
+        }
+        List<Parameter> all = parameters.getAll();
+        int[] types = state.getRanks().run(context -> agree(context, all)).get(0);
+        for (int i = 0; i < types.length; i++) {
+            String name = layout.nameOf(all.get(i));
+            for (StateKind kind : types[i] > 0 ? kinds : List.<StateKind>of()) {
+                CutTensor tensor = layout.ofState(all.get(i), kind, STATE_TYPES[types[i]]);
+                List<NDArray> views = new ArrayList<>();
+                for (int rank = 0; rank < layout.ranks(); rank++) { // [rows, elements of a row]
+                    OptimizerState held = state.getOptimizerState(rank);
+                    NDArray view = held.get(name, taken.manager()).get(kind.name());
+                    views.add(view.reshape(tensor.getShardShape(layout.partOf(rank))));
+                }
+                taken.tensors().add(new Tensor(tensor, views));
+            }
+        }
+    }
+
+    /** Returns the type of the state of each parameter, 0 where no rank has one. */
+    private int[] agree(ParallelContext context, List<Parameter> all) {
+        OptimizerState held = state.getOptimizerState(context.getLocalIndex());
+        NDManager manager = parameters.getStore(context).getManager();
+        long[] own = new long[all.size()];
+        Arrays.setAll(own, i -> typeOf(held, layout.nameOf(all.get(i)), manager));
+        long[] ofAll =
+                GatheredNumbers.of(context.getWorld(), manager, own, "the state of the optimizer");
+        int[] types = new int[own.length];
+        for (int i = 0; i < ofAll.length; i++) {
+            types[i % own.length] = Math.max(types[i % own.length], (int) ofAll[i]);
+        }
+        for (int i = 0; i < own.length; i++) {
+            if (own[i] == 0 && types[i] > 0) {
+                held.prepare(layout.nameOf(all.get(i)), STATE_TYPES[types[i]]);
+            }
+        }
+        return types;
+    }
+
+    private static int typeOf(OptimizerState held, String name, NDManager manager) {
+        try (NDManager scope = manager.newSubManager()) {
+            return held.get(name, scope).values().stream()
+                    .map(array -> Arrays.asList(STATE_TYPES).indexOf(array.getDataType()))
+                    .findFirst()
+                    .orElse(0);
+        }
     }
 
     /**
@@ -257,6 +258,9 @@ public final class TrainingState implements AutoCloseable {
      * trainer.initialize(...)}, with the same network and optimizer.
      *
      * @param checkpoint the checkpoint
+     * @param other reads what else belongs to the training, and says by an exception that it does
+     *     not fit
+     * @return what else belongs to the training
      * @throws IOException if it cannot be read, or is damaged, in any process: what was not read
      *     yet is as before, and the training can go on only from another checkpoint
      * @throws IllegalArgumentException if it is of another network or optimizer, in any process;
@@ -264,26 +268,14 @@ public final class TrainingState implements AutoCloseable {
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
      *     another process cannot put it back
      */
-    public void restore(Checkpoint checkpoint) throws IOException {
-        restore(checkpoint, () -> null);
-    }
-
-    /**
-     * Puts back the state of a checkpoint.
-     *
-     * @param checkpoint the checkpoint
-     * @param other reads what else belongs to the training, and says by an exception that it does
-     *     not fit
-     * @return what else belongs to the training
-     */
-    <T> T restore(Checkpoint checkpoint, Agreement.Source<T> other) throws IOException {
+    <T> T restore(Checkpoint checkpoint, Callable<T> other) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
         AtomicReference<T> more = new AtomicReference<>();
         TrainerValues.Saved saved =
-                agreement.get(
+                agreement.run(
                         "go on from the checkpoint",
                         () -> {
-                            more.set(other.get());
+                            more.set(other.call());
                             return read(checkpoint);
                         });
         try {
@@ -295,13 +287,13 @@ public final class TrainingState implements AutoCloseable {
     }
 
     private TrainerValues.Saved read(Checkpoint checkpoint) throws CheckpointException {
-        if (!checkpoint.getValues().has(VALUES)) {
+        TrainerValues.Saved saved = TrainerValues.read(checkpoint);
+        if (saved == null) {
             throw new IllegalArgumentException(
                     "The checkpoint "
                             + checkpoint.getPath()
                             + " holds weights and no state of a trainer");
         }
-        TrainerValues.Saved saved = TrainerValues.read(checkpoint);
         values.check(checkpoint, saved);
         return saved;
     }
@@ -314,13 +306,22 @@ public final class TrainingState implements AutoCloseable {
         }
     }
 
-    private void put(Checkpoint checkpoint, TrainerValues.Saved saved) throws IOException {
+    private Void put(Checkpoint checkpoint, TrainerValues.Saved saved) throws IOException {
         agreement.runOnRanks(context -> read(context, checkpoint));
         for (int rank = 0; rank < layout.ranks(); rank++) {
             participants.restore(rank, checkpoint, saved.participants());
         }
-        restoreBlocks(checkpoint, saved.blocks());
+        try (NDManager scope = NDManager.newBaseManager()) {
+            for (Map.Entry<String, StatefulBlock> block : StatefulBlock.of(network).entrySet()) {
+                Map<String, NDArray> arrays = new TreeMap<>();
+                for (String name : saved.blocks().getOrDefault(block.getKey(), List.of())) {
+                    arrays.put(name, checkpoint.read(block.getKey() + "/" + name, scope));
+                }
+                block.getValue().setTrainingState(arrays);
+            }
+        }
         values.put(saved);
+        return null;
     }
 
     /**
@@ -328,38 +329,22 @@ public final class TrainingState implements AutoCloseable {
      * by the cuts of its own mesh, one tensor after another.
      */
     private void read(ParallelContext context, Checkpoint checkpoint) throws IOException {
-        ParallelParameters parameters = state.getParameters();
         OptimizerState held = state.getOptimizerState(context.getLocalIndex());
+        NDManager manager = parameters.getStore(context).getManager();
         for (Parameter parameter : parameters.getAll()) {
             NDArray value = parameters.getStore(context).getHeld(parameter);
             read(context, checkpoint, layout.ofWeight(parameter), value);
-            String name = parameters.nameOf(parameter);
+            String name = layout.nameOf(parameter);
             held.free(name);
-            List<StateKind> kinds = optimizer.kinds();
-            if (!kinds.isEmpty()
-                    && checkpoint
-                            .getTensors()
-                            .containsKey(layout.nameOf(parameter, kinds.get(0)))) {
-                readState(context, checkpoint, parameter, held);
-            }
-        }
-    }
-
-    private void readState(
-            ParallelContext context,
-            Checkpoint checkpoint,
-            Parameter parameter,
-            OptimizerState held)
-            throws IOException {
-        String name = state.getParameters().nameOf(parameter);
-        try (NDManager scope =
-                state.getParameters().getStore(context).getManager().newSubManager()) {
-            for (StateKind kind : optimizer.kinds()) {
+            for (StateKind kind : kinds) {
                 CutTensor stored = checkpoint.getTensors().get(layout.nameOf(parameter, kind));
-                held.prepare(name, stored.type());
-                Map<String, NDArray> arrays = held.get(name, scope);
-                CutTensor own = layout.ofState(parameter, kind, stored.type());
-                read(context, checkpoint, own, arrays.get(kind.name()));
+                if (stored != null) {
+                    held.prepare(name, stored.type());
+                    CutTensor own = layout.ofState(parameter, kind, stored.type());
+                    try (NDManager scope = manager.newSubManager()) {
+                        read(context, checkpoint, own, held.get(name, scope).get(kind.name()));
+                    }
+                }
             }
         }
     }
@@ -377,7 +362,7 @@ public final class TrainingState implements AutoCloseable {
             checkpoint.readInto(tensor.name(), tensor.axis(), ranges, target);
             return;
         }
-        NDManager manager = state.getParameters().getStore(context).getManager();
+        NDManager manager = parameters.getStore(context).getManager();
         try (Autograd.GradMode mode = Autograd.gradMode(false);
                 NDManager scope = manager.newSubManager()) {
             NDArray part = checkpoint.read(tensor.name(), tensor.axis(), ranges, scope);
@@ -387,275 +372,9 @@ public final class TrainingState implements AutoCloseable {
         }
     }
 
-    private void restoreBlocks(Checkpoint checkpoint, Map<String, List<String>> names)
-            throws IOException {
-        try (NDManager scope = NDManager.newBaseManager()) {
-            for (Map.Entry<String, StatefulBlock> block : StatefulBlock.of(network).entrySet()) {
-                Map<String, NDArray> state = new TreeMap<>();
-                for (String name : names.getOrDefault(block.getKey(), List.of())) {
-                    state.put(name, checkpoint.read(block.getKey() + "/" + name, scope));
-                }
-                block.getValue().setTrainingState(state);
-            }
-        }
-    }
-
     /** Waits until the last save is complete or has failed, and ends the writing thread. */
     @Override
     public void close() {
         writer.close();
-    }
-
-    /**
-     * What the optimizer keeps of each parameter, as tensors of the parameter's shape (momentum,
-     * means) or with one number for each of its rows.
-     *
-     * <p>A rank has no state of a weight for which it has never had a gradient, such as a table of
-     * which no row was used; another rank may have. So the ranks first agree on what there is, and
-     * who has none makes one of zeros, which stands for the same.
-     */
-    private static final class OptimizerArrays {
-
-        private static final DataType[] TYPES = {null, DataType.FLOAT32, DataType.FLOAT64};
-
-        private final TrainerState state;
-        private final StateLayout layout;
-        private final List<StateKind> kinds;
-
-        OptimizerArrays(TrainerState state, StateLayout layout) {
-            this.state = state;
-            this.layout = layout;
-            kinds = StateKind.of(state.getOptimizer());
-        }
-
-        /** Returns what the optimizer keeps of a weight. */
-        List<StateKind> kinds() {
-            return kinds;
-        }
-
-        /**
-         * Returns the tensors. All processes call it: one all-gather.
-         *
-         * @param manager the manager of the views
-         */
-        List<Tensor> tensors(NDManager manager) {
-            List<Tensor> tensors = new ArrayList<>();
-            if (kinds.isEmpty()) {
-                return tensors;
-            }
-            ParallelParameters parameters = state.getParameters();
-            List<Parameter> all = parameters.getAll();
-            int[] types = state.getRanks().run(context -> agree(context, all)).get(0);
-            for (int i = 0; i < types.length; i++) {
-                if (types[i] > 0) {
-                    String name = parameters.nameOf(all.get(i));
-                    for (StateKind kind : kinds) {
-                        CutTensor tensor = layout.ofState(all.get(i), kind, TYPES[types[i]]);
-                        tensors.add(new Tensor(tensor, views(name, kind, tensor, manager)));
-                    }
-                }
-            }
-            return tensors;
-        }
-
-        /** Returns the type of the state of each parameter, 0 where no rank has one. */
-        private int[] agree(ParallelContext context, List<Parameter> all) {
-            ParallelParameters parameters = state.getParameters();
-            OptimizerState held = state.getOptimizerState(context.getLocalIndex());
-            NDManager manager = parameters.getStore(context).getManager();
-            long[] own = new long[all.size()];
-            Arrays.setAll(own, i -> typeOf(held, parameters.nameOf(all.get(i)), manager));
-            long[] ofAll =
-                    GatheredNumbers.of(
-                            context.getWorld(), manager, own, "the state of the optimizer");
-            int[] types = new int[own.length];
-            for (int i = 0; i < ofAll.length; i++) {
-                types[i % own.length] = Math.max(types[i % own.length], (int) ofAll[i]);
-            }
-            for (int i = 0; i < own.length; i++) {
-                if (own[i] == 0 && types[i] > 0) {
-                    held.prepare(parameters.nameOf(all.get(i)), TYPES[types[i]]);
-                }
-            }
-            return types;
-        }
-
-        private static int typeOf(OptimizerState held, String name, NDManager manager) {
-            try (NDManager scope = manager.newSubManager()) {
-                Map<String, NDArray> arrays = held.get(name, scope);
-                return arrays.isEmpty()
-                        ? 0
-                        : Arrays.asList(TYPES)
-                                .indexOf(arrays.values().iterator().next().getDataType());
-            }
-        }
-
-        /** The optimizer keeps [rows, elements of a row] of any weight. */
-        private List<NDArray> views(
-                String name, StateKind kind, CutTensor tensor, NDManager manager) {
-            List<NDArray> views = new ArrayList<>();
-            for (int rank = 0; rank < state.getRanks().size(); rank++) {
-                NDArray view = state.getOptimizerState(rank).get(name, manager).get(kind.name());
-                views.add(view.reshape(tensor.getShardShape(layout.partOf(rank))));
-            }
-            return views;
-        }
-    }
-
-    /**
-     * Writes states in a thread of its own, one after the other. Before weights are changed, {@link
-     * #awaitRead()} waits until that thread has read them.
-     */
-    private final class StateWriter implements AutoCloseable {
-
-        private final Duration limit;
-        private final ExecutorService thread =
-                Executors.newSingleThreadExecutor(
-                        task -> {
-                            Thread writing = new Thread(task, "checkpoint");
-                            writing.setDaemon(true); // a disk that hangs does not keep the process
-                            return writing;
-                        });
-        private PendingSave last;
-
-        /**
-         * Creates a writer.
-         *
-         * @param limit how long a step waits for the weights to be written
-         */
-        StateWriter(Duration limit) {
-            this.limit = limit;
-        }
-
-        /**
-         * Begins to write a state, which this closes, whatever happens.
-         *
-         * @param taken the state
-         * @param folder where it goes
-         * @param values the values of the checkpoint
-         * @param failure why there will be no checkpoint, or {@code null}
-         */
-        PendingSave write(
-                TakenState taken,
-                CheckpointFolder folder,
-                JsonObject values,
-                RuntimeException failure) {
-            PendingSave save = new PendingSave(taken.step());
-            if (last != null && last.isGivenUp() && !last.isDone()) {
-                taken.close();
-                save.fail(
-                        new CheckpointException(
-                                "the checkpoint of step "
-                                        + last.getStep()
-                                        + " was given up, and is still being written: is the disk of "
-                                        + folder.getPath()
-                                        + " there?"));
-                return save;
-            }
-            awaitRead(); // of a save without a step between
-            last = save;
-            try {
-                thread.execute(() -> write(save, taken, folder, values, failure));
-            } catch (RuntimeException | Error e) { // no thread to be had: nobody will read it
-                taken.close();
-                save.fail(e);
-            }
-            return save;
-        }
-
-        /**
-         * Checks that states can be written, before one is taken.
-         *
-         * @throws IllegalStateException if this is closed
-         */
-        void checkOpen() {
-            if (thread.isShutdown()) {
-                throw new IllegalStateException(
-                        "No checkpoint is taken, because the TrainingState is closed: close it after"
-                                + " the last save, or make another one of the trainer");
-            }
-        }
-
-        private void write(
-                PendingSave save,
-                TakenState taken,
-                CheckpointFolder folder,
-                JsonObject values,
-                RuntimeException failure) {
-            try (taken;
-                    CheckpointWriter writer = begin(taken, folder)) {
-                if (failure != null) {
-                    throw failure; // the other processes hear of it from the writer
-                }
-                writer.stream();
-                if (!save.endReading()) {
-                    throw new CheckpointException(
-                            "the weights were not written before the next step had to change them");
-                }
-                taken.close(); // the trainer may free its weights while files are synced
-                writer.finish(values);
-            } catch (IOException | RuntimeException | Error e) {
-                save.fail(e);
-                return;
-            }
-            save.complete();
-        }
-
-        private CheckpointWriter begin(TakenState taken, CheckpointFolder folder)
-                throws IOException {
-            String mesh = state.getConfig().getMesh().toString();
-            CheckpointWriter writer =
-                    folder.begin(taken.step(), mesh, layout.parts(), layout.ownParts());
-            try {
-                for (Tensor each : taken.tensors()) {
-                    writer.declare(each.tensor());
-                    for (int rank = 0; rank < layout.ranks(); rank++) {
-                        if (layout.isWriter(rank)) {
-                            writer.put(
-                                    each.tensor().name(),
-                                    layout.partOf(rank),
-                                    each.arrays().get(rank));
-                        }
-                    }
-                }
-                return writer;
-            } catch (RuntimeException | Error e) {
-                writer.close();
-                throw e;
-            }
-        }
-
-        /** Waits until the last state was read, or gives its save up. */
-        void awaitRead() {
-            if (last != null && !last.isGivenUp() && !last.awaitRead(limit)) {
-                logger.warn(
-                        "The checkpoint of step {} is given up: the weights were not written within {}."
-                                + " Training goes on",
-                        last.getStep(),
-                        limit);
-            }
-        }
-
-        /** Ends the thread after the last save. */
-        @Override
-        public void close() {
-            thread.shutdown();
-            awaitRead(); // or gives it up
-            boolean interrupted = Thread.interrupted();
-            try {
-                if (last != null && !last.isGivenUp()) {
-                    last.await();
-                }
-                if (!thread.awaitTermination(1, TimeUnit.SECONDS)) {
-                    thread.shutdownNow(); // closes a channel that hangs
-                }
-            } catch (InterruptedException e) {
-                interrupted = true;
-                thread.shutdownNow();
-            }
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
-        }
     }
 }

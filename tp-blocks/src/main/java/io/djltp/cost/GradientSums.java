@@ -5,7 +5,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Segment;
 import io.djltp.forecast.PassForecast;
 import io.djltp.internal.gradient.BucketPlan;

@@ -11,8 +11,8 @@ import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
 import io.djltp.collective.TrafficTable;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;

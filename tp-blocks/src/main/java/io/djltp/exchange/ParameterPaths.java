@@ -4,9 +4,8 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
-import io.djltp.checkpoint.TrainingState;
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointException;
 
 import java.util.ArrayList;
 import java.util.Collection;
@@ -58,7 +57,7 @@ public final class ParameterPaths {
      * @throws CheckpointException if what it says of the trainer is damaged
      */
     public static Map<String, String> of(Checkpoint checkpoint) throws CheckpointException {
-        Map<String, String> weights = TrainingState.getWeights(checkpoint);
+        Map<String, String> weights = checkpoint.getWeights();
         Map<String, String> paths = ofNames(weights.keySet());
         paths.replaceAll((path, name) -> weights.get(name));
         return paths;

@@ -9,10 +9,9 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
-import io.djltp.checkpoint.TrainingState;
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
-import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointException;
+import io.djltp.checkpoint.CutTensor;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
 import io.djltp.internal.torch.Autograd;
@@ -75,7 +74,7 @@ record RowSource(Shape shape, DataType type, Margin margin, Reader reader, Runna
 
     /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
     static Map<String, RowSource> of(Checkpoint checkpoint) throws CheckpointException {
-        Map<String, Margin> margins = TrainingState.getMargins(checkpoint);
+        Map<String, Margin> margins = checkpoint.getMargins();
         Map<String, RowSource> tensors = new HashMap<>(); // one each, also of what blocks share
         Map<String, RowSource> paths = new LinkedHashMap<>();
         ParameterPaths.of(checkpoint)

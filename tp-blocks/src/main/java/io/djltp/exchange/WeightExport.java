@@ -5,7 +5,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
 
-import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.Checkpoint;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
 

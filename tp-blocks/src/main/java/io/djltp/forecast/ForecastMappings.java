@@ -3,7 +3,7 @@ package io.djltp.forecast;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.layout.Region.Rows;
 import io.djltp.layout.Region.Tokens;

@@ -7,8 +7,8 @@ import ai.djl.nn.ParallelBlock;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
 import io.djltp.collective.TrafficTable;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.layout.Region;
 import io.djltp.layout.TokenCut;

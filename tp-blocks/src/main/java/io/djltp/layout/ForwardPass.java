@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
@@ -22,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.function.LongSupplier;
 
 /**
  * A forward pass of a rank: how its arrays are placed over the ranks, and with which placement
@@ -53,6 +55,8 @@ public class ForwardPass {
     private boolean gathered;
     private boolean training = true; // unless a trainer says that it evaluates
     private boolean placing;
+    private boolean lossOfParts;
+    private boolean batchShared; // the ranks compute with views of the caller's arrays
     private long structure = 17; // of what was computed
 
     /**
@@ -95,6 +99,12 @@ public class ForwardPass {
         present = start;
     }
 
+    /** Loads the classes that carry placements: some 40 ms, before the first pass needs them. */
+    public static void load() {
+        PlacedArray.load();
+        PlacedOperation.load();
+    }
+
     /** {@return the number of rows of the batch over all ranks} */
     public long getGlobalRows() {
         return globalRows;
@@ -130,6 +140,21 @@ public class ForwardPass {
         return start.isRowsCut() && globalRows < sharing;
     }
 
+    /**
+     * Returns the rows of an array that count: none on a rank that computes a row of another one.
+     *
+     * @param array this rank's rows
+     * @return the array, or its first 0 rows
+     */
+    public NDArray countedRows(NDArray array) {
+        if (rows > 0) {
+            return array;
+        }
+        NDArray none = DelegatedArray.unwrap(array).get(new NDIndex().addSliceDim(0, 0));
+        Placement placement = PlacedArray.placementOf(array);
+        return placement == null ? none : PlacedArray.of(none, placement, this);
+    }
+
     /** {@return whether rows have to be gathered before features can be sharded} */
     public boolean isOverlaid() {
         return overlaid;
@@ -142,12 +167,16 @@ public class ForwardPass {
      * @param check what to throw if a block computes with an array of a parameter that is not the
      *     rank's
      * @param shardOf how a parameter is sharded
+     * @param several whether several ranks share the arrays of the batch, which blocks must not
+     *     change in place then
      */
     public final void setPurpose(
             boolean train,
             Function<NDArray, RuntimeException> check,
-            Function<Parameter, Shard> shardOf) {
+            Function<Parameter, Shard> shardOf,
+            boolean several) {
         training = train;
+        batchShared = several;
         foreign = check;
         shards = shardOf;
     }
@@ -195,7 +224,11 @@ public class ForwardPass {
         Region region = whole ? Region.WHOLE : start;
         NDList placed = new NDList(arrays.size());
         for (NDArray array : arrays) {
-            placed.add(PlacedArray.of(array, Placement.ofBatch(region, array.getShape()), this));
+            Placement placement = Placement.ofBatch(region, array.getShape());
+            placed.add(
+                    batchShared
+                            ? PlacedArray.ofCaller(array, placement, this)
+                            : PlacedArray.of(array, placement, this));
         }
         return placed;
     }
@@ -425,6 +458,18 @@ public class ForwardPass {
     }
 
     /**
+     * Takes this rank's rows into a block that answers for what it computes of all rows.
+     *
+     * @param rows this rank's rows
+     * @return the rows, which operations may reduce
+     */
+    public NDArray takeRows(NDArray rows) {
+        Placement placement = placementOf(rows);
+        Placement taken = placement.at(placement.features(), placement.tokensAt(), null);
+        return placing ? PlacedArray.of(DelegatedArray.unwrap(rows), taken, this) : rows;
+    }
+
+    /**
      * Returns an array that a layer has computed, whose placement is that of another one.
      *
      * @param array the array
@@ -580,9 +625,10 @@ public class ForwardPass {
     }
 
     private static void checkOrder(NDArray array, Placement placement) {
-        if (placement.reordered() != null
-                && placement.rows() != null
-                && placement.rows().axis() == 0) {
+        boolean flipped = "flip".equals(placement.reordered());
+        if (placement.rows() != null
+                && placement.rows().axis() == 0
+                && (flipped || placement.rows().outer() > 1)) {
             throw PlacementErrors.rowOrder(placement, array.getShape());
         }
     }
@@ -747,6 +793,41 @@ public class ForwardPass {
         return placementOf(array).tokens();
     }
 
+    // ---- parts that are computed again in the backward pass
+
+    /** {@return whether the pass is one of a part that is computed twice} */
+    public boolean isRepeated() {
+        return false;
+    }
+
+    /**
+     * Returns what the random numbers of a block follow from in its present call: where a part of a
+     * network is computed again, what they have followed from before.
+     *
+     * @param fresh gives the key of a call that was not computed before
+     * @return the key
+     */
+    public long keyOf(LongSupplier fresh) {
+        return fresh.getAsLong();
+    }
+
+    /**
+     * Throws if what a block keeps of the pass would come twice.
+     *
+     * @param what what keeps something
+     * @throws IllegalArgumentException if it does so in a part that is computed again
+     */
+    public void checkKeeps(String what) {
+        if (isRepeated()) {
+            throw new IllegalArgumentException(
+                    what
+                            + " is in a part of the network that is recomputed (Recompute,"
+                            + " optRecompute), and keeps something of each forward pass, which"
+                            + " would come twice: let Recompute wrap what is before and after it,"
+                            + " or build the layer with optRecompute(false)");
+        }
+    }
+
     // ---- parameters
 
     /**
@@ -796,6 +877,32 @@ public class ForwardPass {
                 throw e;
             }
         }
+    }
+
+    /** Throws on all ranks if a batch normalization would get one value of a channel on one. */
+    void checkBatchNorm(Placement placement, Shape shape) {
+        boolean own = placement.rows() != null;
+        long values = shape.size() / shape.get(1);
+        if (own && rows > 0) {
+            values = values / rows * Math.max(1, globalRows / sharing);
+        }
+        if (values < 2) {
+            throw PlacementErrors.oneValue(globalRows, own ? sharing : 1);
+        }
+    }
+
+    /** {@return whether a loss is computed of this rank's rows, whose mean counts for its part} */
+    boolean isLossOfParts() {
+        return lossOfParts;
+    }
+
+    /**
+     * Sets whether a loss is computed of this rank's rows.
+     *
+     * @param ofParts whether it is
+     */
+    public void setLossOfParts(boolean ofParts) {
+        lossOfParts = ofParts;
     }
 
     List<ShardRange> ownRanges(Cut cut) {

@@ -106,6 +106,10 @@ final class PlacedArray implements InvocationHandler {
     private Placement placement;
     private NDArray owner; // of operations
     private NDArray own; // of an array: what the pass hands out
+    private boolean given; // by the caller: the ranks share its memory
+
+    /** Does nothing, once the class and its proxies are initialized. */
+    static void load() {}
 
     /** An array; not public, so that its proxies belong to this package. */
     interface Array extends NDArray, DelegatedArray {}
@@ -146,6 +150,13 @@ final class PlacedArray implements InvocationHandler {
         PlacedArray handler = new PlacedArray(raw, placement, pass);
         handler.own = (NDArray) handler.proxy(ARRAY);
         return handler.own;
+    }
+
+    /** Returns an array of the caller's, or a view of it, whose memory the ranks share. */
+    static NDArray ofCaller(NDArray raw, Placement placement, ForwardPass pass) {
+        NDArray array = of(raw, placement, pass);
+        handlerOf(array).given = true;
+        return array;
     }
 
     /** Returns the placement that an array carries, or {@code null}. */
@@ -269,9 +280,12 @@ final class PlacedArray implements InvocationHandler {
             NDArray part = operation.first(); // of a whole that meets a shard
             target = raw instanceof NDArrayEx ? part.getNDArrayInternal() : part;
         }
+        PlacedArray source = owner == null ? this : handlerOf(owner);
         if (operation.isInPlace()) {
-            PlacedArray changed = owner == null ? this : handlerOf(owner);
-            changed.placement = next;
+            if (source.given) {
+                throw PlacementErrors.changesBatch(name, array(source.own).getShape());
+            }
+            source.placement = next;
         }
         pass.note(name);
         Object result;
@@ -292,7 +306,12 @@ final class PlacedArray implements InvocationHandler {
             }
             return placed;
         }
-        return result(result, args, plain, next);
+        Object placed = result(result, args, plain, next);
+        if (source.given && operation.isView()) {
+            NDList views = placed instanceof NDArray array ? new NDList(array) : (NDList) placed;
+            views.forEach(view -> handlerOf(view).given = true);
+        }
+        return placed;
     }
 
     private void collect(

@@ -88,6 +88,9 @@ final class PlacedOperation {
         add(Kind.CHANNELS, "convolution deconvolution batchNorm prelu");
     }
 
+    /** Does nothing, once the class is initialized. */
+    static void load() {}
+
     private static void add(Kind kind, String names) {
         Arrays.stream(names.split(" ")).forEach(name -> KINDS.put(name, kind));
     }
@@ -210,6 +213,15 @@ final class PlacedOperation {
                 || kind == Kind.ELEMENTWISE && name.endsWith("i") && KINDS.containsKey(name);
     }
 
+    /** Returns whether the result may share the memory of the array whose method is called. */
+    boolean isView() {
+        return switch (kind) {
+            case RESHAPE, PERMUTE, BROADCAST, SPLIT -> true;
+            case INDEX -> "get".equals(name);
+            default -> false;
+        };
+    }
+
     /** Returns the placement of the result, and notes the parameters that were used for it. */
     Placement placement() {
         Operand base = null;
@@ -240,6 +252,9 @@ final class PlacedOperation {
             return followed == null ? made : follow(followed, followed).of(made.parameters());
         }
         boolean stops = WITHOUT_GRADIENT.contains(name) || isToIntegers();
+        if ("batchNorm".equals(name) && (boolean) args[args.length - 1]) {
+            pass.checkBatchNorm(operands.get(0).placement, operands.get(0).array.getShape());
+        }
         Placement next;
         if (taken != null) { // by a block that answers for it
             next = taken.placement;
@@ -443,27 +458,50 @@ final class PlacedOperation {
                 rows = move(own.rows(), i, operands.get(i));
                 rows = rows != null && rows.unit() > 1 ? null : rows; // they are divided
                 order = own.reordered() == null ? order : own.reordered();
-                if (rows == null && reorders(own.rows(), order)) {
-                    long length = lengthOf(axes[0]);
-                    rows = AxisPart.of(own.rows().axis(), length);
-                    order = name;
+                if (rows == null && isAlong(own.rows())) {
+                    rows = reordered(own.rows());
+                    boolean back = "flip".equals(name) && name.equals(order);
+                    order = rows == null ? order : back ? null : name;
                 }
                 if (rows != null) {
                     break;
                 }
+                checkMixesNoRows(i);
             }
         }
         return at.at(at.features(), at.tokensAt(), rows, order);
     }
 
-    private boolean reorders(AxisPart rows, String before) {
-        boolean over = axes != null && axes.length > 0 && axes[0] == rows.axis();
-        boolean joins = kind == Kind.CONCAT && operands.size() > 1;
-        return over && (joins || "flip".equals(name) && before == null);
+    /** A rank's rows alone must not be what something of all rows is computed of. */
+    private void checkMixesNoRows(int operand) {
+        boolean mixed =
+                switch (kind) {
+                    case REDUCE, PRODUCT -> true;
+                    case ALONG -> operand == 0; // others, such as the index of a gather, choose
+                    default -> false;
+                };
+        if (mixed && !pass.isLossOfParts()) {
+            throw PlacementErrors.mixesRows(name, operands.get(operand).array.getShape());
+        }
     }
 
-    private long lengthOf(int axis) {
-        return operands.stream().mapToLong(each -> each.array.getShape().get(axis)).sum();
+    private boolean isAlong(AxisPart rows) {
+        return axes != null && axes.length > 0 && axes[0] == rows.axis();
+    }
+
+    /** Returns where rows are that the operation puts in another order, or null. */
+    private AxisPart reordered(AxisPart rows) {
+        if (kind == Kind.CONCAT) { // the rows of all operands, one behind the other
+            boolean alike = operands.stream().allMatch(each -> rows.equals(each.placement.rows()));
+            long times = operands.size();
+            return new AxisPart(
+                    rows.axis(),
+                    alike ? times * rows.outer() : times,
+                    rows.count(),
+                    rows.inner(),
+                    1);
+        }
+        return "flip".equals(name) ? rows : null;
     }
 
     /** Finds out what the operation does to axes; returns {@code false} if that is not known. */

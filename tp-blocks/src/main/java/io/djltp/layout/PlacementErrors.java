@@ -26,6 +26,42 @@ final class PlacementErrors {
                         + " optWeightDecays(...)");
     }
 
+    static IllegalArgumentException changesBatch(String name, Shape shape) {
+        return new IllegalArgumentException(
+                name
+                        + " would change an array of the batch in place, "
+                        + shape
+                        + " on this rank. The ranks share the caller's array, and would compute with"
+                        + " what others have made of it. Compute a new array, x.mul(2) instead of"
+                        + " x.muli(2), or change a copy, x.duplicate()");
+    }
+
+    static IllegalArgumentException mixesRows(String name, Shape shape) {
+        return new IllegalArgumentException(
+                "The batch is cut over the ranks, and "
+                        + name
+                        + " of "
+                        + shape
+                        + " along its rows, such as axis 0, would be that of this rank's rows only."
+                        + " Let the loss compute it, which gets the rows of all ranks, or use TENSOR"
+                        + " mode for this network");
+    }
+
+    static IllegalArgumentException oneValue(long rows, int ranks) {
+        return new IllegalArgumentException(
+                "A batch normalization cannot train on one value of a channel: the batch has "
+                        + rows
+                        + (rows == 1 ? " row" : " rows")
+                        + (ranks == 1 ? "" : ", and each of " + ranks + " ranks normalizes its own")
+                        + ". Leave an incomplete last batch out, setSampling(rows, shuffle, true), or"
+                        + " choose a batch size that leaves two rows for each rank"
+                        + (rows < 2
+                                ? ""
+                                : "; or use io.djltp.nn.SyncBatchNorm (in a plan,"
+                                        + " Style.batchNorm()), which takes the statistics of the"
+                                        + " whole batch, or TENSOR mode"));
+    }
+
     static IllegalArgumentException read(String name, Placement placement, Shape shape) {
         return new IllegalArgumentException(
                 describe(placement, shape)
@@ -120,7 +156,9 @@ final class PlacementErrors {
     static IllegalArgumentException rowOrder(Placement placement, Shape shape) {
         return new IllegalArgumentException(
                 "The batch is cut over the ranks, and "
-                        + placement.reordered()
+                        + (placement.reordered() == null
+                                ? "a swapAxes, a transpose or a reshape"
+                                : placement.reordered())
                         + ", of which "
                         + shape
                         + " is made on this rank, puts rows in another order along their axis: what"

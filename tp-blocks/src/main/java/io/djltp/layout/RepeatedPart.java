@@ -3,12 +3,14 @@ package io.djltp.layout;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Parameter;
 
 import io.djltp.internal.torch.Checksum;
 import io.djltp.internal.torch.DelegatedArray;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongSupplier;
 
 /**
  * One call of a part of a network that is computed twice, in the forward pass and again in the
@@ -53,8 +55,8 @@ public final class RepeatedPart {
      * @param manager the manager of what it makes
      * @return its pass
      */
-    public InnerPass begin(NDManager manager) {
-        return new InnerPass(outer, manager, keys, result != null);
+    public ForwardPass begin(NDManager manager) {
+        return new InnerPass(manager, result != null);
     }
 
     /**
@@ -64,7 +66,7 @@ public final class RepeatedPart {
      * @param values the values
      * @return the values as blocks get them
      */
-    public NDList enter(InnerPass inner, NDList values) {
+    public NDList enter(ForwardPass inner, NDList values) {
         NDList placed = new NDList(values.size());
         for (int i = 0; i < values.size(); i++) {
             placed.add(inner.put(values.get(i), placements.get(i)));
@@ -80,7 +82,7 @@ public final class RepeatedPart {
      * @return the array of the engine
      * @throws IllegalStateException if it has computed something else than the first time
      */
-    public NDArray end(InnerPass inner, NDArray y) {
+    public NDArray end(ForwardPass inner, NDArray y) {
         NDArray raw = DelegatedArray.unwrap(y);
         long sum = raw.getDevice().isGpu() ? 0 : Checksum.of(raw); // a GPU would be waited for
         if (result == null) {
@@ -107,5 +109,50 @@ public final class RepeatedPart {
      */
     public NDArray leave(NDArray output) {
         return outer.put(output, result);
+    }
+
+    /** The pass of the part: its placements are its own, and its uses of parameters count once. */
+    private final class InnerPass extends ForwardPass {
+
+        private final boolean again;
+        private int next; // of the keys
+
+        InnerPass(NDManager manager, boolean again) {
+            super(
+                    outer.getGlobalRows(),
+                    outer.getRows(),
+                    outer.getBatchCut().getRanks(),
+                    outer.isOverlaid(),
+                    manager,
+                    false,
+                    outer.getTensorRank());
+            setPurpose(outer.isTraining(), outer.getForeign(), outer.getShards(), false);
+            setPlacing(outer.isPlacing());
+            this.again = again;
+        }
+
+        @Override
+        public void use(Parameter parameter, Region region) {
+            if (!again) {
+                outer.use(parameter, region);
+            }
+        }
+
+        @Override
+        public boolean isRepeated() {
+            return true;
+        }
+
+        @Override
+        public long keyOf(LongSupplier fresh) {
+            if (!again) {
+                keys.add(outer.keyOf(fresh));
+            } else if (next == keys.size()) {
+                throw new IllegalStateException(
+                        "What is recomputed draws more random numbers than it has in the forward"
+                                + " pass: it has to compute the same both times");
+            }
+            return keys.get(next++);
+        }
     }
 }

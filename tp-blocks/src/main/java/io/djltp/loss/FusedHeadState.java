@@ -5,7 +5,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.head.FusedSoftmaxHead;
-import io.djltp.head.HeadState;
 import io.djltp.rank.StepParticipant.StateCut;
 
 import java.util.Map;
@@ -18,8 +17,8 @@ import java.util.TreeMap;
  * <ul>
  *   <li>{@code steps} [1]: the number of updates, by which classes are drawn
  *   <li>{@code plan} [1, 3]: what the roundings of passes follow from, of each place of the tensor
- *       group: {@link HeadState#guarded()}, {@link HeadState#rows()} and {@link
- *       HeadState#evaluationRows()}
+ *       group: {@link FusedSoftmaxHead.State#guarded()}, {@link FusedSoftmaxHead.State#rows()} and
+ *       {@link FusedSoftmaxHead.State#evaluationRows()}
  * </ul>
  */
 final class FusedHeadState {
@@ -33,7 +32,7 @@ final class FusedHeadState {
     private FusedHeadState() {}
 
     static Map<String, NDArray> get(FusedSoftmaxHead function, NDManager manager) {
-        HeadState state = function.getState();
+        FusedSoftmaxHead.State state = function.getState();
         long[] numbers = {state.guarded() ? 1 : 0, state.rows(), state.evaluationRows()};
         NDArray plan = manager.create(numbers, new Shape(1, NUMBERS));
         return Map.of(PLAN, plan, STEPS, manager.create(new long[] {state.steps()}));
@@ -60,7 +59,7 @@ final class FusedHeadState {
         }
         boolean same = numbers.length == NUMBERS;
         function.setState(
-                new HeadState(
+                new FusedSoftmaxHead.State(
                         steps == null ? 0 : steps.toLongArray()[0],
                         large,
                         same ? numbers[1] : 0,

@@ -127,7 +127,7 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
         ClassCut classes = ClassCut.of(context, rows, this);
         try (ChunkedEvaluation chunks =
                 new ChunkedEvaluation(classes.group(), classes.cut(), Long.MAX_VALUE, 0, null)) {
-            return chunks.countBefore(rows, labels);
+            return chunks.countBefore(rows, null, null, labels);
         }
     }
 }

@@ -8,7 +8,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastLoss;
 import io.djltp.forecast.PassForecast;

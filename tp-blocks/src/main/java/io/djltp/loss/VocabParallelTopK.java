@@ -105,7 +105,7 @@ public class VocabParallelTopK {
         ClassCut classes = ClassCut.of(context, logits, this);
         try (ChunkedEvaluation chunks =
                 new ChunkedEvaluation(classes.group(), classes.cut(), Long.MAX_VALUE, 0, null)) {
-            return chunks.topK(logits, k, withProbabilities);
+            return chunks.topK(logits, null, null, k, withProbabilities);
         }
     }
 

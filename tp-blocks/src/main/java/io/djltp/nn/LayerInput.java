@@ -2,7 +2,6 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.util.Preconditions;
 
@@ -122,7 +121,7 @@ final class LayerInput {
         checkRows(pass, input.getShape());
         NDArray own = pass.enterRows(input);
         // a rank without a row has computed another one's, which does not count
-        NDArray rows = pass.getRows() == 0 ? own.get(new NDIndex().addSliceDim(0, 0)) : own;
+        NDArray rows = pass.countedRows(own);
         // a product that overlaps reduces the gradient itself
         boolean overlaps = !fused && mappings.canOverlap(rows, weight);
         boolean partial = layer.hasPartialInputGradient() && !overlaps;

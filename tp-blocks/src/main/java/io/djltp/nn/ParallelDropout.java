@@ -18,7 +18,6 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.DropoutMask;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.layout.TokenCut;
@@ -119,7 +118,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
         if (!training || rate == 0) {
             return new NDList(input);
         }
-        long key = InnerPass.keyOf(context.getPass(), () -> streamOf(context).nextKey());
+        long key = context.getPass().keyOf(() -> streamOf(context).nextKey());
         Region region = context.getPass().regionOf(input);
         NDArray own = DelegatedArray.unwrap(input);
         DropoutMask.Part part = MaskPart.of(context, region, input, layout);

@@ -7,7 +7,6 @@ import ai.djl.training.ParameterStore;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.layout.RepeatedPart;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -74,7 +73,7 @@ public final class RecomputedPart {
     private NDArray run(NDList values) {
         ForwardPass present = context.getPass();
         boolean refused = RandomDraws.isRefused();
-        InnerPass inner = part.begin(values.head().getManager());
+        ForwardPass inner = part.begin(values.head().getManager());
         context.resume(inner);
         RandomDraws.setRefused(true); // what is drawn would be others the second time
         try {

@@ -15,13 +15,13 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.torch.IndexedRows;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.RankParameterStore;
@@ -110,9 +110,10 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
             return BatchNorm.batchNorm(
                     x, mean, variance, scale, shift, axis, momentum, epsilon, training);
         }
-        BatchStatistics statistics = new BatchStatistics(context, x, axis);
+        ForwardPass pass = context.getPass();
+        BatchStatistics statistics = new BatchStatistics(context, pass.takeRows(x), axis);
         statistics.addTo(mean, variance, momentum);
-        return new NDList(statistics.normalize(scale, shift, epsilon));
+        return new NDList(pass.enterLike(statistics.normalize(scale, shift, epsilon), x));
     }
 
     /** Returns whether this rank has its rows of the batch only. */
@@ -324,7 +325,7 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
         BatchStatistics(ParallelContext context, NDArray rows, int axis) {
             this.rows = rows;
             // sums of 16 bits overflow, or stand still
-            x = rows.getDataType() == DataType.FLOAT16 ? Autograd.toFloat32(rows) : rows;
+            x = rows.getDataType() == DataType.FLOAT16 ? TorchOperations.toFloat32(rows) : rows;
             Shape shape = x.getShape();
             long channels = shape.get(axis);
             long[] ones = new long[shape.dimension()];
@@ -427,7 +428,9 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
                     NDArray shift = beta.reshape(channelShape)) {
                 NDArray normalized = x.sub(mean.reshape(channelShape)).div(deviation);
                 NDArray result = normalized.mul(scale).add(shift);
-                return x == rows ? result : IndexedRows.inTypeOf(result, rows, result.getManager());
+                return x == rows
+                        ? result
+                        : TorchOperations.inTypeOf(result, rows, result.getManager());
             }
         }
     }

@@ -5,8 +5,8 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
@@ -33,7 +33,7 @@ import java.util.stream.IntStream;
 public final class DriftCheck {
 
     private static final String IN_STEP = "the comparison of replicas";
-    private static final String AT_CLOSE = DifferentCalls.CLOSE + ", comparing replicas";
+    private static final String AT_CLOSE = CollectiveCall.CLOSE + ", comparing replicas";
 
     private final RankPool ranks;
     private final ParallelParameters parameters;

@@ -14,7 +14,7 @@ import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
-import io.djltp.internal.torch.AlignedMemory;
+import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.Checksum;
 import io.djltp.internal.torch.TensorView;
@@ -489,7 +489,7 @@ public final class ParallelParameters {
             RankParameterStore store = stores.get(i);
             boolean here = array.getDevice().equals(contexts.get(0).getDevice());
             boolean own = i == 0 && here;
-            if (own && !(dense && AlignedMemory.holds(array))) {
+            if (own && !(dense && ArrayMemory.isAligned(array))) {
                 NDArray copy = copy(array, array.getManager()); // as those of the other ranks
                 Placeholder.replace(parameter, copy);
             }

@@ -6,7 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.internal.torch.ArrayContents;
+import io.djltp.internal.torch.ArrayMemory;
 
 /**
  * What the model holds of a parameter while it lies in shards on the ranks: a few elements in the
@@ -24,7 +24,7 @@ final class Placeholder {
         }
         Shape few = new Shape(elements);
         try (NDArray line = manager.full(few, noWeight(dataType), dataType)) {
-            return ArrayContents.overlapped(line, shape);
+            return ArrayMemory.overlapped(line, shape);
         }
     }
 
@@ -66,7 +66,7 @@ final class Placeholder {
      */
     static void replace(Parameter parameter, NDArray contents) {
         NDArray array = parameter.getArray();
-        ArrayContents.replace(array, contents);
+        ArrayMemory.replace(array, contents);
         array.setRequiresGradient(parameter.requiresGradient());
     }
 }

@@ -6,7 +6,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 
-import io.djltp.layout.InnerPass;
 import io.djltp.rank.ParallelContext;
 
 import java.util.LinkedHashMap;
@@ -94,7 +93,11 @@ public final class RankParameterStore extends ParameterStore {
 
     private NDArray value(Parameter parameter, boolean followed) {
         NDArray value = getHeld(parameter);
-        InnerPass.checkUse(context.getPass(), parameter);
+        Parameter.Type type = parameter.getType();
+        if (type == Parameter.Type.RUNNING_MEAN || type == Parameter.Type.RUNNING_VAR) {
+            String name = parameter.getName() + " " + parameter.getShape();
+            context.getPass().checkKeeps("A batch norm with the running statistics " + name);
+        }
         return context.isForwarding() ? context.getPass().place(parameter, value, followed) : value;
     }
 

@@ -8,8 +8,8 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.DifferentCalls;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.ParallelContext;
@@ -132,7 +132,7 @@ public final class WeightSource {
 
     /** Gathers a parameter in the model for good. */
     void gatherToClose(Parameter parameter) {
-        gather(parameter, DifferentCalls.CLOSE + GATHERING);
+        gather(parameter, CollectiveCall.CLOSE + GATHERING);
     }
 
     private void gather(Parameter parameter, String issuer) {

@@ -13,7 +13,7 @@ import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.transformer.PointwiseFeedForwardBlock;
 import ai.djl.training.ParameterStore;
 
-import io.djltp.internal.torch.RandomState;
+import io.djltp.internal.torch.RandomDraws;
 import io.djltp.nn.ParallelDropout;
 
 import org.slf4j.Logger;
@@ -103,10 +103,10 @@ final class LinearPairs {
         if (width < 2) {
             return false;
         }
-        try (RandomState state = RandomState.save();
-                NDManager manager = NDManager.newBaseManager(Device.cpu())) {
+        byte[] state = RandomDraws.getState();
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu())) {
             boolean same = commutes(function, manager, width);
-            state.restore(); // it may have drawn
+            RandomDraws.setState(state); // it may have drawn
             return same;
         } catch (RuntimeException e) {
             logger.debug("{} is not elementwise", function.getName(), e);

@@ -1,5 +1,7 @@
 package io.djltp.rank;
 
+import io.djltp.collective.AbstractCommunicator;
+import io.djltp.collective.FlightRecorder;
 import io.djltp.collective.TrafficTable;
 
 import java.util.ArrayList;
@@ -27,8 +29,8 @@ import java.util.List;
  */
 public final class CommunicationCounter implements AutoCloseable {
 
-    private final RankPool ranks;
     private final List<TrafficTable> tables = new ArrayList<>();
+    private final List<Runnable> ends = new ArrayList<>();
 
     /**
      * Begins to count.
@@ -36,11 +38,21 @@ public final class CommunicationCounter implements AutoCloseable {
      * @param ranks the ranks
      */
     public CommunicationCounter(RankPool ranks) {
-        this.ranks = ranks;
         for (int i = 0; i < ranks.size(); i++) {
             TrafficTable table = new TrafficTable();
             tables.add(table);
-            ranks.getContext(i).getWorld().getRecorder().addListener(table);
+            FlightRecorder recorder =
+                    AbstractCommunicator.of(ranks.getContext(i).getWorld()).getRecorder();
+            FlightRecorder.Listener listener =
+                    (call, size, direction) ->
+                            table.add(
+                                    call.getIssuer(),
+                                    direction,
+                                    call.getCollective(),
+                                    size,
+                                    call.getPayload());
+            recorder.addListener(listener);
+            ends.add(() -> recorder.removeListener(listener));
         }
     }
 
@@ -57,8 +69,6 @@ public final class CommunicationCounter implements AutoCloseable {
     /** Counts no more. */
     @Override
     public void close() {
-        for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).getWorld().getRecorder().removeListener(tables.get(i));
-        }
+        ends.forEach(Runnable::run);
     }
 }

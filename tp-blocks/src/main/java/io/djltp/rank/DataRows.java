@@ -1,7 +1,6 @@
 package io.djltp.rank;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
@@ -42,7 +41,7 @@ public final class DataRows {
                             + " must be its rows, or what the ranks have cannot be put together:"
                             + " use TENSOR mode for this network");
         }
-        NDArray mine = pass.getRows() == 0 ? own.get(new NDIndex().addSliceDim(0, 0)) : own;
+        NDArray mine = pass.countedRows(own);
         long[] rows = rows(context, pass, mine);
         return context.getBatchMappings().gatherRows(mine, rows);
     }

@@ -32,6 +32,9 @@ public final class DeviceMesh {
     /** The axis over which tensor-parallel layers are cut. */
     public static final String TENSOR = "tensor";
 
+    /** The axes over which something is sharded. */
+    public static final List<String> AXES = List.of(DATA, TENSOR);
+
     private static final Pattern TWO_SIZES = Pattern.compile("\\s*(\\d+)\\s*[xX]\\s*(\\d+)\\s*");
 
     private final List<String> names;

@@ -552,11 +552,11 @@ public final class ParallelConfig {
                                 .formatted(mesh, mode));
             }
             for (String axis : mesh.getNames()) {
-                if (!MeshGroups.AXES.contains(axis)) {
+                if (!DeviceMesh.AXES.contains(axis)) {
                     throw new IllegalArgumentException(
                             ("The mesh %s has the axis '%s', over which nothing is cut: the axes"
                                             + " are %s")
-                                    .formatted(mesh, axis, String.join(" and ", MeshGroups.AXES)));
+                                    .formatted(mesh, axis, String.join(" and ", DeviceMesh.AXES)));
                 }
             }
             if (ranks != null && ranks != mesh.getRanks()) {

@@ -4,17 +4,25 @@ import ai.djl.Device;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
+import io.djltp.collective.FlightRecorder;
+import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.torch.GradientKeeper;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.region.RegionMappings;
 
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /**
  * What a rank knows about itself: its number, its device, the groups that it computes in, and how
@@ -41,7 +49,7 @@ public final class ParallelContext implements AutoCloseable {
     private boolean forwarding;
     private final RandomSeeds random = new RandomSeeds();
 
-    ParallelContext(DeviceMesh mesh, int localIndex, MeshGroups groups, Device device) {
+    private ParallelContext(DeviceMesh mesh, int localIndex, MeshGroups groups, Device device) {
         this.mesh = mesh;
         this.localIndex = localIndex;
         this.groups = groups;
@@ -228,7 +236,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the participants
      */
     public StepParticipants getParticipants() {
-        InnerPass.checkKeeps(pass, "A head, table or other block that updates its own parameters");
+        pass.checkKeeps("A head, table or other block that updates its own parameters");
         return participants;
     }
 
@@ -291,7 +299,7 @@ public final class ParallelContext implements AutoCloseable {
 
     /** {@return whether blocks are computing a forward pass, or a part of one again} */
     public boolean isForwarding() {
-        return forwarding || pass instanceof InnerPass;
+        return forwarding || pass.isRepeated();
     }
 
     /**
@@ -321,6 +329,26 @@ public final class ParallelContext implements AutoCloseable {
         return random;
     }
 
+    /**
+     * Begins a part of a step, by which collective operations are counted.
+     *
+     * @param direction the direction
+     * @return what ends the part, and returns to the one around it
+     */
+    public Phase begin(Direction direction) {
+        FlightRecorder recorder = AbstractCommunicator.of(getWorld()).getRecorder();
+        Direction before = recorder.setDirection(direction);
+        return () -> recorder.setDirection(before);
+    }
+
+    /** A part of a step. */
+    @FunctionalInterface
+    public interface Phase extends AutoCloseable {
+
+        @Override
+        void close();
+    }
+
     /** Ends the groups of this rank. */
     void abort(Throwable cause) {
         getWorld().abort(cause);
@@ -334,5 +362,153 @@ public final class ParallelContext implements AutoCloseable {
         mappings.close();
         tensorParts.forEach(Communicator::close);
         groups.close();
+    }
+
+    /**
+     * A rank's groups by the name of the axis along which its ranks lie. They are parts of the
+     * group of all ranks and end with it; an axis of one rank needs no part, and one of all ranks
+     * is that group.
+     */
+    private static final class MeshGroups implements AutoCloseable {
+
+        /** The axes that a mesh may have. */
+        private final DeviceMesh mesh;
+
+        private final Communicator world;
+        private final Communicator alone;
+        private final Map<String, Communicator> groups = new LinkedHashMap<>();
+
+        MeshGroups(DeviceMesh mesh, Communicator world, Duration timeout) {
+            this.mesh = mesh;
+            this.world = world;
+            alone = LocalCommunicator.create(1, timeout).get(0);
+            for (String axis : mesh.getNames()) {
+                if (mesh.getSize(axis) == world.getSize()) {
+                    groups.put(axis, world);
+                } else if (mesh.getSize(axis) == 1) {
+                    groups.put(axis, alone);
+                }
+            }
+        }
+
+        /** Connects the ranks of this process with all ranks. All processes call it. */
+        static List<MeshGroups> connect(ParallelConfig config) {
+            Duration timeout = config.getTimeout();
+            return config
+                    .getBackend()
+                    .connect(config.getDevices(), config.getJob(), timeout)
+                    .stream()
+                    .map(world -> new MeshGroups(config.getMesh(), world, timeout))
+                    .toList();
+        }
+
+        /** Forms the other groups. All ranks call it, each in its thread. */
+        void split() {
+            for (String axis : mesh.getNames()) {
+                if (!groups.containsKey(axis)) {
+                    int color = mesh.getFirstRank(world.getRank(), axis);
+                    int key = mesh.getCoordinate(world.getRank(), axis);
+                    world.setIssuer("the groups of the mesh");
+                    groups.put(axis, world.split(color, key, "axis " + axis));
+                    world.setIssuer(null);
+                }
+            }
+        }
+
+        /** Returns the group of all ranks. */
+        Communicator getWorld() {
+            return world;
+        }
+
+        /**
+         * Returns the group along an axis.
+         *
+         * @param axis the name of the axis
+         * @return the group; of one rank for an axis that may be, and is not in this mesh
+         * @throws IllegalArgumentException if there is no such axis
+         */
+        Communicator get(String axis) {
+            Communicator group = groups.get(axis);
+            if (group == null && DeviceMesh.AXES.contains(axis)) {
+                return alone;
+            }
+            if (group == null) {
+                mesh.getSize(axis); // names those that there are
+            }
+            return group;
+        }
+
+        /** Returns what this rank has called in all of its groups. */
+        CollectiveCounts getCounts() {
+            CollectiveCounts counts = world.getCounts();
+            for (Communicator group : groups.values()) {
+                if (group != world) {
+                    counts = counts.plus(group.getCounts());
+                }
+            }
+            return counts;
+        }
+
+        @Override
+        public void close() {
+            groups.values().stream().filter(group -> group != world).forEach(Communicator::close);
+            alone.close();
+            world.close();
+        }
+    }
+
+    /**
+     * The autograd mappings of a rank, by who uses them: what their gradient hooks communicate is
+     * then known to be the user's, in errors and counts.
+     */
+    private static final class RankMappings implements AutoCloseable {
+
+        private final Map<Block, RegionMappings> ofBlocks = new IdentityHashMap<>();
+        private final Map<String, RegionMappings> ofOthers = new HashMap<>();
+        private Map<Block, String> names = Map.of();
+
+        /** Sets what blocks are called, if they have no mappings yet. */
+        void setNames(Map<Block, String> names) {
+            this.names = names;
+        }
+
+        /** Returns the mappings of a block in a group. */
+        RegionMappings get(Block user, Communicator group) {
+            return ofBlocks.computeIfAbsent(
+                    user,
+                    key -> {
+                        String type = user.getClass().getSimpleName();
+                        return new RegionMappings(group, names.getOrDefault(user, type));
+                    });
+        }
+
+        /** Returns the mappings of another user in a group; nobody is named with "". */
+        RegionMappings get(String user, Communicator group) {
+            return ofOthers.computeIfAbsent(
+                    user,
+                    name ->
+                            name.isEmpty()
+                                    ? new RegionMappings(group)
+                                    : new RegionMappings(group, name));
+        }
+
+        /** Returns the first exception in a backward pass, and forgets it. */
+        Throwable takeFailure() {
+            Throwable first = null;
+            for (RegionMappings users : all().toList()) {
+                Throwable failure = users.takeFailure();
+                first = first == null ? failure : first;
+            }
+            return first;
+        }
+
+        private Stream<RegionMappings> all() {
+            return Stream.concat(ofOthers.values().stream(), ofBlocks.values().stream());
+        }
+
+        @Override
+        public void close() {
+            all().forEach(RegionMappings::close);
+        }
     }
 }

@@ -2,10 +2,13 @@ package io.djltp.rank;
 
 import ai.djl.util.Preconditions;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveException;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.layout.ForwardPass;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -76,6 +79,7 @@ public final class RankPool implements AutoCloseable {
             close(); // nobody else has the pool
             throw e;
         }
+        threads.get(0).execute(ForwardPass::load); // while the caller makes the parameters
     }
 
     /**
@@ -140,16 +144,6 @@ public final class RankPool implements AutoCloseable {
      */
     public ParallelContext getContext(int index) {
         return contexts.get(index);
-    }
-
-    /**
-     * Sets what the ranks say with each of their collective operations from here on, to be the same
-     * on all ranks. To be used while no task runs.
-     *
-     * @param terms a short text, or empty
-     */
-    public void setTerms(String terms) {
-        contexts.forEach(context -> context.getWorld().setAgreement(terms));
     }
 
     /**
@@ -401,7 +395,8 @@ public final class RankPool implements AutoCloseable {
         /** Notes that a rank has refused. */
         synchronized void add(ParallelContext context, Throwable cause) {
             causes[context.getLocalIndex()] = cause;
-            calls[context.getLocalIndex()] = context.getWorld().getRecorder().getCalls();
+            calls[context.getLocalIndex()] =
+                    AbstractCommunicator.of(context.getWorld()).getRecorder().getCalls();
         }
 
         /** Returns a rank that has refused, or -1. */
@@ -430,7 +425,9 @@ public final class RankPool implements AutoCloseable {
             for (int i = 0; i < causes.length; i++) {
                 long called =
                         causes[i] == null
-                                ? contexts.get(i).getWorld().getRecorder().getCalls()
+                                ? AbstractCommunicator.of(contexts.get(i).getWorld())
+                                        .getRecorder()
+                                        .getCalls()
                                 : calls[i];
                 if (called > calls[first]) {
                     return true;
@@ -485,17 +482,32 @@ public final class RankPool implements AutoCloseable {
         /** Throws the failure, if there was one, to who runs a task after it. */
         void check() {
             RuntimeException before = first.get();
-            if (before instanceof RankFailedException) {
-                throw ((RankFailedException) before).again();
+            if (before instanceof RankFailedException failed) { // with this call's stack trace
+                throw new RankFailedException(
+                        failed.getMessage(),
+                        failed.getRank(),
+                        failed.isRemote(),
+                        failed.getCause());
             }
             if (before != null) {
                 throw new IllegalStateException(before.getMessage(), before.getCause());
             }
         }
 
+        /** Says of what is only the consequence of a failure in another process what that was. */
+        private static RankFailedException failed(int rank, Throwable cause) {
+            for (Throwable t = cause; t != null; t = t.getCause()) {
+                if (t instanceof JobFailedException other) {
+                    return new RankFailedException(t.getMessage(), other.getRank(), true, cause);
+                }
+            }
+            String message = "rank " + rank + " failed: " + cause;
+            return new RankFailedException(message, rank, false, cause);
+        }
+
         /** A rank has thrown: no other rank waits for it. */
         void thrown(ParallelContext context, Throwable cause) {
-            RankFailedException failed = RankFailedException.of(context.getRank(), cause);
+            RankFailedException failed = failed(context.getRank(), cause);
             if (first.compareAndSet(null, failed)) {
                 if (isCausedBy(closing, cause)) {
                     logger.debug("{}", failed.getMessage());
@@ -545,7 +557,8 @@ public final class RankPool implements AutoCloseable {
         private String lastOperations() {
             StringBuilder text = new StringBuilder();
             for (ParallelContext context : contexts) {
-                List<String> entries = context.getWorld().getRecorder().entries();
+                List<String> entries =
+                        AbstractCommunicator.of(context.getWorld()).getRecorder().entries();
                 text.append(System.lineSeparator()).append("rank ").append(context.getRank());
                 text.append(
                         entries.isEmpty() ? " has not called anything yet" : ", the last calls:");

@@ -1,9 +1,8 @@
 package io.djltp.report;
 
-import io.djltp.collective.CallListener;
 import io.djltp.collective.CollectiveCall;
-import io.djltp.collective.Direction;
 import io.djltp.collective.FlightRecorder;
+import io.djltp.collective.TrafficTable.Direction;
 
 import java.util.ArrayList;
 import java.util.EnumMap;
@@ -95,7 +94,7 @@ final class TimeSplit {
     }
 
     /** What a rank has been doing since it was last asked. */
-    static final class RankCalls implements CallListener {
+    static final class RankCalls implements FlightRecorder.Listener {
 
         /** Of a step; an evaluation between two steps may have more, which nobody asks for. */
         private static final int MOST = 100_000;

@@ -9,6 +9,7 @@ import ai.djl.training.Trainer;
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.cut.Cut;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.optimizer.OptimizerState;
@@ -175,7 +176,7 @@ public final class TrainingReport extends TrainingFigures {
         RankPool pool = trainer.getRanks();
         for (int i = 0; i < pool.size(); i++) {
             ParallelContext context = pool.getContext(i);
-            calls.add(new RankCalls(context.getWorld().getRecorder()));
+            calls.add(new RankCalls(AbstractCommunicator.of(context.getWorld()).getRecorder()));
             totals.add(new LinkedHashMap<>());
         }
         mesh = pool.getContext(0).getMesh().toString();

@@ -5,13 +5,11 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
-import ai.djl.util.NativeResource;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.torch.AlignedMemory;
+import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
@@ -61,29 +59,6 @@ final class BatchPart {
                             + ". What is not of rows, such as a table for all of them, is repeated"
                             + " for each row, or is a parameter or a constant of the block that"
                             + " uses it; or use TENSOR mode, where nothing is cut");
-        }
-    }
-
-    /**
-     * Throws if DJL's own trainer would compute a gradient of arrays of a batch. Ranks compute with
-     * views of them, and do not.
-     *
-     * @param kind what they are, for the error
-     * @param arrays the arrays
-     */
-    static void checkGradients(String kind, NDList arrays) {
-        for (NDArray array : arrays) {
-            if (array.getDataType().isFloating()
-                    && !((NativeResource<?>) array).isReleased()
-                    && TensorView.of(array).requiresGradient()) {
-                throw new IllegalArgumentException(
-                        kind
-                                + " "
-                                + array.getShape()
-                                + " of the batch requires a gradient, and ranks compute the"
-                                + " gradients of parameters only. Give array.stopGradient(), or let"
-                                + " the block that has computed it be a part of the network");
-            }
         }
     }
 
@@ -156,7 +131,7 @@ final class BatchPart {
                 own = own.toDevice(context.getDevice(), false);
                 own.attach(manager);
             }
-            own = AlignedMemory.of(own); // a pass that is watched copies, and has the same bits
+            own = ArrayMemory.aligned(own); // a pass that is watched copies, and has the same bits
             own.setName(array.getName());
             part.add(own);
         }

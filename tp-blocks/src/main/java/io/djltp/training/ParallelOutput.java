@@ -1,6 +1,7 @@
 package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -8,20 +9,19 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
-import io.djltp.collective.Direction;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.PartialAxes;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.parameters.ShardedArray;
-import io.djltp.rank.Phase;
+import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
-import io.djltp.rank.StepParticipant;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -41,8 +41,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     private final transient RankPool ranks;
     private final transient NDManager manager;
-    private final transient LossOnRanks lossOnRanks;
-    private final transient List<RankOutput> parts;
+    private final transient List<RankPass> passes;
     private final transient List<LossOfPass> losses = new ArrayList<>();
     private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
@@ -53,23 +52,15 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      *
      * @param ranks the ranks
      * @param manager the manager of what is kept of the forward pass
-     * @param lossOnRanks the loss
-     * @param parts the output of each rank
+     * @param passes the pass of each rank
      * @param training whether the output is trained on
      */
-    ParallelOutput(
-            RankPool ranks,
-            NDManager manager,
-            LossOnRanks lossOnRanks,
-            List<RankOutput> parts,
-            boolean training) {
+    ParallelOutput(RankPool ranks, NDManager manager, List<RankPass> passes, boolean training) {
         this.ranks = ranks;
         this.manager = manager;
-        this.lossOnRanks = lossOnRanks;
-        this.parts = parts;
-        RankOutput first = parts.get(0);
-        for (int i = 0; i < first.arrays.size(); i++) {
-            add(wholeArray(first, i, training));
+        this.passes = passes;
+        for (int i = 0; i < passes.get(0).getOutputs().size(); i++) {
+            add(wholeArray(i, training));
         }
         if (training) { // so that terms computed from them can be found
             getPredictions().forEach(array -> array.setRequiresGradient(true));
@@ -81,53 +72,86 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         this.comparison = comparison;
     }
 
-    private NDArray wholeArray(RankOutput first, int index, boolean training) {
-        NDArray array = first.arrays.get(index);
-        ShardedLayout layout = first.getLayout(index);
-        if (layout != null) {
-            Shape shape = first.getWholeRows(index);
-            Shape leading = shape.slice(0, shape.dimension() - 1);
-            boolean onDemand = layout.head() != null && !training;
-            return ShardedArray.of(
-                    array,
-                    leading.add(layout.cut().getLength()),
-                    layout.head() != null,
-                    onDemand ? () -> logits(index) : null,
-                    (ShardedPredictions) (labels, of) -> evaluateOnRanks(labels, of, index));
+    private NDArray wholeArray(int index, boolean training) {
+        RankPass.Output first = passes.get(0).getOutput(index);
+        if (first.layout() == null) {
+            List<NDArray> arrays =
+                    passes.stream().map(pass -> pass.getOutput(index).array()).toList();
+            return whole(arrays, first.region().isRowsCut());
         }
-        List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
-        return concatenated(arrays, first.getRegion(index).isRowsCut());
+        Shape shape = first.wholeRows();
+        boolean onDemand = first.head() != null && !training;
+        return ShardedArray.of(
+                first.array(),
+                shape.slice(0, shape.dimension() - 1).add(first.layout().cut().getLength()),
+                first.head() != null,
+                onDemand ? () -> logits(index) : null,
+                (ShardedPredictions) (labels, of) -> evaluateOnRanks(labels, of, index));
     }
 
     /** Computes and gathers logits that were left to the evaluators. */
     private NDArray logits(int index) {
-        parts.get(0).checkUpToDate();
-        List<NDArray> wholes =
+        passes.get(0).checkUpToDate();
+        return onlyFirst(
                 ranks.runOrRefuse(
-                        context -> {
-                            RankOutput part = parts.get(context.getLocalIndex());
-                            context.resume(part.getPass());
-                            ShardedLayout layout = part.getLayout(index);
-                            try (Autograd.GradMode mode = Autograd.gradMode(false);
-                                    NDManager scope = manager.newSubManager(context.getDevice())) {
-                                NDArray features = Autograd.detach(part.arrays.get(index), scope);
-                                NDArray own = layout.head().logits(features);
-                                NDArray whole =
-                                        context.getMappings().gatherFromRegion(own, layout.cut());
-                                whole.attach(manager);
-                                return whole;
-                            }
-                        });
-        wholes.subList(1, wholes.size()).forEach(NDArray::close);
-        return wholes.get(0);
+                        context -> passes.get(context.getLocalIndex()).logits(index, manager)));
     }
 
-    /** Puts the ranks' rows together where the batch was cut; else all have the same. */
-    private NDArray concatenated(List<NDArray> arrays, boolean batchCut) {
-        if (!batchCut) {
+    private static NDArray onlyFirst(List<NDArray> alike) {
+        alike.subList(1, alike.size()).forEach(NDArray::close);
+        return alike.get(0);
+    }
+
+    /**
+     * Returns what the ranks have computed, as the caller gets it: a value of the device of the
+     * caller, no part of a graph.
+     *
+     * @param arrays the arrays of the ranks of this process
+     * @param rowsCut whether each rank has its rows; else all have the same
+     */
+    private NDArray whole(List<NDArray> arrays, boolean rowsCut) {
+        if (!rowsCut) {
             return Autograd.detach(arrays.get(0), manager);
         }
-        return RowGather.of(ranks, arrays, manager);
+        if (ranks.isDistributed()) {
+            return onlyFirst(
+                    ranks.run(context -> gather(context, arrays.get(context.getLocalIndex()))));
+        }
+        boolean overlaid = ranks.getContext(0).getMesh().isOverlaid(); // all have rows of their own
+        try (NDManager scope = manager.newSubManager()) {
+            NDList rows = new NDList();
+            for (int i = 0; i < arrays.size(); i++) {
+                if (overlaid || ranks.getContext(i).getTensorGroup().getRank() == 0) {
+                    NDArray own = Autograd.detach(arrays.get(i), scope);
+                    rows.add(own.toDevice(manager.getDevice(), false));
+                }
+            }
+            NDArray whole = NDArrays.concat(rows);
+            whole = rows.size() == 1 ? whole.duplicate() : whole;
+            whole.attach(manager);
+            return whole;
+        }
+    }
+
+    private NDArray gather(ParallelContext context, NDArray rows) {
+        Communicator group = context.getDataGroup();
+        boolean truth = rows.getDataType() == DataType.BOOLEAN;
+        try (Autograd.GradMode mode = Autograd.gradMode(false);
+                NDManager scope = manager.newSubManager(context.getDevice())) {
+            NDArray own = Autograd.detach(rows, scope);
+            own = truth ? own.toType(DataType.INT32, false) : own;
+            own = TensorView.of(own).isContiguous() ? own : own.duplicate();
+            long[] mine = {own.getShape().get(0)};
+            long[] counts = GatheredNumbers.of(group, scope, mine, "the gathering of the output");
+            long rowSize = own.getShape().slice(1).size();
+            long[] shares = Arrays.stream(counts).map(count -> count * rowSize).toArray();
+            Shape shape = new Shape(Arrays.stream(counts).sum()).addAll(own.getShape().slice(1));
+            NDArray whole = scope.create(shape, own.getDataType());
+            group.allGather(TensorView.of(own), TensorView.of(whole), shares).await();
+            whole = truth ? whole.toType(DataType.BOOLEAN, false) : whole;
+            whole.attach(manager);
+            return whole;
+        }
     }
 
     /**
@@ -139,24 +163,20 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     NDArray getLoss(NDList labels) {
         checkOpen();
-        if (parts.get(0).getPass().isTraining()) {
-            BatchPart.checkGradients("Label", labels);
-        }
         for (LossOfPass loss : losses) {
             if (loss.isOf(labels)) {
                 return loss.leaf();
             }
         }
-        parts.get(0).checkUpToDate();
+        passes.get(0).checkUpToDate();
         comparison.accept(labels);
         ranks.runOrRefuse(
                 context -> {
-                    RankOutput part = parts.get(context.getLocalIndex());
-                    context.resume(part.getPass());
-                    lossOnRanks.evaluate(context, part, labels);
+                    RankPass pass = passes.get(context.getLocalIndex());
+                    pass.resume();
+                    pass.evaluateLoss(labels);
                     return null;
                 });
-        InPlaceCheck.check(ranks, parts);
         return setLoss(labels);
     }
 
@@ -167,13 +187,13 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray setLoss(NDList labels) {
-        LossOfPass loss = LossOfPass.of(labels, parts, manager, isTrainedOn());
+        LossOfPass loss = LossOfPass.of(labels, passes, manager, isTrainedOn());
         losses.add(loss);
         return loss.leaf();
     }
 
     private boolean isTrainedOn() {
-        return !consumed && parts.get(0).getPass().isTraining();
+        return !consumed && passes.get(0).getPlacements().isTraining();
     }
 
     /** {@inheritDoc} */
@@ -186,39 +206,19 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private NDArray evaluateOnRanks(
             NDList labels, BiFunction<NDList, NDList, NDArray> evaluator, int index) {
         checkOpen();
-        parts.get(0).checkUpToDate();
-        boolean few = parts.get(0).getPass().hasSpareRanks(); // rows, and not on all ranks
-        boolean cut = parts.get(0).getRegion(Math.max(0, index)).isRowsCut() && !few;
+        RankPass first = passes.get(0);
+        first.checkUpToDate();
+        boolean few = first.getPlacements().hasSpareRanks(); // rows, and not on all ranks
+        boolean cut = first.getOutput(Math.max(0, index)).region().isRowsCut() && !few;
+        long rows = cut ? first.getPlacements().getGlobalRows() : 0;
         List<NDArray> results =
                 ranks.runOrRefuse(
-                        context -> {
-                            RankOutput part = parts.get(context.getLocalIndex());
-                            context.resume(part.getPass());
-                            try (Autograd.GradMode mode = Autograd.gradMode(false);
-                                    NDManager scope = manager.newSubManager(context.getDevice())) {
-                                long rows = cut ? part.getPass().getGlobalRows() : 0;
-                                NDList own = BatchPart.of(labels, context, rows, scope);
-                                NDList all =
-                                        few
-                                                ? part.getPass()
-                                                        .unplace(
-                                                                BatchRows.gather(
-                                                                        context, part, scope))
-                                                : part.arrays;
-                                NDArray result =
-                                        lossOnRanks.evaluate(evaluator, own, only(all, index));
-                                NDArray value = DelegatedArray.unwrap(result);
-                                value.attach(part.manager);
-                                return value;
-                            }
-                        });
-        NDArray whole = concatenated(results, cut);
+                        context ->
+                                passes.get(context.getLocalIndex())
+                                        .evaluate(evaluator, labels, index, rows));
+        NDArray whole = whole(results, cut);
         results.forEach(NDArray::close);
         return whole;
-    }
-
-    private static NDList only(NDList outputs, int index) {
-        return index < 0 ? outputs : new NDList(outputs.get(index));
     }
 
     /** Returns whether the caller's backward pass has reached a loss, and remembers which. */
@@ -265,15 +265,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         consumed = true;
         ranks.run(
                 context -> {
-                    RankOutput part = parts.get(context.getLocalIndex());
-                    context.getParticipants().forEach(StepParticipant::beginBackward);
-                    try (NDManager scope = part.manager.newSubManager();
-                            Phase phase = Phase.begin(context, Direction.BACKWARD)) {
-                        LossOfPass.backward(reached, context.getLocalIndex(), scope);
-                    } finally {
-                        context.getGradientKeeper().clearTaken();
-                        part.closeScopes();
-                    }
+                    passes.get(context.getLocalIndex()).backward(reached);
                     return null;
                 });
     }
@@ -295,13 +287,13 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     void checkBeforeBackward() {
         checkOpen();
-        reached.forEach(loss -> loss.checkHeads(parts.get(0)));
+        reached.forEach(loss -> loss.checkHeads(passes.get(0)));
     }
 
     /** Frees the graphs: nothing can be differentiated with them. No rank is computing. */
     void drop() {
         consumed = true;
-        parts.forEach(RankOutput::closeScopes);
+        passes.forEach(RankPass::closeScopes);
     }
 
     /** Returns whether a backward pass can still come, be it one that is refused. */
@@ -320,18 +312,20 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * A loss of a forward pass: a network may have several, such as one for each kind of labels.
      *
      * @param labels the labels
+     * @param versions how often each was changed in place by then
      * @param leaf the loss of the whole batch, to the coordinator
      * @param handle the same, which outlives the pass: it may be a term of what is differentiated
      *     when its manager was closed
      * @param parts the loss of each rank of this process, and what it counts for
      * @param ofHeads how many losses the fused heads had computed with it, see {@link
-     *     RankOutput#countLosses()}
+     *     RankPass#countLosses()}
      * @param uses how it depends on the parameters, see {@link
      *     io.djltp.internal.gradient.ParameterUses}
      */
     @SuppressWarnings("try") // a scope is used by being open
-    private record LossOfPass(
-            InPlaceCheck labels,
+    record LossOfPass(
+            NDList labels,
+            long[] versions,
             NDArray leaf,
             NDArray handle,
             List<Part> parts,
@@ -352,31 +346,35 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
          * @param trained whether a backward pass may come
          */
         static LossOfPass of(
-                NDList labels, List<RankOutput> outputs, NDManager manager, boolean trained) {
-            NDArray leaf = Autograd.detach(outputs.get(0).reported, manager);
+                NDList labels, List<RankPass> passes, NDManager manager, boolean trained) {
+            NDArray leaf = Autograd.detach(passes.get(0).getReportedLoss(), manager);
             // else it is a number to whoever differentiates something, as it is to the ranks
-            if (outputs.stream()
-                    .anyMatch(output -> TensorView.of(output.loss).requiresGradient())) {
+            if (passes.stream()
+                    .anyMatch(pass -> TensorView.of(pass.getLoss()).requiresGradient())) {
                 leaf.setRequiresGradient(true);
             }
             Map<Parameter, PartialAxes> uses = new HashMap<>();
-            outputs.forEach(output -> uses.putAll(output.uses)); // of rows that use others, too
-            List<Part> parts =
-                    outputs.stream().map(output -> new Part(output.loss, output.share)).toList();
-            List<Long> ofHeads = outputs.get(0).countLosses();
-            NDArray handle = trained ? Autograd.handle(leaf) : leaf;
+            passes.forEach(pass -> uses.putAll(pass.getUses())); // of rows that use others, too
             return new LossOfPass(
-                    InPlaceCheck.begin("label", labels), leaf, handle, parts, ofHeads, uses);
+                    new NDList(labels),
+                    labels.stream().mapToLong(Autograd::version).toArray(),
+                    leaf,
+                    trained ? Autograd.handle(leaf) : leaf,
+                    passes.stream().map(pass -> new Part(pass.getLoss(), pass.getShare())).toList(),
+                    passes.get(0).countLosses(),
+                    uses);
         }
 
         /** Returns whether it is the loss of these very labels, which nobody has changed since. */
         boolean isOf(NDList others) {
-            NDList own = labels.arrays();
-            boolean same = own.size() == others.size();
-            for (int i = 0; same && i < own.size(); i++) {
-                same = own.get(i) == others.get(i);
+            boolean same = labels.size() == others.size();
+            for (int i = 0; same && i < versions.length; i++) {
+                NDArray label = labels.get(i);
+                boolean closed = label instanceof NativeResource<?> own && own.isReleased();
+                same = label == others.get(i);
+                same = same && (closed || Autograd.version(label) == versions[i]);
             }
-            return same && labels.changed() < 0;
+            return same;
         }
 
         /** Returns whether the caller's backward pass has reached it. */
@@ -403,11 +401,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
          *
          * @throws IllegalArgumentException if another loss has been computed of one since
          */
-        void checkHeads(RankOutput output) {
-            if (!ofHeads.equals(output.countLosses())) {
+        void checkHeads(RankPass pass) {
+            if (!ofHeads.equals(pass.countLosses())) {
                 throw new IllegalArgumentException(
                         "What is differentiated has a loss of the fused head with the weight "
-                                + output.getHeads().get(0).getShape()
+                                + pass.getHeads().get(0).getShape()
                                 + ", of which another loss has been computed since, and the head"
                                 + " keeps what the gradient of its last loss is made of. Let each"
                                 + " loss have a forward and a backward pass of its own, whose"
@@ -420,8 +418,12 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
          * Returns what the backward pass multiplies a rank's loss with: what the coordinator's has
          * multiplied the whole with, times the rank's share. Computed on the device: to read it,
          * the host would wait for the forward pass.
+         *
+         * @param rank the place of the rank among those of this process
+         * @param scope the manager of the result
          */
-        private NDArray factor(Part part, NDManager scope) {
+        NDArray factor(int rank, NDManager scope) {
+            Part part = parts.get(rank);
             try (NDArray above = Autograd.gradient(handle);
                     Autograd.GradMode mode = Autograd.gradMode(false)) {
                 if (part.share() == 1 && isLike(above, part.loss())) {
@@ -439,35 +441,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         private static boolean isLike(NDArray above, NDArray loss) {
             return above.getDataType() == loss.getDataType()
                     && above.getDevice().equals(loss.getDevice());
-        }
-
-        /**
-         * Runs the backward pass of a rank. Several losses of one graph are differentiated as their
-         * sum: it is used up by that.
-         *
-         * @param reached the losses that the coordinator's backward pass has reached
-         * @param index the place of the rank among those of this process
-         * @param scope the manager of what is made
-         */
-        static void backward(List<LossOfPass> reached, int index, NDManager scope) {
-            NDArray sum = null;
-            NDArray seed = null;
-            try (Autograd.GradMode mode = Autograd.gradMode(true)) {
-                for (LossOfPass loss : reached) {
-                    Part part = loss.parts.get(index);
-                    NDArray own = part.loss();
-                    NDArray factor = loss.factor(part, scope);
-                    if (reached.size() == 1) {
-                        sum = own;
-                        seed = factor;
-                    } else {
-                        NDArray scaled = own.mul(factor);
-                        sum = sum == null ? scaled : sum.add(scaled);
-                        seed = sum.onesLike();
-                    }
-                }
-            }
-            Autograd.backward(sum, seed.reshape(sum.getShape()));
         }
     }
 }

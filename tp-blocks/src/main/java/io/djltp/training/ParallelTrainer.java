@@ -12,7 +12,6 @@ import ai.djl.training.TrainingConfig;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.internal.gradient.ParameterUses;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.JavaMemory;
@@ -120,13 +119,15 @@ public class ParallelTrainer extends Trainer {
             trained =
                     new TrainedModel(
                             model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
-            agreement = new ProcessAgreement(model, parallelConfig, ranks, parameters);
-            ParameterUses uses = new ParameterUses(parameters);
-            RandomnessCheck draws = agreement.getRandomness();
-            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), uses, draws);
-            BatchComparison batches = new BatchComparison(parallelConfig, ranks, parameters, steps);
+            agreement = new ProcessAgreement(model, parallelConfig, ranks, parameters, steps);
             forwardPass =
-                    new ParallelForward(model.getBlock(), parameters, ranks, loss, draws, batches);
+                    new ParallelForward(
+                            model.getBlock(),
+                            trainingConfig.getLossFunction(),
+                            parameters,
+                            ranks,
+                            agreement,
+                            parallelConfig);
             state =
                     new TrainerState(
                             ranks,
@@ -155,7 +156,7 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void initialize(Shape... shapes) {
-        try (OneCaller.Call call = steps.begin("initialize")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin("initialize")) {
             trained.checkOpen();
             RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
             agreement.prepare(shapes);
@@ -167,7 +168,7 @@ public class ParallelTrainer extends Trainer {
     /** {@inheritDoc} */
     @Override
     public GradientCollector newGradientCollector() {
-        return new ParallelGradientCollector(steps);
+        return new ParallelGradientCollector(steps, agreement);
     }
 
     /** {@inheritDoc} */
@@ -189,17 +190,13 @@ public class ParallelTrainer extends Trainer {
     }
 
     private NDList forward(NDList data, NDList labels, boolean training) {
-        try (OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
             long begin = System.nanoTime();
             trained.checkOpen();
             if (!trained.isInitialized()) {
                 initialize(data.getShapes());
             }
             BatchPart.check(parallelConfig, data);
-            if (training) {
-                BatchPart.checkGradients("Input", data);
-                BatchPart.checkGradients("Label", labels == null ? new NDList() : labels);
-            }
             trained.beginForward(training);
             NDManager manager = data.head().getManager().newSubManager();
             ParallelOutput output = forwardPass.run(manager, data, labels, training);
@@ -221,9 +218,10 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void step() {
-        try (OneCaller.Call call = steps.begin("step")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin("step")) {
             long begin = System.nanoTime();
             trained.checkOpen();
+            agreement.sayFrozen();
             steps.update(trained::beginChange);
             trained.endStep();
             if (parallelConfig.isDriftCheckDue(steps.count())) {
@@ -343,7 +341,7 @@ public class ParallelTrainer extends Trainer {
         if (steps.isCalledElsewhere()) {
             ranks.close(); // ends the call, which may hang, instead of waiting for it
         }
-        try (OneCaller.Call end = this::free) {
+        try (TrainingSteps.OneCaller.Call end = this::free) {
             trained.close(); // before the listeners: one of them may save the model
         }
     }
@@ -361,13 +359,15 @@ public class ParallelTrainer extends Trainer {
     private static final class ParallelGradientCollector implements GradientCollector {
 
         private final TrainingSteps steps;
+        private final ProcessAgreement agreement;
         private final Autograd.GradMode mode;
         private final JavaMemory memory; // of what is computed from losses
         private boolean closed;
 
-        ParallelGradientCollector(TrainingSteps steps) {
+        ParallelGradientCollector(TrainingSteps steps, ProcessAgreement agreement) {
             this.steps = steps;
-            try (OneCaller.Call call = steps.begin("newGradientCollector")) {
+            this.agreement = agreement;
+            try (TrainingSteps.OneCaller.Call call = steps.begin("newGradientCollector")) {
                 steps.getPasses().setCollecting(true);
             }
             mode = Autograd.gradMode(true);
@@ -381,13 +381,15 @@ public class ParallelTrainer extends Trainer {
          */
         @Override
         public void backward(NDArray target) {
-            try (OneCaller.Call call = steps.begin("newGradientCollector().backward")) {
+            try (TrainingSteps.OneCaller.Call call =
+                    steps.begin("newGradientCollector().backward")) {
                 differentiate(target);
             }
         }
 
         private void differentiate(NDArray target) {
             steps.checkTrained();
+            agreement.sayFrozen();
             if (((NativeResource<?>) target).isReleased()) {
                 throw new IllegalStateException(
                         "What is to be differentiated was closed: a loss is closed with the manager of"

@@ -1,13 +1,18 @@
 package io.djltp.training;
 
 import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.training.TrainingConfig;
 import ai.djl.util.Pair;
 
+import io.djltp.collective.AbstractCommunicator;
+import io.djltp.collective.CollectiveException;
 import io.djltp.collective.GatheredNumbers;
+import io.djltp.internal.torch.Checksum;
 import io.djltp.job.AgreedSettings;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
@@ -25,10 +30,14 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.zip.CRC32C;
 
 /**
  * Lets the processes of a job compare what they train, before the first step: the settings of their
@@ -56,20 +65,23 @@ final class ProcessAgreement {
     private final ParallelConfig config;
     private final RankPool ranks;
     private final ParallelParameters parameters;
-    private final RandomnessCheck randomness;
+    private final TrainingSteps steps;
+    private long evaluatedAfter = -1; // the step
+    private long evaluations; // since then
+    private List<Parameter> all; // from the first pass on
+    private BitSet said = new BitSet(); // which of them are frozen
 
     ProcessAgreement(
-            Model model, ParallelConfig config, RankPool ranks, ParallelParameters parameters) {
+            Model model,
+            ParallelConfig config,
+            RankPool ranks,
+            ParallelParameters parameters,
+            TrainingSteps steps) {
         this.model = model;
         this.config = config;
         this.ranks = ranks;
         this.parameters = parameters;
-        randomness = new RandomnessCheck(config);
-    }
-
-    /** Returns what throws for networks that draw random numbers. */
-    RandomnessCheck getRandomness() {
-        return randomness;
+        this.steps = steps;
     }
 
     /**
@@ -247,6 +259,107 @@ final class ProcessAgreement {
     }
 
     /** Returns the name of an object's class; that of a lambda is another one in every process. */
+    /**
+     * Compares what a forward pass in training is given, if that is due in its step.
+     *
+     * @param data the data of this process's batch
+     * @param labels its labels, or {@code null} if they come with the loss
+     * @return what compares labels that come with the loss, and were not given here
+     */
+    Consumer<NDList> compareBatch(NDList data, NDList labels) {
+        long step = steps.count() + 1;
+        if (!ranks.isDistributed() || !config.isBatchCheckDue(step)) {
+            return others -> {};
+        }
+        String where = "in step " + step;
+        gather(where, "the comparison of batches", data, labels);
+        return others -> gather(where, "the comparison of labels", null, others);
+    }
+
+    /**
+     * Compares what is evaluated, if that is due.
+     *
+     * @param data the data of this process's batch
+     */
+    void compareEvaluated(NDList data) {
+        if (!ranks.isDistributed()) {
+            return;
+        }
+        long step = steps.count();
+        evaluations = step == evaluatedAfter ? evaluations + 1 : 1;
+        evaluatedAfter = step;
+        boolean first = evaluations == 1 && config.isBatchCheckDue(0); // every so many, from 0
+        if (first || config.isBatchCheckDue(evaluations)) {
+            String where = "in evaluation batch " + evaluations + " after step " + step;
+            gather(where, "the comparison of evaluation batches", data, null);
+        }
+    }
+
+    private void gather(String where, String issuer, NDList data, NDList labels) {
+        long[] own = {checksum(data), checksum(labels)};
+        ranks.run(
+                context -> {
+                    compare(gather(context, issuer, own), own.length, where);
+                    return null;
+                });
+    }
+
+    private static void compare(long[] all, int kinds, String where) {
+        for (int i = 0; i < all.length; i++) {
+            if (all[i] != all[i % kinds]) {
+                throw new CollectiveException(
+                        ("%s rank %d has %s of another batch than rank 0: let all processes"
+                                        + " iterate the same batches, in the same order")
+                                .formatted(
+                                        where,
+                                        i / kinds,
+                                        i % kinds == 0 ? "the data" : "the labels"));
+            }
+        }
+    }
+
+    /** Returns 0 for what comes at another time. */
+    private static long checksum(NDList arrays) {
+        long sum = 0;
+        for (NDArray array : arrays == null ? new NDList() : arrays) {
+            int shape = Arrays.hashCode(array.getShape().getShape());
+            sum = 31 * (31 * sum + shape) + Checksum.of(array);
+        }
+        return sum;
+    }
+
+    /**
+     * Says with each collective operation from here on which parameters are frozen. If one process
+     * alone freezes a sharded parameter, its operations would be the same as those of the others.
+     */
+    void sayFrozen() {
+        if (!ranks.isDistributed()) {
+            return;
+        }
+        all = all == null ? parameters.getAll() : all;
+        BitSet frozen = new BitSet(all.size());
+        for (int i = 0; i < all.size(); i++) {
+            frozen.set(i, !all.get(i).requiresGradient());
+        }
+        if (!frozen.equals(said)) {
+            said = frozen;
+            CRC32C checksum = new CRC32C();
+            checksum.update(frozen.toByteArray());
+            String terms =
+                    frozen.isEmpty()
+                            ? ""
+                            : "%d of %d parameters frozen, the last %s (checksum %x)"
+                                    .formatted(
+                                            frozen.cardinality(),
+                                            all.size(),
+                                            parameters.nameOf(all.get(frozen.length() - 1)),
+                                            checksum.getValue());
+            for (int i = 0; i < ranks.size(); i++) {
+                AbstractCommunicator.of(ranks.getContext(i).getWorld()).setAgreement(terms);
+            }
+        }
+    }
+
     private static String className(Object value) {
         return value.getClass().getName().replaceFirst("\\$\\$Lambda.*", " (a lambda)");
     }

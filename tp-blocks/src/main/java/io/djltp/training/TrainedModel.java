@@ -3,7 +3,10 @@ package io.djltp.training;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
+import ai.djl.util.Preconditions;
+import ai.djl.util.Utils;
 
+import io.djltp.internal.files.SideFolder;
 import io.djltp.parameters.DjlFormat;
 import io.djltp.parameters.DriftCheck;
 import io.djltp.parameters.ParallelParameters;
@@ -15,9 +18,13 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 
 /** A model while ranks train it: how it gets its weights back to be saved, and at the end. */
 @SuppressWarnings("try") // a call is begun by being open, and the end comes with its close
@@ -115,7 +122,6 @@ final class TrainedModel {
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
     void beginForward(boolean training) {
         if (training) {
-            steps.beginForward();
             buffers.change();
         } else {
             buffers.equalize();
@@ -168,7 +174,7 @@ final class TrainedModel {
      */
     void save(Path folder, String name) throws IOException {
         boolean first = config.getJob() == null || config.getJob().getProcess() == 0;
-        try (OneCaller.Call call = steps.begin("save")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin("save")) {
             if (!closed && initialized) {
                 beforeSave();
             }
@@ -181,7 +187,7 @@ final class TrainedModel {
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
-        try (OneCaller.Call call = steps.begin("save")) {
+        try (TrainingSteps.OneCaller.Call call = steps.begin("save")) {
             checkSaved();
         }
     }
@@ -207,7 +213,7 @@ final class TrainedModel {
         boolean handedBack = ranks.isDistributed();
         long step = steps.count();
         boolean checked = config.isDriftChecked() && driftCheck.isDue(step);
-        try (OneCaller.Call end = () -> end(handedBack)) {
+        try (TrainingSteps.OneCaller.Call end = () -> end(handedBack)) {
             long[] checksums = null;
             if (handedBack) {
                 if (checked && manager.isOpen() && !ranks.isOver()) {
@@ -258,6 +264,88 @@ final class TrainedModel {
             parameters.lose();
         } else if (!handedBack && manager.isOpen()) {
             parameters.handBack();
+        }
+    }
+
+    /**
+     * Saves a model so that a file that was there before is replaced by a whole one, or not at all.
+     */
+    static final class AtomicSave {
+
+        private AtomicSave() {}
+
+        /** What saves a model. */
+        @FunctionalInterface
+        interface Saver {
+
+            /**
+             * Saves the model.
+             *
+             * @param folder the folder
+             * @param name the name of the model, or {@code null}
+             * @throws IOException if it cannot be written
+             */
+            void save(Path folder, String name) throws IOException;
+        }
+
+        /**
+         * Saves a model beside the files that are there, and then takes their place.
+         *
+         * @param model the model
+         * @param folder the folder
+         * @param newName the name of the model, or {@code null} for its own
+         * @throws IllegalArgumentException if the name has folders in it
+         * @throws IOException if it cannot be written
+         */
+        static void save(Model model, Path folder, String newName) throws IOException {
+            String name = newName == null || newName.isEmpty() ? model.getName() : newName;
+            Preconditions.checkArgument(
+                    name.equals(String.valueOf(Path.of(name).getFileName())),
+                    "The name of a model begins the name of its file, and \""
+                            + name
+                            + "\" leads to another folder: save it to that folder");
+            Files.createDirectories(folder);
+            try (SideFolder side = SideFolder.in(folder)) {
+                Path last = null;
+                if (model.getProperty("Epoch") == null) { // then DJL counts the files of the folder
+                    int epoch = Utils.getCurrentEpoch(folder, name);
+                    if (epoch >= 0) {
+                        last =
+                                side.resolve(
+                                        String.format(Locale.ROOT, "%s-%04d.params", name, epoch));
+                        Files.createFile(last);
+                    }
+                }
+                model.save(side.getPath(), name);
+                if (last != null) {
+                    Files.delete(last);
+                }
+                side.replace();
+            } catch (IOException e) {
+                throw SideFolder.explained(folder, e);
+            }
+        }
+
+        /** Returns the model as listeners of a trainer get to see it: saved in another way. */
+        static Model savedBy(Model model, Saver saver) {
+            return (Model)
+                    Proxy.newProxyInstance(
+                            Model.class.getClassLoader(),
+                            new Class<?>[] {Model.class},
+                            (proxy, method, args) -> {
+                                if ("save".equals(method.getName()) && args.length == 2) {
+                                    saver.save((Path) args[0], (String) args[1]);
+                                    return null;
+                                }
+                                if ("equals".equals(method.getName())) {
+                                    return args[0] == proxy || model.equals(args[0]);
+                                }
+                                try {
+                                    return method.invoke(model, args);
+                                } catch (InvocationTargetException e) {
+                                    throw e.getCause();
+                                }
+                            });
         }
     }
 }

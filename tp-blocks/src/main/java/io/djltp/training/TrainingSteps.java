@@ -2,7 +2,7 @@ package io.djltp.training;
 
 import ai.djl.nn.Parameter;
 
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.RankUpdate;
 import io.djltp.internal.torch.Autograd;
@@ -14,7 +14,6 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
-import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
 
@@ -25,6 +24,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /** The steps of a training: the forward passes of one, their backward passes, and the update. */
@@ -37,7 +37,6 @@ final class TrainingSteps implements AutoCloseable {
     private final GradientGroups gradientGroups;
     private final RankUpdate updates;
     private final LossScale lossScale;
-    private final FrozenParameters frozen;
     private final OneCaller caller = new OneCaller();
     private final PendingPasses passes = new PendingPasses();
     private long count;
@@ -52,7 +51,6 @@ final class TrainingSteps implements AutoCloseable {
         this.parameters = parameters;
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
-        frozen = new FrozenParameters(ranks, parameters);
         lossScale = new LossScale(config.getLossScaling());
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
@@ -81,11 +79,6 @@ final class TrainingSteps implements AutoCloseable {
         return passes;
     }
 
-    /** Begins a forward pass that is trained on. */
-    void beginForward() {
-        frozen.say();
-    }
-
     /**
      * Checks that a backward pass makes sense.
      *
@@ -105,7 +98,6 @@ final class TrainingSteps implements AutoCloseable {
      * @param reached the outputs
      */
     void backward(List<ParallelOutput> reached) {
-        frozen.say();
         parameters.getStores().forEach(RankParameterStore::followFrozen); // all of them
         reached.forEach(output -> output.backward(gradientGroups));
         passes.forget(false);
@@ -139,7 +131,6 @@ final class TrainingSteps implements AutoCloseable {
                     "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
                             + " before step()");
         }
-        frozen.say();
         List<Parameter> trained = parameters.getTrained();
         gradientGroups.share(ranks);
         updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
@@ -175,7 +166,7 @@ final class TrainingSteps implements AutoCloseable {
     private void onRanks(Consumer<ParallelContext> task) {
         ranks.run(
                 context -> {
-                    try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                    try (ParallelContext.Phase phase = context.begin(Direction.STEP)) {
                         task.accept(context);
                     }
                     context.getGradientKeeper().close(); // of losses that were never used
@@ -189,7 +180,7 @@ final class TrainingSteps implements AutoCloseable {
         float scale = lossScale.get();
         return ranks.run(
                         context -> {
-                            try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                            try (ParallelContext.Phase phase = context.begin(Direction.STEP)) {
                                 return updates.unscale(context, trained, scale);
                             }
                         })
@@ -271,9 +262,9 @@ final class TrainingSteps implements AutoCloseable {
         void setCollecting(boolean now) {
             if (now && collecting) {
                 throw new IllegalStateException(
-                        "A gradient collector of this trainer is open, and as under DJL's own trainer"
-                                + " only one can be at a time: close it before the next one is made,"
-                                + " with try (GradientCollector collector ="
+                        "A gradient collector of this trainer is open, and as under DJL's own"
+                                + " trainer only one can be at a time: close it before the next one is"
+                                + " made, with try (GradientCollector collector ="
                                 + " trainer.newGradientCollector()) { ... }");
             }
             collecting = now;
@@ -300,11 +291,63 @@ final class TrainingSteps implements AutoCloseable {
             }
             if (reached.isEmpty()) {
                 throw new IllegalArgumentException(
-                        "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
-                                + " has computed from predictions of trainer.forward(...), and that was"
-                                + " not differentiated before");
+                        "backward() needs a loss that trainer.getLoss().evaluate(labels,"
+                                + " predictions) has computed from predictions of trainer.forward(...),"
+                                + " and that was not differentiated before");
             }
             return reached;
+        }
+    }
+
+    /**
+     * The thread that is in a call of a trainer. What is kept from one call to the next is that of
+     * one step; another thread may take over between two calls.
+     */
+    static final class OneCaller {
+
+        private static final Call WITHIN = () -> {}; // another call of the same thread
+
+        private final AtomicReference<Thread> caller = new AtomicReference<>();
+        private final Call call = () -> caller.set(null);
+
+        /** A call that has begun, or anything else whose end throws no checked exception. */
+        @FunctionalInterface
+        interface Call extends AutoCloseable {
+
+            /** Ends it. */
+            @Override
+            void close();
+        }
+
+        /** Returns whether another thread is in a call. */
+        boolean isElsewhere() {
+            Thread other = caller.get();
+            return other != null && other != Thread.currentThread();
+        }
+
+        /**
+         * Begins a call.
+         *
+         * @param what its name, for the error
+         * @return the call, to be closed by this thread
+         * @throws IllegalStateException if another thread is in a call, which goes on
+         */
+        Call begin(String what) {
+            Thread self = Thread.currentThread();
+            Thread other = caller.compareAndExchange(null, self);
+            if (other == null) {
+                return call;
+            }
+            if (other == self) {
+                return WITHIN;
+            }
+            throw new IllegalStateException(
+                    ("trainer.%s was called by the thread '%s' while the thread '%s' is in a call of the"
+                                    + " same trainer, which goes on: a trainer serves one thread at a"
+                                    + " time, and a step would be made of what both do. Give each"
+                                    + " thread a trainer and a model of its own, or let them take turns"
+                                    + " with a lock that each holds from forward to step")
+                            .formatted(what, self.getName(), other.getName()));
         }
     }
 }

@@ -47,7 +47,6 @@ public class PackagesTest {
             List.of(
                     "internal.files",
                     "internal.safetensors",
-                    "checkpoint.store",
                     "layout",
                     "rank",
                     "sharding",

@@ -5,7 +5,6 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.nio.file.Path;
-import java.util.List;
 import java.util.Map;
 
 /** What cannot be is refused with its value. */
@@ -46,9 +45,9 @@ public class CheckpointBuilderTest {
     /** What the processes of a job compare: a set of Java's has another order in each. */
     @Test
     public void theOrderOfSignalsDoesNotMatter() {
-        Map<String, String> settings = builder().optSignals(List.of("TERM", "INT")).settings();
-        Assert.assertEquals(builder().optSignals(List.of("INT", "TERM")).settings(), settings);
-        Assert.assertNotEquals(builder().optSignals(List.of("INT", "USR1")).settings(), settings);
+        Map<String, String> settings = builder().optSignals("TERM", "INT").settings();
+        Assert.assertEquals(builder().optSignals("INT", "TERM").settings(), settings);
+        Assert.assertNotEquals(builder().optSignals("INT", "USR1").settings(), settings);
     }
 
     private static CheckpointListener.Builder builder() {

@@ -19,7 +19,6 @@ import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 import ai.djl.util.Utils;
 
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainingRun;
@@ -198,7 +197,7 @@ public class CheckpointGuideTest {
     private int stop(boolean raise) throws Exception {
         int epochs = 2;
         CheckpointListener checkpoints =
-                CheckpointListener.builder().setFolder(parent).optSignals(true).build();
+                CheckpointListener.builder().setFolder(parent).optSignals("TERM", "INT").build();
         try (Model model = Model.newInstance("net")) {
             model.setBlock(Linear.builder().setUnits(5).build());
             DefaultTrainingConfig config = config();

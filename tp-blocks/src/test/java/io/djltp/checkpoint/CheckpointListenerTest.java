@@ -17,8 +17,6 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonPrimitive;
 
-import io.djltp.checkpoint.store.CheckpointException;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainingRun;

@@ -15,8 +15,6 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.checkpoint.StoppedRun.Source;
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;

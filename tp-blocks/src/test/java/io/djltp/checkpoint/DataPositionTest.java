@@ -96,7 +96,7 @@ public class DataPositionTest {
             List<JsonObject> states)
             throws Exception {
         List<List<Float>> seen = new ArrayList<>();
-        while (position.epoch() < EPOCHS) {
+        while (position.save().epoch() < EPOCHS) {
             Iterator<Batch> batches = position.begin(dataset, manager, executor);
             states.add(save(position));
             while (batches.hasNext()) {
@@ -133,7 +133,7 @@ public class DataPositionTest {
             DataPosition resumed = new DataPosition();
             resumed.restore(read(save(position)));
             Assert.assertFalse(resumed.begin(arrays(manager), manager, null).hasNext());
-            Assert.assertEquals(resumed.epoch(), 0);
+            Assert.assertEquals(resumed.save().epoch(), 0);
             Assert.assertEquals(resumed.save().batches(), BATCHES);
         }
     }

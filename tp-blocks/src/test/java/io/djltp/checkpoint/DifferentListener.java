@@ -29,7 +29,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Consumer;
@@ -46,7 +45,7 @@ final class DifferentListener {
         SETTINGS.put("optEveryEpoch", builder -> builder.optEveryEpoch(true));
         SETTINGS.put("optKeep", builder -> builder.optKeep(5));
         SETTINGS.put("optResumeFrom", builder -> builder.optResumeFrom(1));
-        SETTINGS.put("optSignals", builder -> builder.optSignals(List.of("USR1")));
+        SETTINGS.put("optSignals", builder -> builder.optSignals("USR1"));
         SETTINGS.put(
                 "optOptions seed",
                 builder -> builder.optOptions(Map.of("seed", "2", "batch", "4")));

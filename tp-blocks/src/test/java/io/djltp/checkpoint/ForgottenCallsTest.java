@@ -13,9 +13,6 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Utils;
 
-import com.google.gson.JsonObject;
-
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
@@ -82,7 +79,7 @@ public class ForgottenCallsTest {
 
     private static void assertRefused(Assert.ThrowingRunnable runnable) {
         String message = Assert.expectThrows(IllegalStateException.class, runnable).getMessage();
-        Assert.assertTrue(message.contains("checkpoints.resumed(trainingSet)"), message);
+        Assert.assertTrue(message.contains("train with checkpoints.fit(...)"), message);
     }
 
     @Test(timeOut = 60_000)
@@ -163,9 +160,9 @@ public class ForgottenCallsTest {
                 (trainer, checkpoints, data) -> {
                     try (CheckpointFolder opened = CheckpointFolder.open(other)) {
                         TrainingState state = new TrainingState(trainer);
-                        Assert.assertTrue(state.save(opened, new JsonObject()).await());
+                        Assert.assertTrue(StoppedRun.begin(state, opened).await());
                         state.close();
-                        assertClosed(() -> state.save(opened, new JsonObject()));
+                        assertClosed(() -> StoppedRun.begin(state, opened));
                     }
                 });
     }

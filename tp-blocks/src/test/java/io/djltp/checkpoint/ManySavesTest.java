@@ -2,9 +2,6 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDManager;
 
-import com.google.gson.JsonObject;
-
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
@@ -58,7 +55,7 @@ public class ManySavesTest {
 
     private static void save(ParallelTrainer trainer, TrainingState state, CheckpointFolder folder)
             throws IOException {
-        PendingSave save = state.save(folder, new JsonObject());
+        PendingSave save = StoppedRun.begin(state, folder);
         Assert.assertTrue(save.await(), "" + save.getFailure());
         folder.prune(2);
         Assert.assertEquals(save.getStep(), trainer.getState().getStep());

@@ -15,8 +15,6 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.exchange.WeightExport;

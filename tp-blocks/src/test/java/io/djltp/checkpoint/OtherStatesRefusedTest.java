@@ -16,8 +16,6 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
-import com.google.gson.JsonObject;
-
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
@@ -175,7 +173,7 @@ public class OtherStatesRefusedTest {
                             task.labels().make(trainer.getManager(), 0));
                     for (Assert.ThrowingRunnable each :
                             List.<Assert.ThrowingRunnable>of(
-                                    () -> state.save(null, new JsonObject()),
+                                    () -> StoppedRun.begin(state, null),
                                     () -> StoppedRun.restore(state, folder, 1))) {
                         IllegalStateException e =
                                 Assert.expectThrows(IllegalStateException.class, each);

@@ -12,7 +12,6 @@ import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
-import ai.djl.training.evaluator.Accuracy;
 import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.loss.Loss;
@@ -22,7 +21,6 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonPrimitive;
 
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.rank.ParallelConfig;
@@ -143,10 +141,6 @@ public class RefusedResumeTest {
             {
                 "no state of io.djltp.checkpoint.RefusedResumeTest$Other",
                 accuracy.andThen(config -> config.addTrainingListeners(new Other()))
-            },
-            {
-                "of 2 evaluators, and the trainer has 3",
-                accuracy.andThen(config -> config.addEvaluator(new Accuracy("more")))
             },
             {
                 "Two listeners of " + Counter.class.getName() + " have a state",

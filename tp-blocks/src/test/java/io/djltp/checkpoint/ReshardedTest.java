@@ -1,8 +1,6 @@
 package io.djltp.checkpoint;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 
@@ -106,9 +104,8 @@ public class ReshardedTest {
 
     private static void reshard(Path from, Path to, int parts) throws IOException {
         try (CheckpointFolder source = CheckpointFolder.read(from);
-                Checkpoint checkpoint = source.openStep(STEP);
-                CheckpointFolder target = CheckpointFolder.open(to)) {
-            checkpoint.reshard(target, parts);
+                Checkpoint checkpoint = source.openStep(STEP)) {
+            checkpoint.reshard(to, parts).close();
         }
     }
 }

@@ -2,8 +2,6 @@ package io.djltp.checkpoint;
 
 import ai.djl.util.Utils;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.JobProcess;
@@ -62,7 +60,7 @@ public class RestoringInProcessesTest {
         }
         try (CheckpointFolder folder = CheckpointFolder.read(root.resolve("job"));
                 Checkpoint checkpoint = folder.openStep(3)) {
-            Assert.assertEquals(checkpoint.getParts(), 4);
+            Assert.assertEquals(checkpoint.getFiles().size(), 4);
             Assert.assertEquals(checkpoint.verify(), List.of());
         }
     }

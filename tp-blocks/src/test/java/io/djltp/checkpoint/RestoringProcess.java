@@ -4,10 +4,6 @@ import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDManager;
 
-import com.google.gson.JsonObject;
-
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.rank.DeviceMesh;
@@ -64,13 +60,13 @@ public final class RestoringProcess {
                 trainer.initialize(task.data().make(manager, 0).getShape());
                 if (from > 0) {
                     try (Checkpoint checkpoint = folder.openStep(from)) {
-                        state.restore(checkpoint);
+                        state.restore(checkpoint, () -> null);
                         System.out.println("BYTES " + checkpoint.getBytesRead());
                     }
                 }
                 for (int step = from; step < STEPS; step++) {
                     if (from == 0 && step > 0) {
-                        state.save(folder, new JsonObject());
+                        StoppedRun.begin(state, folder);
                     }
                     float loss = task.step(trainer, manager, step);
                     System.out.println("LOSS " + step + " " + Float.floatToIntBits(loss));

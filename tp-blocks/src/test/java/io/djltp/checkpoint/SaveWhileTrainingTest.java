@@ -3,11 +3,6 @@ package io.djltp.checkpoint;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
-import com.google.gson.JsonObject;
-
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
-import io.djltp.checkpoint.store.FolderOutput;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainerKind;
@@ -46,7 +41,7 @@ public class SaveWhileTrainingTest {
         AtomicInteger writes = new AtomicInteger();
         StoppedRun.inFolder(
                 root -> {
-                    StoppedRun run = saving(of, root, () -> sleep(writes));
+                    StoppedRun run = saving(of, root, bytes -> sleep(writes));
                     run.assertEndOf(whole, "" + of);
                     assertSame(root.resolve("quick"), root.resolve("slow"));
                 });
@@ -63,11 +58,11 @@ public class SaveWhileTrainingTest {
     }
 
     /** Saves after step 2, twice: at once, and while the next steps are made. */
-    private static StoppedRun saving(ResumedTasks of, Path root, FolderOutput.Before before)
+    private static StoppedRun saving(ResumedTasks of, Path root, Checkpoints.Before before)
             throws IOException {
         PendingSave[] pending = new PendingSave[1];
         try (CheckpointFolder slow = CheckpointFolder.open(root.resolve("slow"))) {
-            FolderOutput.set(slow, before);
+            Checkpoints.beforeWrites(slow, before);
             StoppedRun run =
                     StoppedRun.run(
                             KIND,
@@ -78,7 +73,7 @@ public class SaveWhileTrainingTest {
                             (trainer, state, step) -> {
                                 if (step == 2) {
                                     StoppedRun.save(state, root.resolve("quick"));
-                                    pending[0] = state.save(slow, new JsonObject());
+                                    pending[0] = StoppedRun.begin(state, slow);
                                 }
                             });
             Assert.assertTrue(pending[0].isDone()); // the state has waited for it
@@ -134,14 +129,14 @@ public class SaveWhileTrainingTest {
             return;
         }
         boolean full = saves.incrementAndGet() < 3; // then there is room again
-        FolderOutput.set(
+        Checkpoints.beforeWrites(
                 folder,
-                () -> {
+                bytes -> {
                     if (full) {
                         throw new IOException("No space left on device");
                     }
                 });
-        PendingSave save = state.save(folder, new JsonObject());
+        PendingSave save = StoppedRun.begin(state, folder);
         Assert.assertEquals(save.await(), !full);
         if (full) {
             Assert.assertTrue(save.getFailure().getMessage().contains("No space left on device"));
@@ -156,7 +151,7 @@ public class SaveWhileTrainingTest {
         StoppedRun.inFolder(
                 root -> {
                     try (CheckpointFolder folder = CheckpointFolder.open(root.resolve("hangs"))) {
-                        FolderOutput.set(folder, () -> await(gone));
+                        Checkpoints.beforeWrites(folder, bytes -> await(gone));
                         PendingSave save = hang(task, folder, gone);
                         Assert.assertFalse(save.await());
                         Assert.assertTrue(folder.getSteps().isEmpty());
@@ -185,12 +180,12 @@ public class SaveWhileTrainingTest {
             try (ParallelTrainer trainer = new ParallelTrainer(model, task.begin(model), ranks);
                     TrainingState state = new TrainingState(trainer)) {
                 trainer.initialize(task.data().make(manager, 0).getShape());
-                PendingSave save = state.save(folder, new JsonObject());
+                PendingSave save = StoppedRun.begin(state, folder);
                 for (int step = 0; step < 3; step++) {
                     task.step(trainer, manager, step);
                 }
                 Assert.assertFalse(save.isDone());
-                PendingSave next = state.save(folder, new JsonObject());
+                PendingSave next = StoppedRun.begin(state, folder);
                 Assert.assertTrue(next.getFailure().getMessage().contains("still being written"));
                 gone.countDown();
                 return save;

@@ -18,7 +18,6 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
@@ -116,14 +115,15 @@ public class StoppedFitTest {
         FittedRun stopped =
                 new FittedRun(KIND, parent.resolve("stopped"))
                         .with(new Raiser(signal, batch, validated));
-        stopped.settings().optEverySteps(1000).optSignals(List.of("TERM", "INT", "USR1"));
+        stopped.settings().optEverySteps(1000).optSignals("TERM", "INT", "USR1");
         TrainingStoppedException exception =
                 Assert.expectThrows(TrainingStoppedException.class, () -> stopped.run(5));
-        Assert.assertEquals(exception.getStep(), step);
-        Assert.assertEquals(exception.getSignal(), "SIG" + signal);
+        Assert.assertEquals(
+                exception.getMessage(),
+                "SIG%s has ended the training after step %d, of which there is a checkpoint in %s"
+                        .formatted(signal, step, stopped.folder()));
         Assert.assertEquals(exception.getExitStatus(), status);
         Assert.assertTrue(exception.isSaved());
-        Assert.assertEquals(exception.getFolder(), stopped.folder());
         FittedRun resumed = new FittedRun(KIND, stopped.folder()).with(new Raiser("", 0, 0));
         resumed.settings().optEverySteps(1000);
         resumed.run(6).assertSame(expected, signal);
@@ -135,7 +135,7 @@ public class StoppedFitTest {
             expectedExceptionsMessageRegExp = ".*no signal KILL to listen to")
     public void aSignalThatCannotBeHeardIsRefused() throws Exception {
         FittedRun run = new FittedRun(KIND, parent);
-        run.settings().optSignals(List.of("KILL"));
+        run.settings().optSignals("KILL");
         run.run(5);
     }
 
@@ -197,7 +197,7 @@ public class StoppedFitTest {
          */
         public static void main(String[] args) throws Exception {
             FittedRun run = new FittedRun(KIND, Path.of(args[0])).with(new SlowStep());
-            run.settings().optSignals(true);
+            run.settings().optSignals("TERM", "INT");
             run.run(5);
         }
 

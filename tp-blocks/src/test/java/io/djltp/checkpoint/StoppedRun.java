@@ -14,8 +14,6 @@ import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -114,6 +112,23 @@ final class StoppedRun {
         return run(kind, task, 42, 0, steps, (trainer, state, step) -> {});
     }
 
+    /**
+     * Asserts that a run that was saved after some steps goes on from each of them to the bits of
+     * one that was not stopped, which it returns.
+     */
+    static StoppedRun assertResumes(TrainerKind kind, Task task, int steps, Integer... stops) {
+        StoppedRun whole = whole(kind, task, steps);
+        inFolder(
+                folder -> {
+                    saved(kind, task, List.of(stops), folder).assertBeginningOf(whole);
+                    for (int stop : stops) {
+                        resumed(kind, task, stop, steps, folder)
+                                .assertEndOf(whole, "after " + stop);
+                    }
+                });
+        return whole;
+    }
+
     /** Trains to the step after the last of some after which it saves. */
     static StoppedRun saved(TrainerKind kind, Task task, List<Integer> steps, Path folder) {
         return run(
@@ -129,9 +144,14 @@ final class StoppedRun {
                 });
     }
 
+    /** Begins to save, and removes nothing. */
+    static PendingSave begin(TrainingState state, CheckpointFolder folder) {
+        return state.save(folder, Integer.MAX_VALUE, new JsonObject(), null);
+    }
+
     static void save(TrainingState state, Path path) throws IOException {
         try (CheckpointFolder folder = CheckpointFolder.open(path)) {
-            PendingSave save = state.save(folder, new JsonObject());
+            PendingSave save = begin(state, folder);
             Assert.assertTrue(save.await(), "" + save.getFailure());
         }
     }
@@ -154,7 +174,7 @@ final class StoppedRun {
     static void restore(TrainingState state, Path path, long step) throws IOException {
         try (CheckpointFolder folder = CheckpointFolder.read(path);
                 Checkpoint checkpoint = folder.openStep(step)) {
-            state.restore(checkpoint);
+            state.restore(checkpoint, () -> null);
         }
     }
 

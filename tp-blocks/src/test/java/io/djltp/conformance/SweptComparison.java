@@ -46,8 +46,42 @@ final class SweptComparison {
             SweptTree onRanks,
             Function<SweptTraining, Map<String, double[]>> run,
             boolean gradients) {
+        return check(
+                drawn,
+                onRanks,
+                run,
+                gradients,
+                run.apply(SweptTraining.of(drawn, TrainerKind.PLAIN)),
+                false);
+    }
+
+    /** Compares with what another library has computed in float64. */
+    List<String> check(
+            SweptCase drawn,
+            Map<String, double[]> expectedGradients,
+            Map<String, double[]> expectedSteps) {
+        SweptTree tree = drawn.tree();
+        List<String> wrong =
+                new ArrayList<>(
+                        check(
+                                drawn,
+                                tree,
+                                SweptTraining::gradients,
+                                true,
+                                expectedGradients,
+                                true));
+        wrong.addAll(check(drawn, tree, SweptTraining::steps, false, expectedSteps, true));
+        return wrong;
+    }
+
+    private List<String> check(
+            SweptCase drawn,
+            SweptTree onRanks,
+            Function<SweptTraining, Map<String, double[]>> run,
+            boolean gradients,
+            Map<String, double[]> expected,
+            boolean exact) {
         double tolerance = drawn.tolerance(gradients);
-        Map<String, double[]> expected = run.apply(SweptTraining.of(drawn, TrainerKind.PLAIN));
         if (expected.values().stream().anyMatch(a -> SweptDifference.largest(a) > DIVERGED)) {
             diverged++;
             return List.of();
@@ -74,7 +108,7 @@ final class SweptComparison {
                 continue;
             }
             rounding = rounding == null ? new SweptRounding(drawn, run, gradients) : rounding;
-            if (rounding.explains(entry.getKey(), array)) {
+            if (rounding.explains(entry.getKey(), array, exact ? entry.getValue() : null)) {
                 rounded++;
             } else {
                 wrong.add(

@@ -56,10 +56,10 @@ public class SweptComparisonTest {
         double[] left = ranks.get(name);
         double size = SweptDifference.largest(plain.get(name));
         Assert.assertTrue(SweptDifference.of(left, plain.get(name)) > 1e-5 * size, name);
-        Assert.assertTrue(rounding.explains(name, left), name);
+        Assert.assertTrue(rounding.explains(name, left, null), name);
         double[] wrong = left.clone();
         wrong[0] += 1000 * size;
-        Assert.assertFalse(rounding.explains(name, wrong), name);
+        Assert.assertFalse(rounding.explains(name, wrong, null), name);
     }
 
     @Test

@@ -139,7 +139,7 @@ record SweptTraining(
         }
     }
 
-    private NDList data(NDManager manager, int step) {
+    NDList data(NDManager manager, int step) {
         Shape shape = new Shape(drawn.rows());
         shape = drawn.tree().tokens() == 0 ? shape : shape.add(drawn.tree().tokens());
         return drawn.tree().table() != null
@@ -147,7 +147,7 @@ record SweptTraining(
                 : numbers(manager, step, shape.add(drawn.tree().features()));
     }
 
-    private NDList labels(NDManager manager, int step) {
+    NDList labels(NDManager manager, int step) {
         Shape shape = new Shape(drawn.rows());
         shape = drawn.tree().tokens() == 0 ? shape : shape.add(drawn.tree().tokens());
         long outputs = drawn.tree().end().outputs();
@@ -169,7 +169,7 @@ record SweptTraining(
         return new NDList(manager.create(values, shape).toType(type, false));
     }
 
-    private static double[] doubles(NDArray array) {
+    static double[] doubles(NDArray array) {
         try (NDArray wide = array.toType(DataType.FLOAT64, true)) {
             return wide.toDoubleArray();
         }

@@ -8,9 +8,9 @@ import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
-import io.djltp.collective.Traffic;
 import io.djltp.collective.TrafficTable;
+import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.collective.TrafficTable.Traffic;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;

@@ -5,11 +5,8 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Utils;
 
-import com.google.gson.JsonObject;
-
-import io.djltp.checkpoint.TrainingState;
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -40,15 +37,17 @@ public class CheckpointExportTest {
         WeightExport export = WeightExport.builder().setMapping(mapping).build();
         try (Model model = Model.newInstance("llama")) {
             model.setBlock(SmallModels.llama(false, tied));
-            DefaultTrainingConfig config = new DefaultTrainingConfig(Loss.l2Loss());
+            CheckpointListener checkpoints =
+                    CheckpointListener.builder().setFolder(root.resolve("run")).build();
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(Loss.l2Loss()).addTrainingListeners(checkpoints);
             try (ParallelTrainer trainer =
-                            new ParallelTrainer(model, config, SmallModels.ranks(2));
-                    CheckpointFolder folder = CheckpointFolder.open(root.resolve("run"));
-                    TrainingState state = new TrainingState(trainer)) {
+                    new ParallelTrainer(model, config, SmallModels.ranks(2))) {
                 trainer.initialize(SmallModels.INPUT);
-                Assert.assertTrue(state.save(folder, new JsonObject()).await());
+                checkpoints.save();
+                Assert.assertTrue(checkpoints.await());
                 Path ofModel = export.write(model.getBlock(), root.resolve("model"));
-                try (Checkpoint checkpoint = folder.openNewest().orElseThrow()) {
+                try (Checkpoint checkpoint = Checkpoint.open(root.resolve("run/step-00000000"))) {
                     Path ofCheckpoint = export.write(checkpoint, root.resolve("checkpoint"));
                     Assert.assertEquals(
                             Files.readAllBytes(ofCheckpoint), Files.readAllBytes(ofModel));

@@ -6,7 +6,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.loss.Loss;
@@ -63,12 +62,7 @@ public class ResumedFiguresTest {
                             .build();
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
                 trainer.initialize(new Shape(2, 3));
-                checkpoints.resume(trainer);
-                EasyTrain.fit(
-                        trainer,
-                        checkpoints.remainingEpochs(epochs),
-                        checkpoints.resumed(data),
-                        null);
+                checkpoints.fit(trainer, epochs, data, null);
             }
         }
         return figures.steps;

@@ -155,7 +155,7 @@ public class BatchNormTest {
                             String text =
                                     throwsArgument(
                                             () -> trainer.forward(few),
-                                            "02BatchNorm",
+                                            "batch normalization",
                                             rows + " row",
                                             "setSampling");
                             for (String part : List.of("SyncBatchNorm", "TENSOR mode")) {
@@ -176,8 +176,8 @@ public class BatchNormTest {
                     String text =
                             throwsArgument(
                                     () -> trainer.forward(rows(manager, 1)),
-                                    "of the rows of the batch, 1",
-                                    "leave an incomplete last batch out");
+                                    "the batch has 1 row.",
+                                    "Leave an incomplete last batch out");
                     assertFalse(text.contains("SyncBatchNorm") || text.contains("TENSOR"), text);
                 });
     }

@@ -16,9 +16,9 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
-import io.djltp.collective.Traffic;
 import io.djltp.collective.TrafficTable;
+import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.collective.TrafficTable.Traffic;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;

@@ -14,7 +14,6 @@ import static io.djltp.testing.TrainerKind.TENSOR_2;
 import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import static org.testng.Assert.assertEquals;
-import static org.testng.Assert.assertTrue;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
@@ -46,12 +45,9 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.Arrays;
-import java.util.BitSet;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.SplittableRandom;
 
 /**
@@ -277,22 +273,5 @@ public class FrozenBetweenPassesTest {
 
     private static float[] shard(Trainer trainer, Parameter weight) {
         return ((ParallelTrainer) trainer).getParameterStore(0).getHeld(weight).toFloatArray();
-    }
-
-    /** What the ranks say of their frozen parameters is different where these are. */
-    @Test
-    public void setsOfOneSizeAndEndAreToldApart() {
-        int parameters = 160;
-        Set<String> said = new HashSet<>();
-        for (int i = 0; i < parameters - 1; i++) {
-            for (int j = 0; j < i; j++) {
-                BitSet frozen = new BitSet();
-                frozen.set(i);
-                frozen.set(j);
-                frozen.set(parameters - 1);
-                String text = FrozenParameters.describe(frozen, parameters, "last");
-                assertTrue(said.add(text), frozen + ": " + text);
-            }
-        }
     }
 }

@@ -529,6 +529,13 @@ public class NetworksRefusedTest {
         reordered("concat", x -> x.transpose().concat(x.transpose(), 1).transpose());
         reordered("flip", x -> x.flip(0));
         reordered("flip", x -> x.flip(0).add(x));
+        // what is computed across rows would be that of a rank's rows
+        across("mean", x -> x.sub(x.mean(new int[] {0}, true)));
+        across("max", x -> x.div(x.abs().max().add(1)));
+        across("softmax", x -> x.softmax(0));
+        across("sort", x -> x.sort(0));
+        across("cumSum", x -> x.reshape(-1, 1, 3).cumSum(0).reshape(-1, 3));
+        across("matMul", x -> x.matMul(x.transpose().matMul(x)).mul(0.01f));
         // ids are not in the graph
         net(
                         "rows of ids in another order",
@@ -543,9 +550,9 @@ public class NetworksRefusedTest {
                 .on(DATA_2)
                 .says("concat..another order..TENSOR mode");
         // the ranks of a process share the arrays of a batch
-        inPlace(x -> x.muli(0.5f)).says("input 0..in place..x.mul(2)..duplicate()");
-        inPlace(x -> x.subi(x.mean(new int[] {1}, true))).says("input 0..in place");
-        inPlace(NetworksRefusedTest::changedView).says("input 0..in place");
+        inPlace(x -> x.muli(0.5f)).says("of the batch in place..x.mul(2)..duplicate()");
+        inPlace(x -> x.subi(x.mean(new int[] {1}, true))).says("of the batch in place");
+        inPlace(NetworksRefusedTest::changedView).says("of the batch in place");
         net(
                         "a label changed in place",
                         cut -> sequence(linear(6), first(cut, 4), row(cut, 3)),
@@ -553,7 +560,15 @@ public class NetworksRefusedTest {
                         "7x6",
                         "7x3")
                 .on(SHARING)
-                .says("label 0..in place..duplicate()");
+                .says("of the batch in place..duplicate()");
+    }
+
+    private static void across(String name, UnaryOperator<NDArray> operation) {
+        Row row =
+                numbers(name, cut -> sequence(linear(3), map(operation), linear(3)))
+                        .on(ROWS_CUT)
+                        .says(name + "..along its rows..TENSOR mode");
+        REORDERED.add(row.network);
     }
 
     private static void reordered(String name, UnaryOperator<NDArray> operation) {

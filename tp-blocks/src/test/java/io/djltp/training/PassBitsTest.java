@@ -36,7 +36,7 @@ import ai.djl.nn.transformer.BertBlock;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.internal.torch.AlignedMemory;
+import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.parameters.BlockWalk;
 import io.djltp.testing.Configs;
@@ -232,7 +232,7 @@ public class PassBitsTest {
                 (trainer, manager, numbers) -> {
                     for (int i = 0; i < 3; i++) {
                         NDArray data = random(manager, i, 6, 5); // a collector keeps what it sees
-                        while (!AlignedMemory.holds(data)) { // of which ranks make no copy
+                        while (!ArrayMemory.isAligned(data)) { // of which ranks make no copy
                             data = random(manager, i, 6, 5);
                         }
                         NDList labels = new NDList(labels(manager, 5, 6, 7));

@@ -310,27 +310,6 @@ public class RefusedCallsTest {
                             assertFalse(e.getMessage().contains("slice"), e.getMessage());
                         })
                 .by(Loss.l2Loss()::evaluate);
-        add("inputs and labels that require a gradient", Net.NUMBERS, RefusedCallsTest::leaf);
-    }
-
-    private static void leaf(Use use) {
-        NDArray leaf = use.data().head();
-        leaf.setRequiresGradient(true);
-        for (NDArray input : List.of(leaf, leaf.tanh())) {
-            NDList inputs = new NDList(input);
-            String[] parts = {"Input (", "(6, 5)", "stopGradient()"};
-            throwsArgument(() -> use.trainer.forward(inputs, use.labels()), parts);
-            throwsArgument(() -> use.trainer.forward(inputs), parts);
-        }
-        NDList output = use.trainer.forward(use.data(), use.labels());
-        NDArray target = use.labels().head();
-        target.setRequiresGradient(true);
-        for (NDArray label : List.of(target, target.tanh())) {
-            NDList labels = new NDList(label);
-            String[] parts = {"Label (", "(6, 3)", "stopGradient()"};
-            throwsArgument(() -> use.trainer.forward(use.data(), labels), parts);
-            throwsArgument(() -> use.loss(labels, output), parts);
-        }
     }
 
     // the order of calls

@@ -290,11 +290,12 @@ public class SaveAndLoadTest {
             model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 3));
             for (String name : List.of("a/b", "a/", "/a")) {
                 throwsArgument(
-                        () -> AtomicSave.save(model, folder, name), "\"" + name + "\" leads");
+                        () -> TrainedModel.AtomicSave.save(model, folder, name),
+                        "\"" + name + "\" leads");
                 assertEquals(names(), List.of());
             }
-            AtomicSave.save(model, folder, "ü ? $(x) #1");
-            AtomicSave.save(model, folder, "");
+            TrainedModel.AtomicSave.save(model, folder, "ü ? $(x) #1");
+            TrainedModel.AtomicSave.save(model, folder, "");
             assertEquals(names(), List.of("net-0000.params", "ü ? $(x) #1-0000.params"));
         }
     }

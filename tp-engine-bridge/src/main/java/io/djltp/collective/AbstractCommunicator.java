@@ -8,7 +8,6 @@ import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.Supplier;
 
 /**
  * What all backends share: a rank's place in its group, the checks of arguments, and the numbering,
@@ -81,6 +80,16 @@ public abstract class AbstractCommunicator implements Communicator {
     }
 
     /**
+     * Returns what the library knows of a communicator, and users do not need.
+     *
+     * @param communicator one that a backend has created
+     * @return the same
+     */
+    public static AbstractCommunicator of(Communicator communicator) {
+        return (AbstractCommunicator) communicator;
+    }
+
+    /**
      * Carries out an operation, or begins to.
      *
      * @param call the operation, whose arguments have been checked; {@link CollectiveCall#finish()}
@@ -117,14 +126,23 @@ public abstract class AbstractCommunicator implements Communicator {
         this.issuer = issuer;
     }
 
-    /** {@inheritDoc} */
-    @Override
+    /**
+     * Says something that the ranks must agree on, such as which parameters they train. It goes
+     * with all operations of the rank from here on, in all of its groups: ranks that have said
+     * otherwise have called different operations. NCCL looks at calls only that it does not
+     * complete.
+     *
+     * @param terms a short text, or empty
+     */
     public final void setAgreement(String terms) {
-        this.terms.set(terms.isEmpty() ? "" : DifferentCalls.WITH + terms);
+        this.terms.set(terms);
     }
 
-    /** {@inheritDoc} */
-    @Override
+    /**
+     * Returns the record of the rank's last operations.
+     *
+     * @return the record
+     */
     public final FlightRecorder getRecorder() {
         return recorder;
     }
@@ -140,7 +158,7 @@ public abstract class AbstractCommunicator implements Communicator {
      *
      * @return the failure, set or not
      */
-    protected final GroupFailure getFailure() {
+    public final GroupFailure getFailure() {
         return failure;
     }
 
@@ -160,15 +178,6 @@ public abstract class AbstractCommunicator implements Communicator {
      */
     protected final int getWorldRank() {
         return worldRank;
-    }
-
-    /**
-     * Returns the number of ranks in the group of all ranks.
-     *
-     * @return the size
-     */
-    protected final int getWorldSize() {
-        return worldSize;
     }
 
     /** {@inheritDoc} */
@@ -195,19 +204,20 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final Work reduceScatter(
             TensorView input, TensorView output, long[] shares, ReduceOp op) {
-        checkShares(Collective.REDUCE_SCATTER, shares, output, input);
-        return issue(
-                next(Collective.REDUCE_SCATTER)
-                        .with(input, output)
-                        .withShares(shares, null)
-                        .with(op));
+        Collective collective = Collective.REDUCE_SCATTER;
+        checkShares(collective, shares, output, input);
+        return issue(next(collective).with(input, output).withShares(shares, null).with(op));
     }
 
     /** {@inheritDoc} */
     @Override
     public final Work broadcast(TensorView tensor, int root) {
         checkTensor(Collective.BROADCAST, tensor);
-        checkRoot(root);
+        if (root < 0 || root >= size) {
+            throw new IllegalArgumentException(
+                    "The root of a broadcast must be a rank from 0 to %s, not %s"
+                            .formatted(size - 1, root));
+        }
         return issue(next(Collective.BROADCAST).with(tensor, tensor).withRoot(root));
     }
 
@@ -215,11 +225,19 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final Work allToAll(
             TensorView input, TensorView output, long[] inputCounts, long[] outputCounts) {
-        checkAllToAll(input, output, inputCounts, outputCounts);
-        return issue(
-                next(Collective.ALL_TO_ALL)
-                        .with(input, output)
-                        .withShares(inputCounts, outputCounts));
+        Collective collective = Collective.ALL_TO_ALL;
+        checkTensor(collective, input);
+        checkTensor(collective, output);
+        checkParts("sent", inputCounts, input);
+        checkParts("received", outputCounts, output);
+        checkTypes(collective, input, output);
+        if (inputCounts[rank] != outputCounts[rank]) {
+            throw new IllegalArgumentException(
+                    ("all-to-all: rank %s sends %s elements to itself and expects %s:"
+                                    + " the two must be the same")
+                            .formatted(rank, inputCounts[rank], outputCounts[rank]));
+        }
+        return issue(next(collective).with(input, output).withShares(inputCounts, outputCounts));
     }
 
     /** {@inheritDoc} */
@@ -251,8 +269,11 @@ public abstract class AbstractCommunicator implements Communicator {
         failure.set(new CollectiveException("the group was aborted: " + cause, cause));
     }
 
-    /** {@inheritDoc} */
-    @Override
+    /**
+     * Sets what is done when this end of the group is closed.
+     *
+     * @param task the task, which may be run several times
+     */
     public final void onClose(Runnable task) {
         closing = task;
     }
@@ -270,27 +291,20 @@ public abstract class AbstractCommunicator implements Communicator {
     private Work issue(CollectiveCall call) {
         recorder.add(call);
         checkFailure();
-        if (!recorder.hasListeners()) {
-            Work work = start(call);
-            count(call);
-            return work;
+        boolean timed = recorder.hasListeners();
+        long begin = timed ? System.nanoTime() : 0;
+        Work work = start(call);
+        if (timed) {
+            call.addBlocked(System.nanoTime() - begin);
         }
-        Work work = timed(call, () -> start(call));
         count(call);
-        return () ->
-                timed(
-                        call,
-                        () -> {
-                            work.await();
-                            return null;
-                        });
+        return timed ? () -> awaitTimed(call, work) : work;
     }
 
-    /** Runs what keeps the rank's thread from computing. */
-    private static <T> T timed(CollectiveCall call, Supplier<T> wait) {
+    private static void awaitTimed(CollectiveCall call, Work work) {
         long begin = System.nanoTime();
         try {
-            return wait.get();
+            work.await();
         } finally {
             call.addBlocked(System.nanoTime() - begin);
         }
@@ -310,16 +324,8 @@ public abstract class AbstractCommunicator implements Communicator {
         }
         if (!tensor.isContiguous()) {
             throw new IllegalArgumentException(
-                    ("%s needs a contiguous tensor, but this one of %s is not: copy it" + " first")
+                    "%s needs a contiguous tensor, but this one of %s is not: copy it first"
                             .formatted(collective, tensor));
-        }
-    }
-
-    private void checkRoot(int root) {
-        if (root < 0 || root >= size) {
-            throw new IllegalArgumentException(
-                    "The root of a broadcast must be a rank from 0 to %s, not %s"
-                            .formatted(size - 1, root));
         }
     }
 
@@ -334,11 +340,7 @@ public abstract class AbstractCommunicator implements Communicator {
             Collective collective, long[] shares, TensorView share, TensorView all) {
         checkTensor(collective, share);
         checkTensor(collective, all);
-        long sum = Arrays.stream(shares).sum();
-        if (shares.length != size
-                || Arrays.stream(shares).anyMatch(each -> each < 0)
-                || shares[rank] != share.size()
-                || sum != all.size()) {
+        if (!areShares(shares, all) || shares[rank] != share.size()) {
             throw new IllegalArgumentException(
                     ("%s: the shares %s do not fit %s ranks, %s as the share of rank %s"
                                     + " and %s as the whole")
@@ -348,28 +350,18 @@ public abstract class AbstractCommunicator implements Communicator {
         checkTypes(collective, share, all);
     }
 
-    private void checkAllToAll(TensorView input, TensorView output, long[] sent, long[] received) {
-        checkTensor(Collective.ALL_TO_ALL, input);
-        checkTensor(Collective.ALL_TO_ALL, output);
-        checkParts("sent", sent, input);
-        checkParts("received", received, output);
-        checkTypes(Collective.ALL_TO_ALL, input, output);
-        if (sent[rank] != received[rank]) {
-            throw new IllegalArgumentException(
-                    ("all-to-all: rank %s sends %s elements to itself and expects %s:"
-                                    + " the two must be the same")
-                            .formatted(rank, sent[rank], received[rank]));
-        }
-    }
-
     private void checkParts(String direction, long[] parts, TensorView tensor) {
-        if (parts.length != size
-                || Arrays.stream(parts).anyMatch(part -> part < 0)
-                || Arrays.stream(parts).sum() != tensor.size()) {
+        if (!areShares(parts, tensor)) {
             throw new IllegalArgumentException(
                     "all-to-all: the parts %s %s do not fit %s ranks and %s"
                             .formatted(direction, Arrays.toString(parts), size, tensor));
         }
+    }
+
+    private boolean areShares(long[] shares, TensorView whole) {
+        return shares.length == size
+                && Arrays.stream(shares).allMatch(share -> share >= 0)
+                && Arrays.stream(shares).sum() == whole.size();
     }
 
     private static void checkTypes(Collective collective, TensorView first, TensorView second) {

@@ -5,15 +5,27 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.torch.TensorView;
 
+import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 import java.util.Objects;
+import java.util.StringJoiner;
 
 /**
  * One call of a collective operation by one rank: what a backend carries out, what the ranks must
  * agree on, and what the flight recorder keeps of it.
  */
 public final class CollectiveCall {
+
+    /** The issuer of what a trainer's close calls: it may meet a step of the other ranks. */
+    public static final String CLOSE = "the close of the trainer";
+
+    /** What is said of a rank whose call is not known. */
+    public static final String NOT_YET = "not yet";
+
+    private static final String WITH = ", with "; // between a call and the terms of the rank
+    private static final int EACH = 8; // as many shares are listed one by one
 
     private final Collective collective;
     private final long sequence;
@@ -42,13 +54,13 @@ public final class CollectiveCall {
      * @param issuer who has called, or {@code null}
      * @param terms what the rank has said with it, or empty
      */
-    CollectiveCall(
+    public CollectiveCall(
             Collective collective, long sequence, String group, String issuer, String terms) {
         this.collective = collective;
         this.sequence = sequence;
         this.group = group;
         this.issuer = issuer;
-        this.terms = terms;
+        this.terms = terms.isEmpty() ? "" : WITH + terms;
     }
 
     CollectiveCall with(TensorView input, TensorView output) {
@@ -70,7 +82,14 @@ public final class CollectiveCall {
         return this;
     }
 
-    CollectiveCall withShares(long[] shares, long[] received) {
+    /**
+     * Sets how many elements go to and come from each rank.
+     *
+     * @param shares as {@link #getShares()}
+     * @param received as {@link #getReceivedShares()}
+     * @return this
+     */
+    public CollectiveCall withShares(long[] shares, long[] received) {
         inputShares = shares;
         outputShares = received;
         return this;
@@ -168,8 +187,8 @@ public final class CollectiveCall {
     }
 
     /**
-     * Returns the size of the whole array that the operation is about, as {@link Traffic} counts
-     * it.
+     * Returns the size of the whole array that the operation is about, as {@link TrafficTable}
+     * counts it.
      *
      * @return the number of bytes, on all ranks of the group the same but for an all-to-all
      */
@@ -238,6 +257,11 @@ public final class CollectiveCall {
         return finished != 0;
     }
 
+    /** Returns how long the call has been going on, or went on, in nanoseconds. */
+    long duration() {
+        return (isFinished() ? finished : System.nanoTime()) - issued;
+    }
+
     /**
      * Returns whether two ranks have called the same: shapes may differ where shares do. What a
      * trainer's close calls may look like a step of the others, and is not the same (NCCL looks at
@@ -251,7 +275,7 @@ public final class CollectiveCall {
                 || sequence != other.sequence
                 || op != other.op
                 || root != other.root
-                || DifferentCalls.isClose(issuer) != DifferentCalls.isClose(other.issuer)
+                || isClose() != other.isClose()
                 || dataType != other.dataType
                 || !terms.equals(other.terms)) {
             return false;
@@ -264,19 +288,21 @@ public final class CollectiveCall {
                 : Arrays.equals(inputShares, other.inputShares);
     }
 
+    private boolean isClose() {
+        return issuer != null && issuer.startsWith(CLOSE);
+    }
+
     /**
      * Returns what must be the same on all ranks, for ranks of other processes.
      *
      * @return a text
      */
     public String getAgreement() {
-        String close = DifferentCalls.isClose(issuer) ? " by " + DifferentCalls.CLOSE : "";
-        String last = close + terms;
+        String last = (isClose() ? " by " + CLOSE : "") + terms;
         if (inputShares == null) {
             return describe() + last;
         }
-        boolean sharesDiffer = collective == Collective.ALL_TO_ALL;
-        String shares = sharesDiffer ? "" : " in " + SharesText.of(inputShares);
+        String shares = collective == Collective.ALL_TO_ALL ? "" : " in " + text(inputShares);
         return collective + " #" + sequence + detail() + " of " + type() + shares + place() + last;
     }
 
@@ -286,15 +312,13 @@ public final class CollectiveCall {
      * @return such as {@code all-reduce #412 (SUM) of (64, 512) float32}
      */
     public String describe() {
-        StringBuilder text = new StringBuilder();
-        text.append(collective).append(" #").append(sequence).append(detail());
-        if (shape != null) {
-            text.append(" of ").append(shape).append(' ').append(type());
-        }
-        if (inputShares != null) {
-            text.append(" in shares ").append(SharesText.of(inputShares));
-        }
-        return text.append(place()).toString();
+        return collective
+                + " #"
+                + sequence
+                + detail()
+                + (shape == null ? "" : " of " + shape + ' ' + type())
+                + (inputShares == null ? "" : " in shares " + text(inputShares))
+                + place();
     }
 
     private String place() {
@@ -312,14 +336,104 @@ public final class CollectiveCall {
         return dataType == null ? "" : dataType.name().toLowerCase(Locale.ROOT);
     }
 
-    /** Returns how long the call has been going on, or went on, in nanoseconds. */
-    long duration() {
-        return (isFinished() ? finished : System.nanoTime()) - issued;
+    /**
+     * Returns the shares of an operation in words. Of many ranks, equal neighbours are counted: the
+     * text goes with each message to each peer, and into every rank's last calls. Different shares
+     * still have different texts.
+     *
+     * @return such as {@code [4, 4, 4]}, or {@code [3 x 5, 61 x 4]}
+     */
+    private static String text(long... shares) {
+        if (shares.length <= EACH) {
+            return Arrays.toString(shares);
+        }
+        StringJoiner text = new StringJoiner(", ", "[", "]");
+        int first = 0;
+        for (int i = 1; i <= shares.length; i++) {
+            if (i == shares.length || shares[i] != shares[first]) {
+                int count = i - first;
+                text.add((count == 1 ? "" : count + " x ") + shares[first]);
+                first = i;
+            }
+        }
+        return text.toString();
     }
 
     /** {@inheritDoc} */
     @Override
     public String toString() {
         return describe() + (issuer == null ? "" : " issued by " + issuer) + terms;
+    }
+
+    /**
+     * Returns the failure of a rank in this call.
+     *
+     * @param rank the rank, in the group of all ranks
+     * @param cause what it threw
+     * @return the failure of the group
+     */
+    public CollectiveException failedOn(int rank, Throwable cause) {
+        return new CollectiveException(
+                "rank %s failed in %s: %s".formatted(rank, this, cause), cause);
+    }
+
+    /**
+     * Returns the failure of a rank that was interrupted in this call.
+     *
+     * @param rank the rank, in the group of all ranks
+     * @param cause the interrupt
+     * @return the failure of the group
+     */
+    public CollectiveException interruptedOn(int rank, InterruptedException cause) {
+        return new CollectiveException(
+                "rank %s was interrupted in %s".formatted(rank, this), cause);
+    }
+
+    /**
+     * Returns what is said of a rank that has waited too long in this call.
+     *
+     * @param timeout how long
+     * @param rank the rank, in the group of all ranks
+     * @param missing what it waits for, such as {@code rank 2}
+     * @return a text
+     */
+    public String timedOut(Duration timeout, int rank, List<String> missing) {
+        return "time-out after %s ms: rank %s waits in %s for %s"
+                .formatted(timeout.toMillis(), rank, this, String.join(", ", missing));
+    }
+
+    /**
+     * Returns what is said of ranks that called different operations: what each called, and what
+     * may have led to it.
+     *
+     * @param calls what each rank called, such as {@code rank 0 barrier #3}
+     * @return the calls, and what to look at
+     */
+    public static String describeDifference(List<String> calls) {
+        String all = String.join("; ", calls);
+        long terms =
+                calls.stream()
+                        .filter(call -> !call.endsWith(NOT_YET))
+                        .map(
+                                call ->
+                                        call.contains(WITH)
+                                                ? call.substring(call.lastIndexOf(WITH))
+                                                : "")
+                        .distinct()
+                        .count();
+        return "the ranks called different operations: "
+                + all
+                + ". Do all ranks have as many batches, of the same size, as many epochs, and the"
+                + " same settings?"
+                + (terms > 1
+                        ? " Freeze and thaw the same parameters on all processes, before the same"
+                                + " step."
+                        : "")
+                + (all.contains(CLOSE)
+                        ? " One in "
+                                + CLOSE
+                                + " has come to its end before the others, or an exception in the"
+                                + " caller's code has led it there: see the output of its process"
+                        : "");
     }
 }

@@ -23,18 +23,4 @@ public class CollectiveException extends RuntimeException {
     public CollectiveException(String message, Throwable cause) {
         super(message, cause);
     }
-
-    /**
-     * Returns this failure of a group as an exception of one rank: a shared one would carry another
-     * thread's stack trace.
-     *
-     * @param rank the rank
-     * @param size the number of ranks in the group
-     * @return a new exception
-     */
-    CollectiveException onRank(int rank, int size) {
-        return new CollectiveException(
-                "rank " + rank + " of " + size + ": " + getMessage(),
-                getCause() == null ? this : getCause());
-    }
 }

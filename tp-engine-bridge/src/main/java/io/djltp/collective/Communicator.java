@@ -145,23 +145,6 @@ public interface Communicator extends AutoCloseable {
     void setIssuer(String issuer);
 
     /**
-     * Says something that the ranks must agree on, such as which parameters they train. It goes
-     * with all operations of the rank from here on, in all of its groups: ranks that have said
-     * otherwise have called different operations. NCCL looks at calls only that it does not
-     * complete.
-     *
-     * @param terms a short text, or empty
-     */
-    void setAgreement(String terms);
-
-    /**
-     * Returns the record of the rank's last operations.
-     *
-     * @return the record
-     */
-    FlightRecorder getRecorder();
-
-    /**
      * Ends the group: ranks that wait in an operation, and all that call one later, get a {@link
      * CollectiveException} with this cause. The first call counts. Any thread may call it.
      *
@@ -175,13 +158,6 @@ public interface Communicator extends AutoCloseable {
      * @return a snapshot of the counts
      */
     CollectiveCounts getCounts();
-
-    /**
-     * Sets what is done when this end of the group is closed.
-     *
-     * @param task the task, which may be run several times
-     */
-    void onClose(Runnable task);
 
     /** Frees what the rank holds of the group. Does not wait for other ranks. */
     @Override

@@ -1,6 +1,9 @@
 package io.djltp.collective;
 
-import java.util.ArrayList;
+import io.djltp.collective.TrafficTable.Direction;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -13,12 +16,11 @@ import java.util.concurrent.CopyOnWriteArrayList;
  */
 public final class FlightRecorder {
 
-    /** How many operations are kept. */
-    static final int CAPACITY = 64;
+    private static final int CAPACITY = 64;
 
-    private final CollectiveCall[] ring = new CollectiveCall[CAPACITY];
+    private final Deque<CollectiveCall> last = new ArrayDeque<>(); // the oldest first
     private long count;
-    private final List<CallListener> listeners = new CopyOnWriteArrayList<>();
+    private final List<Listener> listeners = new CopyOnWriteArrayList<>();
     private final long[] nanos = new long[Direction.values().length];
     private long since = System.nanoTime();
     private volatile Direction direction = Direction.OTHER;
@@ -26,8 +28,26 @@ public final class FlightRecorder {
     /** Creates a recorder of a rank that has not called anything yet. */
     public FlightRecorder() {}
 
+    /** Is told of the collective operations of a rank. */
+    @FunctionalInterface
+    public interface Listener {
+
+        /**
+         * Is told of a call in a group of several ranks, in the thread that has called.
+         *
+         * @param call the call, complete or on its way
+         * @param size the number of ranks of the group
+         * @param direction what the rank is doing
+         */
+        void called(CollectiveCall call, int size, Direction direction);
+    }
+
     synchronized void add(CollectiveCall call) {
-        ring[(int) (count++ % CAPACITY)] = call;
+        count++;
+        last.add(call);
+        if (last.size() > CAPACITY) {
+            last.remove();
+        }
     }
 
     /**
@@ -35,7 +55,7 @@ public final class FlightRecorder {
      *
      * @param listener the listener
      */
-    public void addListener(CallListener listener) {
+    public void addListener(Listener listener) {
         listeners.add(listener);
     }
 
@@ -44,7 +64,7 @@ public final class FlightRecorder {
      *
      * @param listener a listener that was added; of any other nothing is known
      */
-    public void removeListener(CallListener listener) {
+    public void removeListener(Listener listener) {
         listeners.remove(listener);
     }
 
@@ -81,9 +101,7 @@ public final class FlightRecorder {
 
     /** Tells those who listen. */
     void notifyListeners(CollectiveCall call, int size) {
-        for (CallListener listener : listeners) {
-            listener.called(call, size, direction);
-        }
+        listeners.forEach(listener -> listener.called(call, size, direction));
     }
 
     /**
@@ -102,17 +120,13 @@ public final class FlightRecorder {
      *     ColumnParallelLinear}
      */
     public synchronized String latest() {
-        if (count == 0) {
-            return "has not called anything yet";
-        }
         // the oldest that is not done is what the rank waits for
-        for (long i = Math.max(0, count - CAPACITY); i < count; i++) {
-            CollectiveCall call = ring[(int) (i % CAPACITY)];
+        for (CollectiveCall call : last) {
             if (!call.isFinished()) {
                 return "in " + call;
             }
         }
-        return "last in " + ring[(int) ((count - 1) % CAPACITY)];
+        return last.isEmpty() ? "has not called anything yet" : "last in " + last.peekLast();
     }
 
     /**
@@ -121,17 +135,11 @@ public final class FlightRecorder {
      * @return a line for each operation: whether it is done, how long it took, what it was
      */
     public synchronized List<String> entries() {
-        List<String> entries = new ArrayList<>();
-        for (long i = Math.max(0, count - CAPACITY); i < count; i++) {
-            CollectiveCall call = ring[(int) (i % CAPACITY)];
-            entries.add(
-                    String.format(
-                            Locale.ROOT,
-                            "%s %10.3f ms  %s",
-                            call.isFinished() ? "done   " : "waiting",
-                            call.duration() / 1e6,
-                            call));
-        }
-        return entries;
+        return last.stream().map(FlightRecorder::entry).toList();
+    }
+
+    private static String entry(CollectiveCall call) {
+        String state = call.isFinished() ? "done   " : "waiting";
+        return String.format(Locale.ROOT, "%s %10.3f ms  %s", state, call.duration() / 1e6, call);
     }
 }

@@ -69,7 +69,10 @@ public final class GroupFailure {
      */
     public void check(int rank, int size) {
         if (first != null) {
-            throw first.onRank(rank, size);
+            // a new one: a shared one would carry another thread's stack trace
+            throw new CollectiveException(
+                    "rank %s of %s: %s".formatted(rank, size, first.getMessage()),
+                    first.getCause() == null ? first : first.getCause());
         }
     }
 
@@ -84,8 +87,12 @@ public final class GroupFailure {
         }
     }
 
-    /** Returns how many listeners wait for a failure. */
-    int countListeners() {
+    /**
+     * Returns how many listeners wait for a failure.
+     *
+     * @return the number
+     */
+    public int countListeners() {
         synchronized (listeners) {
             return listeners.size();
         }

@@ -30,26 +30,7 @@ public record LaunchEnvironment(
         int masterPort,
         String run) {
 
-    private static final int POD_PORT = 29500;
-
-    private static final String WORLD_SIZE = "WORLD_SIZE";
-    private static final String TORCHRUN_ID = "TORCHELASTIC_RUN_ID";
-    private static final String SLURM_STEP_ID = "SLURM_STEP_ID";
-    private static final String SLURM_JOB_ID = "SLURM_JOB_ID";
-    private static final String SLURM_PROCID = "SLURM_PROCID";
-    private static final String SLURM_NTASKS = "SLURM_NTASKS";
-    private static final int SLURM_PORTS = 20_000;
-
-    /** From this number on, a step is no step: it is a batch script, or a shell of salloc. */
-    private static final long NO_STEP = 0xfffffff0L;
-
-    /** A host of a list: up to a comma that is in no brackets. */
-    private static final Pattern FIRST_HOST =
-            Pattern.compile("((?:[^,\\[]|\\[[^\\]]*\\])*)(?:,.*)?", Pattern.DOTALL);
-
-    /** Numbers of hosts in brackets, of which the first is wanted. */
-    private static final Pattern RANGE =
-            Pattern.compile("\\[\\s*([\\p{L}\\p{N}]+)\\s*(?:[-,][^\\]]*)?\\]");
+    private static final int MAX_PORT = 65535;
 
     /**
      * Checks that the numbers fit together.
@@ -69,10 +50,10 @@ public record LaunchEnvironment(
                     "Process %d of %d does not exist: number the processes from 0 to %d"
                             .formatted(process, processes, Math.max(processes, 1) - 1));
         }
-        if (masterPort < 0 || masterPort > LaunchVariables.MAX_PORT) {
+        if (masterPort < 0 || masterPort > MAX_PORT) {
             throw new IllegalArgumentException(
                     "The master's port %d is not one: give a port from 1 to %d, or 0 if unknown"
-                            .formatted(masterPort, LaunchVariables.MAX_PORT));
+                            .formatted(masterPort, MAX_PORT));
         }
     }
 
@@ -107,74 +88,8 @@ public record LaunchEnvironment(
      * @throws IllegalArgumentException if the variables are set in part only, or malformed
      */
     public static Optional<LaunchEnvironment> detect(Map<String, String> environment) {
-        LaunchVariables variables = new LaunchVariables(environment);
-        return found(variables).map(found -> found.at(variables.ownPort()));
-    }
-
-    private static Optional<LaunchEnvironment> found(LaunchVariables variables) {
-        if (variables.isSet("RANK")) {
-            return Optional.of(torchrun(variables));
-        }
-        // a Job of pods that have nothing to do with each other says no number of them
-        if (variables.isSet("JOB_COMPLETION_INDEX") && variables.isSet("WORLD_SIZE")) {
-            return Optional.of(kubernetes(variables));
-        }
-        if (variables.isSet("WORLD_SIZE")) {
-            return Optional.of(torchrun(variables));
-        }
-        if (variables.isSet("OMPI_COMM_WORLD_RANK") || variables.isSet("OMPI_COMM_WORLD_SIZE")) {
-            return Optional.of(openMpi(variables));
-        }
-        return isSlurmTask(variables) ? Optional.of(slurm(variables)) : Optional.empty();
-    }
-
-    /** A pod has an address of its own, so that each job can have the same port. */
-    private static LaunchEnvironment kubernetes(LaunchVariables variables) {
-        int processes = variables.count("WORLD_SIZE", "JOB_COMPLETION_INDEX");
-        int process = variables.index("JOB_COMPLETION_INDEX", "WORLD_SIZE", processes);
-        String address = variables.masterAddress();
-        if (address == null && processes > 1) {
-            throw LaunchVariables.missing(
-                    LaunchVariables.MASTER_ADDR,
-                    "WORLD_SIZE=" + processes,
-                    "to the name of the pod of index 0, which is JOB-0.SERVICE with a headless"
-                            + " Service of the Job's subdomain");
-        }
-        int port = variables.masterPort();
-        return new LaunchEnvironment(
-                "Kubernetes", process, processes, 0, address, port == 0 ? POD_PORT : port);
-    }
-
-    private static LaunchEnvironment openMpi(LaunchVariables variables) {
-        String size = "OMPI_COMM_WORLD_SIZE";
-        int processes = variables.count(size, "OMPI_COMM_WORLD_RANK");
-        int process = variables.index("OMPI_COMM_WORLD_RANK", size, processes);
-        int local = variables.localIndex("OMPI_COMM_WORLD_LOCAL_RANK");
-        String address = variables.masterAddress();
-        String localSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
-        if (address == null && variables.isSet(localSize)) {
-            boolean one = variables.get(localSize).equals(variables.get(size));
-            address = one ? LaunchVariables.LOOPBACK : null;
-        }
-        String others = size + "=" + processes;
-        if (address == null && processes > 1) {
-            throw LaunchVariables.missing(
-                    LaunchVariables.MASTER_ADDR,
-                    others,
-                    "to the host of process 0, with MASTER_PORT and TP_SECRET: mpirun -x"
-                            + " MASTER_ADDR=.. -x MASTER_PORT=.. -x TP_SECRET ..");
-        }
-        int port = variables.masterPort();
-        String run = "";
-        if (port == 0 && variables.isSet("PMIX_NAMESPACE")) {
-            run = "Open MPI " + variables.get("PMIX_NAMESPACE");
-            port = MasterPort.derive(run);
-        }
-        if (port == 0 && processes > 1) {
-            throw LaunchVariables.missing(
-                    LaunchVariables.MASTER_PORT, others, "to a free port of the host of process 0");
-        }
-        return new LaunchEnvironment("Open MPI", process, processes, local, address, port, run);
+        Objects.requireNonNull(environment, "environment is null: give System.getenv()");
+        return new Variables(environment).read();
     }
 
     /**
@@ -187,144 +102,287 @@ public record LaunchEnvironment(
         return MasterPort.candidates(this);
     }
 
-    private LaunchEnvironment at(int port) {
-        return port == 0
-                ? this
-                : new LaunchEnvironment(
-                        launcher, process, processes, localProcess, masterAddress, port);
-    }
+    /**
+     * Environment variables of launchers, read with errors that name the variable and the remedy.
+     */
+    private static final class Variables {
 
-    /** Reads what torchrun sets, and who sets the same by hand. */
-    private static LaunchEnvironment torchrun(LaunchVariables variables) {
-        int processes = variables.count(WORLD_SIZE, "RANK");
-        int process = variables.index("RANK", WORLD_SIZE, processes);
-        int local = variables.localIndex("LOCAL_RANK");
-        String address = variables.masterAddress();
-        int port = variables.masterPort();
-        if (processes > 1 && address == null) {
-            throw LaunchVariables.missing(
-                    LaunchVariables.MASTER_ADDR,
-                    "WORLD_SIZE=" + processes,
-                    "to the host of RANK 0");
+        private static final String RANK = "RANK";
+        private static final String WORLD_SIZE = "WORLD_SIZE";
+        private static final String MASTER_ADDR = "MASTER_ADDR";
+        private static final String MASTER_PORT = "MASTER_PORT";
+        private static final String LOOPBACK = "127.0.0.1";
+        private static final int POD_PORT = 29500;
+        private static final String POD_INDEX = "JOB_COMPLETION_INDEX";
+        private static final String MPI_RANK = "OMPI_COMM_WORLD_RANK";
+        private static final String MPI_SIZE = "OMPI_COMM_WORLD_SIZE";
+        private static final String SLURM_STEP_ID = "SLURM_STEP_ID";
+        private static final String SLURM_JOB_ID = "SLURM_JOB_ID";
+        private static final String SLURM_PROCID = "SLURM_PROCID";
+        private static final String SLURM_NTASKS = "SLURM_NTASKS";
+        private static final int SLURM_PORTS = 20_000;
+
+        /** From this number on, a step is no step: it is a batch script, or a shell of salloc. */
+        private static final long NO_STEP = 0xfffffff0L;
+
+        /** A host of a list: up to a comma that is in no brackets. */
+        private static final Pattern FIRST_HOST =
+                Pattern.compile("((?:[^,\\[]|\\[[^\\]]*\\])*)(?:,.*)?", Pattern.DOTALL);
+
+        /** Numbers of hosts in brackets, of which the first is wanted. */
+        private static final Pattern RANGE =
+                Pattern.compile("\\[\\s*([\\p{L}\\p{N}]+)\\s*(?:[-,][^\\]]*)?\\]");
+
+        private final Map<String, String> values;
+        private final int ownPort; // that stands above the launcher's, or 0
+        private String address; // of process 0, or null
+        private int port; // of process 0, or 0
+        private String run = "";
+
+        Variables(Map<String, String> values) {
+            this.values = values;
+            ownPort = port("TP_MASTER_PORT");
+            address = get(MASTER_ADDR);
         }
-        if (processes > 1 && port == 0 && variables.ownPort() == 0) {
-            throw LaunchVariables.missing(
-                    LaunchVariables.MASTER_PORT,
-                    "WORLD_SIZE=" + processes,
-                    "to a free port of the host of RANK 0");
-        }
-        String run = torchrunRun(variables);
-        if (!run.isEmpty()) {
-            if (variables.get(WORLD_SIZE).equals(variables.get("LOCAL_WORLD_SIZE"))) {
-                // all on this machine, whose name may stand for an address that others reach
-                address = LaunchVariables.LOOPBACK;
+
+        Optional<LaunchEnvironment> read() {
+            // a Job of pods that have nothing to do with each other says no number of them
+            if (get(RANK) == null && get(POD_INDEX) != null && get(WORLD_SIZE) != null) {
+                return Optional.of(kubernetes());
             }
-            if ("true".equalsIgnoreCase(variables.get("TORCHELASTIC_USE_AGENT_STORE"))) {
-                // torchrun's own agent listens there
+            if (get(RANK) != null || get(WORLD_SIZE) != null) {
+                return Optional.of(torchrun());
+            }
+            if (get(MPI_RANK) != null || get(MPI_SIZE) != null) {
+                return Optional.of(openMpi());
+            }
+            return isSlurmTask() ? Optional.of(slurm()) : Optional.empty();
+        }
+
+        private LaunchEnvironment found(String launcher, int process, int processes, int local) {
+            return new LaunchEnvironment(
+                    launcher,
+                    process,
+                    processes,
+                    local,
+                    address,
+                    ownPort == 0 ? port : ownPort,
+                    ownPort == 0 ? run : "");
+        }
+
+        /** Reads what torchrun sets, and who sets the same by hand. */
+        private LaunchEnvironment torchrun() {
+            int processes = count(WORLD_SIZE, RANK);
+            int process = index(RANK, WORLD_SIZE, processes);
+            int local = localIndex("LOCAL_RANK");
+            port = port(MASTER_PORT);
+            if (processes > 1) {
+                String others = "WORLD_SIZE=" + processes;
+                require(address != null, MASTER_ADDR, others, "to the host of RANK 0");
+                require(
+                        port + ownPort > 0,
+                        MASTER_PORT,
+                        others,
+                        "to a free port of the host of RANK 0");
+            }
+            if (get("TORCHELASTIC_RUN_ID") != null) {
+                // "none" for all to whom no name was given; the port, which no other agent of the
+                // host has; and how often it was started anew. The agents of several machines count
+                // that for themselves, and not always alike
+                run = "torchrun " + get("TORCHELASTIC_RUN_ID") + " " + get(MASTER_PORT);
+                if ("1".equals(get("GROUP_WORLD_SIZE"))) {
+                    run += " " + get("TORCHELASTIC_RESTART_COUNT");
+                }
+                if (get(WORLD_SIZE).equals(get("LOCAL_WORLD_SIZE"))) {
+                    // all on this machine, whose name may stand for an address that others reach
+                    address = LOOPBACK;
+                }
+                if ("true".equalsIgnoreCase(get("TORCHELASTIC_USE_AGENT_STORE"))) {
+                    // torchrun's own agent listens there
+                    port = MasterPort.derive(run);
+                }
+            }
+            return found("torchrun", process, processes, local);
+        }
+
+        /** A pod has an address of its own, so that each job can have the same port. */
+        private LaunchEnvironment kubernetes() {
+            int processes = count(WORLD_SIZE, POD_INDEX);
+            int process = index(POD_INDEX, WORLD_SIZE, processes);
+            require(
+                    address != null || processes == 1,
+                    MASTER_ADDR,
+                    "WORLD_SIZE=" + processes,
+                    "to the name of the pod of index 0, which is JOB-0.SERVICE with a headless"
+                            + " Service of the Job's subdomain");
+            port = get(MASTER_PORT) == null ? POD_PORT : port(MASTER_PORT);
+            return found("Kubernetes", process, processes, 0);
+        }
+
+        private LaunchEnvironment openMpi() {
+            int processes = count(MPI_SIZE, MPI_RANK);
+            int process = index(MPI_RANK, MPI_SIZE, processes);
+            int local = localIndex("OMPI_COMM_WORLD_LOCAL_RANK");
+            if (address == null && get(MPI_SIZE).equals(get("OMPI_COMM_WORLD_LOCAL_SIZE"))) {
+                address = LOOPBACK;
+            }
+            String others = MPI_SIZE + "=" + processes;
+            require(
+                    address != null || processes == 1,
+                    MASTER_ADDR,
+                    others,
+                    "to the host of process 0, with MASTER_PORT and TP_SECRET: mpirun -x"
+                            + " MASTER_ADDR=.. -x MASTER_PORT=.. -x TP_SECRET ..");
+            port = port(MASTER_PORT);
+            if (port == 0 && get("PMIX_NAMESPACE") != null) {
+                run = "Open MPI " + get("PMIX_NAMESPACE");
                 port = MasterPort.derive(run);
             }
+            require(
+                    port > 0 || processes == 1,
+                    MASTER_PORT,
+                    others,
+                    "to a free port of the host of process 0");
+            return found("Open MPI", process, processes, local);
         }
-        return new LaunchEnvironment("torchrun", process, processes, local, address, port, run);
-    }
 
-    /**
-     * Returns the name of the run: that of torchrun ("none" for all to whom none was given), the
-     * port, which no other agent of the host has, and how often it was started anew. The agents of
-     * several machines count that for themselves, and not always alike.
-     */
-    private static String torchrunRun(LaunchVariables variables) {
-        if (!variables.isSet(TORCHRUN_ID)) {
-            return "";
-        }
-        String port = variables.get(LaunchVariables.MASTER_PORT);
-        String run = "torchrun " + variables.get(TORCHRUN_ID) + " " + port;
-        return "1".equals(variables.get("GROUP_WORLD_SIZE"))
-                ? run + " " + variables.get("TORCHELASTIC_RESTART_COUNT")
-                : run;
-    }
-
-    /**
-     * Returns whether srun has started this process. The other variables of Slurm are there in an
-     * allocation too, where nothing was launched, and the script of sbatch even has a number.
-     */
-    private static boolean isSlurmTask(LaunchVariables variables) {
-        if (!variables.isSet(SLURM_PROCID)) {
-            return false;
-        }
-        if (variables.isSet(SLURM_STEP_ID)) {
-            String step = variables.get(SLURM_STEP_ID);
+        /**
+         * Returns whether srun has started this process. The other variables of Slurm are there in
+         * an allocation too, where nothing was launched, and the script of sbatch even has a
+         * number.
+         */
+        private boolean isSlurmTask() {
+            String task = get(SLURM_PROCID);
+            String step = get(SLURM_STEP_ID);
+            if (task == null || step == null) {
+                return task != null && (get(SLURM_JOB_ID) == null || !task.equals("0"));
+            }
             return !step.matches("\\d{10}") || Long.parseLong(step) < NO_STEP;
         }
-        return !variables.isSet(SLURM_JOB_ID) || !variables.get(SLURM_PROCID).equals("0");
-    }
 
-    /** Reads what Slurm sets for the tasks of a step. */
-    private static LaunchEnvironment slurm(LaunchVariables variables) {
-        int processes = variables.count(SLURM_NTASKS, SLURM_PROCID);
-        int process = variables.index(SLURM_PROCID, SLURM_NTASKS, processes);
-        int local = variables.localIndex("SLURM_LOCALID");
-        String address = variables.masterAddress();
-        if (address == null) {
-            // of a step on one machine nobody needs to know the name
-            boolean one = "1".equals(variables.get("SLURM_STEP_NUM_NODES"));
-            address = one ? LaunchVariables.LOOPBACK : firstNode(variables);
-        }
-        if (address == null && processes > 1) {
-            throw LaunchVariables.missing(
+        /** Reads what Slurm sets for the tasks of a step. */
+        private LaunchEnvironment slurm() {
+            int processes = count(SLURM_NTASKS, SLURM_PROCID);
+            int process = index(SLURM_PROCID, SLURM_NTASKS, processes);
+            int local = localIndex("SLURM_LOCALID");
+            if (address == null) {
+                // of a step on one machine nobody needs to know the name
+                boolean one = "1".equals(get("SLURM_STEP_NUM_NODES"));
+                address = one ? LOOPBACK : firstNode();
+            }
+            require(
+                    address != null || processes == 1,
                     "SLURM_STEP_NODELIST",
                     "SLURM_NTASKS=" + processes,
                     "by starting with srun, or set MASTER_ADDR to the host of task 0");
+            port = port(MASTER_PORT);
+            if (port == 0 && get(SLURM_JOB_ID) != null) {
+                long job = slurmJob();
+                port = SLURM_PORTS + (int) (job % SLURM_PORTS);
+                // the steps of a job may run at the same time, and a job that was requeued has the
+                // number that it had
+                run = "Slurm " + job + "." + get(SLURM_STEP_ID);
+                if (get("SLURM_RESTART_COUNT") != null) {
+                    run += " " + get("SLURM_RESTART_COUNT");
+                }
+            }
+            return found("Slurm", process, processes, local);
         }
-        int port = variables.masterPort();
-        String run = "";
-        if (port == 0 && variables.isSet(SLURM_JOB_ID)) {
-            long job = job(variables);
-            port = SLURM_PORTS + (int) (job % SLURM_PORTS);
-            // the steps of a job may run at the same time, and a job that was requeued has the
-            // number that it had
-            run = "Slurm " + job + "." + variables.get(SLURM_STEP_ID);
-            if (variables.isSet("SLURM_RESTART_COUNT")) {
-                run += " " + variables.get("SLURM_RESTART_COUNT");
+
+        private long slurmJob() {
+            try {
+                return Long.parseUnsignedLong(get(SLURM_JOB_ID)) & Long.MAX_VALUE;
+            } catch (NumberFormatException e) {
+                throw malformed(SLURM_JOB_ID, "the number of the job");
             }
         }
-        return new LaunchEnvironment("Slurm", process, processes, local, address, port, run);
-    }
 
-    private static String firstNode(LaunchVariables variables) {
-        String[] names = {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"};
-        for (String name : names) {
-            if (variables.isSet(name)) {
-                return firstHost(name, variables.get(name));
+        /**
+         * Returns the first host of a list such as {@code gpu[003-007,12],cpu1}, if there is one.
+         */
+        private String firstNode() {
+            for (String name :
+                    List.of("SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST")) {
+                String list = get(name);
+                if (list != null) {
+                    Matcher first = FIRST_HOST.matcher(list);
+                    String range = first.matches() ? first.group(1) : "";
+                    String host = RANGE.matcher(range).replaceAll("$1").trim();
+                    if (host.isEmpty() || host.contains("[") || host.contains("]")) {
+                        throw new IllegalArgumentException(
+                                ("The environment variable %s is '%s', which is not a list of hosts"
+                                                + " such as gpu[01-04],cpu1: set MASTER_ADDR to the"
+                                                + " host of process 0")
+                                        .formatted(name, list));
+                    }
+                    return host;
+                }
+            }
+            return null;
+        }
+
+        /** Returns a value without blanks around it, or {@code null} if it is not set or blank. */
+        private String get(String name) {
+            String value = values.get(name);
+            return value == null || value.isBlank() ? null : value.trim();
+        }
+
+        private int count(String name, String partner) {
+            require(
+                    get(name) != null,
+                    name,
+                    partner + "=" + values.get(partner),
+                    "to the number of processes, or unset " + partner);
+            return number(name, 1, Integer.MAX_VALUE, "a number of processes, 1 or more");
+        }
+
+        private int index(String name, String size, int count) {
+            require(
+                    get(name) != null,
+                    name,
+                    size + "=" + values.get(size),
+                    "to the number of this process, from 0, or unset " + size);
+            String wanted =
+                    "a number from 0 to %d, because %s=%d".formatted(count - 1, size, count);
+            return number(name, 0, count - 1, wanted);
+        }
+
+        private int localIndex(String name) {
+            String wanted = "the number of this process on its machine, from 0";
+            return get(name) == null ? 0 : number(name, 0, Integer.MAX_VALUE, wanted);
+        }
+
+        /** Returns a port, or 0 if it is not set. */
+        private int port(String name) {
+            return get(name) == null
+                    ? 0
+                    : number(name, 1, MAX_PORT, "a port from 1 to " + MAX_PORT);
+        }
+
+        private int number(String name, int least, int most, String wanted) {
+            try {
+                int value = Integer.parseInt(get(name));
+                if (value >= least && value <= most) {
+                    return value;
+                }
+            } catch (NumberFormatException e) {
+                throw malformed(name, wanted);
+            }
+            throw malformed(name, wanted);
+        }
+
+        private IllegalArgumentException malformed(String name, String wanted) {
+            return new IllegalArgumentException(
+                    "The environment variable %s is '%s': set it to %s"
+                            .formatted(name, values.get(name), wanted));
+        }
+
+        private static void require(boolean found, String name, String other, String remedy) {
+            if (!found) {
+                throw new IllegalArgumentException(
+                        "The environment variable %s is not set although %s: set it %s"
+                                .formatted(name, other, remedy));
             }
         }
-        return null;
-    }
-
-    private static long job(LaunchVariables variables) {
-        String value = variables.get(SLURM_JOB_ID);
-        try {
-            return Long.parseUnsignedLong(value) & Long.MAX_VALUE;
-        } catch (NumberFormatException e) {
-            throw LaunchVariables.malformed(SLURM_JOB_ID, value, "the number of the job");
-        }
-    }
-
-    /**
-     * Returns the first host of a list as Slurm writes them, such as {@code gpu[003-007,12],cpu1}.
-     *
-     * @param variable the variable that holds the list
-     * @param list the list
-     * @return the name of the host
-     */
-    private static String firstHost(String variable, String list) {
-        Matcher first = FIRST_HOST.matcher(list);
-        String host = first.matches() ? RANGE.matcher(first.group(1)).replaceAll("$1").trim() : "";
-        if (host.isEmpty() || host.contains("[") || host.contains("]")) {
-            throw new IllegalArgumentException(
-                    ("The environment variable %s is '%s', which is not a list of hosts such as"
-                                    + " gpu[01-04],cpu1: set MASTER_ADDR to the host of process 0")
-                            .formatted(variable, list));
-        }
-        return host;
     }
 }

@@ -7,7 +7,6 @@ import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Arrays;
@@ -68,24 +67,15 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
 
         private Chunks(AddedGradient gradient) {
             whole = gradient.whole == null ? null : TensorView.of(gradient.whole).tensor();
-            long[] places = gradient.places;
-            // a place, and below it where it is: sorted, equal places stay in their order
-            int bits = Long.SIZE - Long.numberOfLeadingZeros(places.length);
-            long[] pairs = new long[places.length];
-            Arrays.setAll(pairs, i -> places[i] << bits | i);
-            Arrays.sort(pairs);
-            columns = Arrays.stream(pairs).map(pair -> pair >>> bits).toArray();
-            long[] order = Arrays.stream(pairs).map(pair -> pair & (1L << bits) - 1).toArray();
-            rows = order.length == 0 ? null : ordered(gradient.rows, order);
+            columns = gradient.places.clone();
+            Arrays.sort(columns);
+            rows = columns.length == 0 ? null : sorted(gradient.rows, gradient.places);
         }
 
-        private static Tensor ordered(NDArray given, long[] order) {
-            Tensor all = TensorView.of(given).tensor().detach().to(ScalarType.Float);
-            return all.index_select(0, index(all, order));
-        }
-
-        private static Tensor index(Tensor like, long[] values) {
-            return torch.tensor(values).to(like.device(), ScalarType.Long);
+        private static Tensor sorted(NDArray rows, long[] places) {
+            Tensor all = TensorView.of(rows).tensor().detach().to(ScalarType.Float);
+            // equal places stay in their order
+            return all.index_select(0, SoftmaxLoss.index(all, places).argsort(true, 0, false));
         }
 
         /**
@@ -100,13 +90,13 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
             if (whole != null) {
                 target.add_(whole.narrow(0, start, length), new Scalar(factor));
             }
-            int from = ShardLabels.from(columns, start);
-            int to = ShardLabels.from(columns, start + length);
+            int from = ClassLabels.from(columns, start);
+            int to = ClassLabels.from(columns, start + length);
             if (from < to) {
                 long[] places =
                         Arrays.stream(columns, from, to).map(column -> column - start).toArray();
                 Tensor part = rows.narrow(0, from, to - from);
-                target.index_add_(0, index(target, places), part, new Scalar(factor));
+                target.index_add_(0, SoftmaxLoss.index(target, places), part, new Scalar(factor));
             }
         }
     }

@@ -5,16 +5,15 @@ import io.djltp.torch.Precision;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
-import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
+import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.function.Supplier;
 import java.util.stream.LongStream;
 
 /**
@@ -27,20 +26,21 @@ import java.util.stream.LongStream;
 @SuppressWarnings("try") // a scope is used by being open
 final class ChunkMemory implements AutoCloseable {
 
-    /** What has the size of the features. */
-    enum Matrix {
+    /** A piece of memory. */
+    enum Place {
+        /** The features, as all that follows [rows, features]. */
         FEATURES,
+        /** The features, [features, rows]. */
         TRANSPOSED_FEATURES,
         /** The features, each row times its factor of the softmax. */
         SCALED_FEATURES,
         /** The products of exponentials and weights: the softmax part of the features' gradient. */
         PRODUCTS,
         /** The features of the rows with a label, times that label's part of the gradient. */
-        LABEL_GRADIENTS
-    }
+        LABEL_GRADIENTS,
 
-    /** What has one number for each row, or for each row with a label. */
-    enum Column {
+        /** The sums of the exponentials, in float64. From here on there is one number a row. */
+        SUMS,
         /** What is subtracted from the logits of all worker threads before the exponential. */
         OFFSET,
         /** What label smoothing has subtracted from the exponentials. */
@@ -58,11 +58,16 @@ final class ChunkMemory implements AutoCloseable {
         /** What the gradient of a label's logit has beside its part of the softmax. */
         LABEL_PARTS,
         /** The logits of the labels. */
-        LABEL_LOGITS
-    }
+        LABEL_LOGITS,
+        /** One number a row and chunk. */
+        OFFSETS_OF_CHUNKS,
 
-    /** What has the size of a chunk's weights. */
-    enum Work {
+        /** The logits of chunks that are kept. */
+        KEPT_LOGITS,
+        /** Those of a chunk that is not. */
+        SPARE_LOGITS,
+
+        /** What has the size of a chunk's weights: their gradient. */
         GRADIENT,
         SPARE,
         /** The rows of the weight that are computed with, if they are a copy. */
@@ -70,51 +75,40 @@ final class ChunkMemory implements AutoCloseable {
         /** The rows of the weight that are updated, if they are others. */
         UPDATED_WEIGHT,
         FIRST_STATE,
-        SECOND_STATE
-    }
+        SECOND_STATE,
 
-    /**
-     * What {@link RoundedArithmetic} has in 16 bits. Products in bfloat16 take their inner length
-     * in pairs, so odd numbers of rows and features are rounded up, with zeros.
-     */
-    enum Rounded {
-        /** The features as the factor that logits are products with. */
-        FEATURES,
+        /** In 16 bits, the features as the factor that logits are products with. */
+        ROUNDED_FEATURES(true),
         /** The scaled features as the factor that the gradient is a product with. */
-        SCALED_FEATURES,
+        ROUNDED_SCALED_FEATURES(true),
         /** A chunk's weights. */
-        WEIGHT,
+        ROUNDED_WEIGHT(true),
         /** The exponentials of chunks that are kept. */
-        KEPT,
+        ROUNDED_KEPT(true),
         /** Those of a chunk that is not. */
-        SCRATCH,
+        ROUNDED_SPARE(true),
         /** A chunk's product with the weights. */
-        PRODUCT
+        ROUNDED_PRODUCT(true);
+
+        private final boolean rounded;
+
+        Place() {
+            this(false);
+        }
+
+        Place(boolean rounded) {
+            this.rounded = rounded;
+        }
     }
 
-    private enum Other {
-        SUMS,
-        CHUNK_SUMS,
-        CHUNK_OFFSETS,
-        KEPT_LOGITS,
-        SCRATCH_LOGITS,
-        ONES,
-        // views of these
-        FLAT_LOGITS,
-        TRANSPOSED_LOGITS,
-        TRANSPOSED_KEPT,
-        WEIGHT_OF_FEATURES
-    }
-
-    private record Place(Enum<?> what, int index) {}
+    private record View(Place what, int index) {}
 
     private final long features;
     private final ChunkPlan capacity;
     private final TensorOptions options; // float32 on the device of the rank
-    private final TensorOptions wide;
     private final TensorOptions rounded;
-    private final Map<Enum<?>, Tensor> tensors = new HashMap<>();
-    private final Map<Place, Tensor> views = new HashMap<>(); // of them, for the batch
+    private final Map<Place, Tensor> pieces = new EnumMap<>(Place.class);
+    private final Map<View, Tensor> views = new HashMap<>(); // of them, for the batch
     private ChunkPlan plan; // of the batch
     private long rows;
 
@@ -124,23 +118,21 @@ final class ChunkMemory implements AutoCloseable {
      * @param plan the chunks
      * @param features the length of a row of features
      * @param like a tensor on the device of the rank
-     * @param precision of what is {@link Rounded}
+     * @param precision of what is rounded
      */
     ChunkMemory(ChunkPlan plan, long features, Tensor like, Precision precision) {
         capacity = plan;
         this.plan = plan;
         this.features = features;
+        ScalarType half = precision == Precision.FLOAT16 ? ScalarType.Half : ScalarType.BFloat16;
         try (PointerScope scope = new PointerScope()) {
-            ScalarType half =
-                    precision == Precision.FLOAT16 ? ScalarType.Half : ScalarType.BFloat16;
-            options = of(like, ScalarType.Float);
-            wide = of(like, ScalarType.Double);
-            rounded = of(like, half);
+            options = like.options().dtype(type(ScalarType.Float)).retainReference();
+            rounded = options.dtype(type(half)).retainReference();
         }
     }
 
-    private static TensorOptions of(Tensor like, ScalarType type) {
-        return like.options().dtype(new ScalarTypeOptional(type)).retainReference();
+    private static ScalarTypeOptional type(ScalarType type) {
+        return new ScalarTypeOptional(type);
     }
 
     ChunkPlan plan() {
@@ -154,10 +146,6 @@ final class ChunkMemory implements AutoCloseable {
 
     TensorOptions options() {
         return options;
-    }
-
-    TensorOptions wide() {
-        return wide;
     }
 
     /** Returns whether a batch fits in. */
@@ -188,44 +176,18 @@ final class ChunkMemory implements AutoCloseable {
     }
 
     /** Returns a matrix, [rows, features]. */
-    Tensor rows(Matrix which) {
-        return view(which, 0, () -> part(which, plan.rows() * features, 0, rows, features));
+    Tensor rows(Place which) {
+        return view(which, 0, plan.rows() * features, 0, rows, features);
     }
 
-    /** Returns a matrix whose columns are the rows of the batch, [features, rows]. */
-    Tensor columns(Matrix which) {
-        return view(which, 0, () -> part(which, plan.rows() * features, 0, features, rows));
+    /** Returns the features, [features, rows]. */
+    Tensor transposedFeatures() {
+        return view(Place.TRANSPOSED_FEATURES, 0, plan.rows() * features, 0, features, rows);
     }
 
     /** Returns one number a row, [rows]. */
-    Tensor column(Column which) {
-        return view(which, 0, () -> part(which, plan.rows(), 0, rows));
-    }
-
-    /** Returns the sums of the exponentials, float64 [rows]. */
-    Tensor sums() {
-        return view(Other.SUMS, 0, () -> part(Other.SUMS, plan.rows(), 0, rows));
-    }
-
-    /** Returns the sums over the classes of each chunk, [chunks, rows]. */
-    Tensor chunkSums() {
-        long size = capacity.count() * plan.rows();
-        return view(
-                Other.CHUNK_SUMS, -1, () -> part(Other.CHUNK_SUMS, size, 0, plan.count(), rows));
-    }
-
-    /** Returns where the sums over a chunk's classes go, [rows]. */
-    Tensor chunkSum(int index) {
-        return view(Other.CHUNK_SUMS, index, () -> chunkSums().select(0, index));
-    }
-
-    /** Returns a one for each class of a chunk. */
-    Tensor ones(int index) {
-        Scalar one = new Scalar(1);
-        return view(
-                Other.ONES,
-                index,
-                () -> part(Other.ONES, plan.chunk(), 0, plan.length(index)).fill_(one));
+    Tensor column(Place which) {
+        return view(which, 0, plan.rows(), 0, rows);
     }
 
     /**
@@ -234,7 +196,7 @@ final class ChunkMemory implements AutoCloseable {
      */
     Tensor offset(int index) {
         long size = plan.rows() * (capacity.count() + 1L);
-        return part(Other.CHUNK_OFFSETS, size, (index + 1) * plan.rows(), rows);
+        return view(Place.OFFSETS_OF_CHUNKS, index, size, (index + 1) * plan.rows(), rows);
     }
 
     /** Returns whether the logits of a chunk are kept from the first pass to the second. */
@@ -244,17 +206,7 @@ final class ChunkMemory implements AutoCloseable {
 
     /** Returns the place of the logits of a chunk, [classes of the chunk, rows]. */
     Tensor logits(int index) {
-        return isKept(index) ? kept(Other.KEPT_LOGITS, index) : spareLogits(index);
-    }
-
-    /** Returns the same as one vector. */
-    Tensor flatLogits(int index) {
-        return view(Other.FLAT_LOGITS, index, () -> logits(index).view(-1));
-    }
-
-    /** Returns the same, [rows, classes of the chunk]. */
-    Tensor transposedLogits(int index) {
-        return view(Other.TRANSPOSED_LOGITS, index, () -> logits(index).t());
+        return isKept(index) ? kept(Place.KEPT_LOGITS, index) : spareLogits(index);
     }
 
     /**
@@ -262,84 +214,66 @@ final class ChunkMemory implements AutoCloseable {
      * [classes of the chunk, rows]: for logits that are not kept it is where they are.
      */
     Tensor spareLogits(int index) {
-        return scratch(Other.SCRATCH_LOGITS, index);
+        return spare(Place.SPARE_LOGITS, index);
     }
 
     /** Returns a place for logits that are not kept, [rows, classes of the chunk]. */
     Tensor rowMajorLogits(int index) {
-        return part(Other.SCRATCH_LOGITS, chunkSize(), 0, rows, plan.length(index));
+        return part(Place.SPARE_LOGITS, sizeOfChunk(), 0, rows, plan.length(index));
     }
 
     /** Returns memory of the size of a chunk's weights, [length, features]. */
-    Tensor work(Work which, long length) {
+    Tensor work(Place which, long length) {
         return part(which, plan.chunk() * features, 0, length, features);
     }
 
-    /** Returns the next even number: of rows or features that products are computed with. */
+    /**
+     * Returns the next even number: of rows or features that products are computed with. Products
+     * in bfloat16 take their inner length in pairs.
+     */
     static long even(long length) {
         return length + (length & 1);
     }
 
     /**
-     * Returns features or their product with weights.
+     * Returns rounded features or their product with weights.
      *
      * @param which what
      * @param shape the shape: not more numbers than even rows have even features
      */
-    Tensor rounded(Rounded which, long... shape) {
-        return view(which, 0, () -> part(which, plan.rows() * even(features), 0, shape));
+    Tensor rounded(Place which, long... shape) {
+        return view(which, 0, plan.rows() * even(features), 0, shape);
     }
 
     /** Returns the place of a chunk's rounded weights, [classes of the chunk, even features]. */
     Tensor roundedWeight(int index) {
         long columns = even(features);
-        long length = plan.length(index);
-        return view(
-                Rounded.WEIGHT,
-                index,
-                () -> part(Rounded.WEIGHT, plan.chunk() * columns, 0, length, columns));
-    }
-
-    /** Returns the same without what makes the features an even number, [classes, features]. */
-    Tensor roundedWeightOfFeatures(int index) {
-        return view(
-                Other.WEIGHT_OF_FEATURES, index, () -> roundedWeight(index).narrow(1, 0, features));
+        long size = plan.chunk() * columns;
+        return view(Place.ROUNDED_WEIGHT, index, size, 0, plan.length(index), columns);
     }
 
     /** Returns a place for rounded numbers that nobody keeps, [classes of the chunk, rows]. */
-    Tensor roundedScratch(int index) {
-        return scratch(Rounded.SCRATCH, index);
+    Tensor roundedSpare(int index) {
+        return spare(Place.ROUNDED_SPARE, index);
     }
 
     /** Returns the place of a chunk's rounded exponentials, [classes of the chunk, rows]. */
     Tensor roundedKept(int index) {
-        return isKept(index) ? kept(Rounded.KEPT, index) : roundedScratch(index);
+        return isKept(index) ? kept(Place.ROUNDED_KEPT, index) : roundedSpare(index);
     }
 
-    /** Returns the same, [rows, classes of the chunk]. */
-    Tensor transposedKept(int index) {
-        return view(Other.TRANSPOSED_KEPT, index, () -> roundedKept(index).t());
+    private Tensor kept(Place which, int index) {
+        long size = sizeOfChunk();
+        long all = capacity.kept() * size;
+        return view(which, index, all, index * size, plan.length(index), rows);
     }
 
-    private Tensor kept(Enum<?> which, int index) {
-        long size = chunkSize();
-        return view(
-                which,
-                index,
-                () -> part(which, capacity.kept() * size, index * size, plan.length(index), rows));
+    private Tensor spare(Place which, int index) {
+        return view(which, index, sizeOfChunk(), 0, plan.length(index), rows);
     }
 
-    private Tensor scratch(Enum<?> which, int index) {
-        return view(which, index, () -> part(which, chunkSize(), 0, plan.length(index), rows));
-    }
-
-    private long chunkSize() {
+    private long sizeOfChunk() {
         return plan.rows() * plan.chunk();
-    }
-
-    /** Returns how many pieces of memory there are. */
-    int count() {
-        return tensors.size();
     }
 
     /** Returns numbers as a tensor on the device. */
@@ -347,13 +281,13 @@ final class ChunkMemory implements AutoCloseable {
         return torch.tensor(values).to(options.device(), ScalarType.Long);
     }
 
-    /** Returns a view that is made once for all batches of the size. */
-    private synchronized Tensor view(Enum<?> what, int index, Supplier<Tensor> view) {
-        Place place = new Place(what, index);
-        Tensor known = views.get(place);
+    /** Returns a {@link #part} that is made once for all batches of the size. */
+    private synchronized Tensor view(Place which, int index, long size, long start, long... shape) {
+        View key = new View(which, index);
+        Tensor known = views.get(key);
         if (known == null) {
-            known = view.get().retainReference();
-            views.put(place, known);
+            known = part(which, size, start, shape).retainReference();
+            views.put(key, known);
         }
         return known;
     }
@@ -371,35 +305,28 @@ final class ChunkMemory implements AutoCloseable {
      * @param start the first number
      * @param shape the shape of the part
      */
-    private Tensor part(Enum<?> which, long size, long start, long... shape) {
+    private synchronized Tensor part(Place which, long size, long start, long... shape) {
         long length = LongStream.of(shape).reduce(1, (a, b) -> a * b);
-        return piece(which, size).narrow(0, start, length).view(shape);
+        Tensor piece = pieces.computeIfAbsent(which, key -> newPiece(key, size));
+        return piece.narrow(0, start, length).view(shape);
     }
 
-    private synchronized Tensor piece(Enum<?> which, long... size) {
-        Tensor known = tensors.get(which);
-        if (known == null) {
-            Tensor made =
-                    which instanceof Rounded
-                            ? torch.zeros(size, rounded)
-                            : torch.empty(
-                                    size,
-                                    which == Other.SUMS ? wide : options,
-                                    new MemoryFormatOptional());
-            known = made.retainReference();
-            tensors.put(which, known);
+    private Tensor newPiece(Place which, long... size) {
+        if (which.rounded) { // what makes a length even has to be 0
+            return torch.zeros(size, rounded).retainReference();
         }
-        return known;
+        ScalarType type = which == Place.SUMS ? ScalarType.Double : ScalarType.Float;
+        return torch.empty(size, options.dtype(type(type)), new MemoryFormatOptional())
+                .retainReference();
     }
 
     /** Frees the memory. */
     @Override
     public void close() {
         freeViews();
-        tensors.values().forEach(Tensor::close);
-        tensors.clear();
+        pieces.values().forEach(Tensor::close);
+        pieces.clear();
         options.close();
-        wide.close();
         rounded.close();
     }
 }

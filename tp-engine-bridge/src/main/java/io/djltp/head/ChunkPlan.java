@@ -3,6 +3,8 @@ package io.djltp.head;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
+import org.bytedeco.pytorch.Tensor;
+
 /**
  * How the classes of a worker thread are cut into chunks, and the exponentials of how many chunks
  * are kept from the pass that computes the loss to the one that updates the weights.
@@ -104,6 +106,11 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
 
     long length(int index) {
         return Math.min(chunk, range.end() - start(index));
+    }
+
+    /** Returns the part of a chunk of what there is one of, or a row, for each class. */
+    Tensor part(Tensor ofClasses, int index) {
+        return ofClasses.narrow(0, start(index), length(index));
     }
 
     /**

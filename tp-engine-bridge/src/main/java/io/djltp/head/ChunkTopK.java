@@ -1,6 +1,5 @@
 package io.djltp.head;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
@@ -17,7 +16,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * of some classes each. A class outside of the k blocks with the largest maxima cannot be among the
  * k best, because each of these blocks has one that comes before it.
  */
-@SuppressWarnings("try") // a scope is used by being open
 final class ChunkTopK {
 
     private static final double LOWEST = Double.NEGATIVE_INFINITY;
@@ -40,22 +38,20 @@ final class ChunkTopK {
      */
     ChunkTopK(LogitChunks chunks, int k, boolean withSum) {
         this.chunks = chunks;
-        this.k = (int) Math.min(k, chunks.plan().range().length());
+        this.k = (int) Math.min(k, chunks.plan.range().length());
         logSum = withSum ? new LogitChunks.LogSum(chunks) : null;
         long[] shape = {chunks.rows, this.k};
         allValues = torch.zeros(shape, chunks.memory.options());
         allColumns = allValues.to(ScalarType.Long);
         integers = allColumns.options();
-        for (int i = 0; i < chunks.plan().count(); i++) {
-            try (PointerScope scope = new PointerScope()) {
-                Tensor logits = chunks.logits(i);
-                Tensor top = logits.amax(new long[] {1}, false);
-                add(logits, top, chunks.plan().start(i));
-                if (logSum != null) {
-                    logSum.add(logits, top);
-                }
-            }
-        }
+        chunks.forEach(
+                (index, logits) -> {
+                    Tensor top = logits.amax(new long[] {1}, false);
+                    add(logits, top, chunks.plan.start(index));
+                    if (logSum != null) {
+                        logSum.add(logits, top);
+                    }
+                });
     }
 
     /**
@@ -78,9 +74,8 @@ final class ChunkTopK {
                                 missing,
                                 new Scalar(-LOWEST)));
         if (logSum != null) {
-            Tensor largest = logSum.largest();
-            columns.push_back(largest.to(ScalarType.Double).unsqueeze(1));
-            columns.push_back(logSum.sumAbove(largest).unsqueeze(1));
+            columns.push_back(logSum.largest.to(ScalarType.Double).unsqueeze(1));
+            columns.push_back(logSum.sum.unsqueeze(1));
         }
         gathered = shard.allGather(torch.cat(columns, 1));
         Tensor values = ofAllRanks(0, wanted);

@@ -1,8 +1,6 @@
 package io.djltp.head;
 
-import io.djltp.head.ChunkMemory.Column;
-import io.djltp.head.ChunkMemory.Matrix;
-import io.djltp.head.ChunkMemory.Work;
+import io.djltp.head.ChunkMemory.Place;
 import io.djltp.internal.torch.FlushDenormals;
 import io.djltp.internal.update.RowGradient;
 import io.djltp.internal.update.UnitRows;
@@ -34,15 +32,23 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 @SuppressWarnings("try") // a scope is used by being open
 final class ChunkWorker {
 
+    /** What the first chunk's offset is above: times log2(e) it is in the range of float32 too. */
+    private static final float LOWEST = -1e38f;
+
     private final HeadPass pass;
     private final ChunkMemory memory;
     private final ChunkedLinear linear;
-    private final ChunkArithmetic arithmetic;
-    private ShardLabels.Places inLogits; // of logits, [classes, rows]
-    private ShardLabels.Places inClasses; // of the classes of a chunk
-    private Tensor labelLogits; // of all labels
+    private final ChunkProducts products;
+    private final boolean inPowers; // of two: exponentials are, and not of e
+
+    /** With label smoothing not: what is subtracted from what is kept is nearly as large. */
+    private final boolean keepsRounded;
+
+    private final Scalar unit; // what logits are multiplied with for it
+    private final ScalarTypeOptional floats;
+    private ClassLabels.Places inLogits; // of logits, [classes, rows]
+    private ClassLabels.Places inClasses; // of the classes of a chunk
     private Tensor sameFactor; // that of all chunks, or null if each has its own
-    private Tensor sameFeatures; // the right factor of all chunks' gradients, or null
     private float scale; // of the loss in the backward pass
     private AddedGradient.Chunks added; // or null
 
@@ -50,7 +56,11 @@ final class ChunkWorker {
         this.pass = pass;
         this.memory = memory;
         this.linear = linear;
-        arithmetic = ChunkArithmetic.of(pass, memory, linear);
+        products = ChunkProducts.of(pass, memory);
+        inPowers = pass.isRounded();
+        keepsRounded = inPowers && !pass.isSmooth();
+        unit = new Scalar(inPowers ? (float) ChunkProducts.LOG2_E : 1f);
+        floats = new ScalarTypeOptional(ScalarType.Float);
     }
 
     /**
@@ -62,7 +72,7 @@ final class ChunkWorker {
 
     /** Returns the sums of the exponentials with the {@link #offset()}, float64 [rows]. */
     Tensor sums() {
-        return memory.sums();
+        return memory.column(Place.SUMS);
     }
 
     /**
@@ -70,7 +80,7 @@ final class ChunkWorker {
      * features]; with label smoothing, of exponentials less the {@link #shift()}.
      */
     Tensor products() {
-        return memory.rows(Matrix.PRODUCTS);
+        return memory.rows(Place.PRODUCTS);
     }
 
     /**
@@ -78,7 +88,7 @@ final class ChunkWorker {
      * in the products, 0 in the last row, [rows].
      */
     Tensor shift() {
-        return memory.column(Column.SHIFT);
+        return memory.column(Place.SHIFT);
     }
 
     /**
@@ -86,95 +96,99 @@ final class ChunkWorker {
      * their products with the weights.
      */
     void forward() {
-        try (PointerScope all = new PointerScope();
-                NoGradGuard guard = new NoGradGuard();
-                FlushDenormals zeros = new FlushDenormals()) {
-            arithmetic.begin();
-            findLabels();
-            products().zero_();
-            sums().zero_();
-            if (pass.isSmooth()) {
-                shift().zero_();
-            }
-            memory.offset(-1).fill_(new Scalar(pass.isGuarded() ? -Float.MAX_VALUE : 0));
-            for (int i = 0; i < memory.plan().count(); i++) {
-                try (PointerScope scope = new PointerScope()) {
-                    addChunk(i);
-                }
-            }
-            if (!pass.isGuarded() && !pass.isSmooth()) {
-                ScalarTypeOptional wide = new ScalarTypeOptional(ScalarType.Double);
-                torch.sum_out(sums(), memory.chunkSums(), new long[] {0}, false, wide);
-            }
-            arithmetic.end();
-        }
+        run(
+                () -> {
+                    products().zero_();
+                    sums().zero_();
+                    shift().zero_();
+                    memory.offset(-1).fill_(new Scalar(pass.isGuarded() ? LOWEST : 0));
+                    for (int i = 0; i < memory.plan().count(); i++) {
+                        try (PointerScope scope = new PointerScope()) {
+                            addChunk(i);
+                        }
+                    }
+                });
     }
 
-    private void findLabels() {
-        inLogits = pass.labels.places(memory, memory.batchRows(), 1);
-        labelLogits = pass.labelLogits();
+    private void run(Runnable overChunks) {
+        try (PointerScope scope = new PointerScope();
+                NoGradGuard guard = new NoGradGuard();
+                FlushDenormals zeros = new FlushDenormals()) {
+            inLogits = pass.labels.places(memory, memory.batchRows(), 1);
+            inClasses = pass.labels.places(memory, 1, 0);
+            overChunks.run();
+            products.end();
+        }
     }
 
     private void addChunk(int index) {
-        Tensor weight = linear.weight(index);
+        Tensor weight = linear.weight(memory, index);
         Tensor exponentials = compute(index, weight, false);
-        if (pass.isSmooth()) {
-            addShifted(index, exponentials, weight);
-            return;
-        }
-        Tensor sum = arithmetic.sum(index, exponentials);
-        if (pass.isGuarded()) {
-            sums().add_(sum);
-        }
-        arithmetic.keep(index, exponentials);
-        arithmetic.addProducts(index, weight, products());
+        // a product with ones is faster, but adds one after the other: of many equal exponentials,
+        // all additions round in the same direction
+        Tensor sum = memory.column(Place.FACTOR);
+        sums().add_(torch.sum_out(sum, exponentials, new long[] {0}, false, floats));
+        Tensor factors = pass.isSmooth() ? lowered(index, exponentials) : keep(index, exponentials);
+        products.addToFeatures(index, factors, weight, products());
     }
 
     /**
-     * Computes the exponentials of a chunk, [classes of the chunk, rows]. Without label smoothing
-     * labels are left out: their share of the softmax p is in the gradient as {@code p - 1}, of
-     * which digits are lost if p is summed with others before 1 is subtracted.
+     * Computes the exponentials of a chunk, [classes of the chunk, rows]. Those of labels are 0:
+     * their share of the softmax p is in the gradient as {@code p - 1}, of which digits are lost if
+     * p is summed with others before 1 is subtracted. In float32 the pass notes their logits as
+     * they would go into the normaliser.
      */
     private Tensor compute(int index, Tensor weight, boolean again) {
-        Tensor logits = arithmetic.logits(index, weight);
-        ShardLabels.OfChunk labels = inLogits.of(index);
-        Tensor flat = labels.isEmpty() ? null : arithmetic.flat(index, logits);
-        if (flat != null) {
-            arithmetic.labelLogits(labels.places(), labels.part(labelLogits), flat, again);
+        Tensor logits = keepsRounded ? memory.spareLogits(index) : memory.logits(index);
+        products.multiply(index, weight, logits);
+        if (linear.bias() != null) {
+            Tensor bias = memory.plan().part(linear.bias(), index).unsqueeze(1);
+            logits.narrow(1, 0, pass.rows).add_(bias, unit);
         }
-        if (pass.isGuarded() && again) {
-            arithmetic.subtract(logits, offset());
-        } else if (pass.isGuarded()) {
-            raiseOffset(index, logits);
+        ClassLabels.OfChunk labels = inLogits.of(index);
+        if (!labels.isEmpty()) {
+            Tensor flat = logits.view(-1);
+            if (!again && !inPowers && !linear.isUnit()) { // others are known
+                Tensor noted = labels.part(pass.ofLabels(Place.LABEL_LOGITS));
+                torch.index_select_out(noted, flat, 0, labels.places());
+            }
+            flat.index_fill_(0, labels.places(), new Scalar(Float.NEGATIVE_INFINITY));
         }
-        arithmetic.exp(logits);
-        if (flat != null && !pass.isSmooth()) {
-            flat.index_fill_(0, labels.places(), new Scalar(0));
+        if (pass.isGuarded()) {
+            logits.sub_(again ? offset() : raisedOffset(index, logits), unit);
         }
-        return logits;
+        return inPowers ? logits.exp2_() : logits.exp_();
     }
 
-    /** Makes the largest logit so far the offset of this chunk and of what came of those before. */
-    private void raiseOffset(int index, Tensor logits) {
+    /**
+     * Makes the largest logit so far the offset of this chunk and of what came of those before, and
+     * returns it.
+     */
+    private Tensor raisedOffset(int index, Tensor logits) {
         Tensor before = memory.offset(index - 1);
         Tensor now = memory.offset(index);
-        arithmetic.largest(now, logits);
+        torch.amax_out(now, logits, new long[] {0}, false);
+        if (inPowers) {
+            now.mul_(new Scalar(1 / ChunkProducts.LOG2_E));
+        }
         torch.maximum_out(now, before, now);
-        arithmetic.subtract(logits, now);
-        Tensor factor = memory.column(Column.FACTOR);
+        Tensor factor = memory.column(Place.FACTOR);
         torch.sub_out(factor, before, now).exp_();
         sums().mul_(factor);
         products().mul_(factor.unsqueeze(1));
-        if (pass.isSmooth()) {
-            shift().mul_(factor);
-        }
+        shift().mul_(factor);
+        return now;
     }
 
-    /** Adds exponentials, which stay as they are if they are kept, with label smoothing. */
-    private void addShifted(int index, Tensor exponentials, Tensor weight) {
-        // a product with ones is faster, but adds one after the other: of many equal exponentials,
-        // all additions round in the same direction
-        sums().add_(exponentials.sum(new long[] {0}));
+    /** Keeps exponentials, or leaves them where they last until the next chunk. */
+    private Tensor keep(int index, Tensor exponentials) {
+        return keepsRounded
+                ? products.round(memory.roundedKept(index), exponentials, false)
+                : exponentials;
+    }
+
+    /** Returns exponentials, which stay as they are if they are kept, less the shift. */
+    private Tensor lowered(int index, Tensor exponentials) {
         ChunkPlan plan = memory.plan();
         long classes = plan.start(index) + plan.length(index) - plan.range().start();
         Scalar share = new Scalar(SoftmaxLoss.smoothedShare(pass.options, classes));
@@ -185,7 +199,7 @@ final class ChunkWorker {
         shift.copy_(mean);
         Tensor lowered = memory.spareLogits(index);
         torch.sub_out(lowered, exponentials, shift());
-        arithmetic.addProducts(index, lowered, weight, products());
+        return inPowers ? products.round(memory.roundedSpare(index), lowered, false) : lowered;
     }
 
     /**
@@ -203,90 +217,90 @@ final class ChunkWorker {
             AddedGradient.Chunks others) {
         scale = lossScale;
         added = others;
-        try (PointerScope all = new PointerScope();
-                NoGradGuard guard = new NoGradGuard();
-                FlushDenormals zeros = new FlushDenormals()) {
-            arithmetic.begin();
-            if (!pass.isGuarded()) {
-                sameFactor = pass.softmaxFactor();
-            }
-            if (pass.isSmooth()) {
-                sameFeatures = pass.batch(pass.memory.rows(Matrix.FEATURES));
-            } else if (!pass.isGuarded()) {
-                sameFeatures = pass.scaledFeatures(memory, sameFactor);
-            }
-            inClasses = pass.labels.places(memory, 1, 0);
-            int count = memory.plan().count();
-            if (pass.isSmooth() || memory.plan().kept() < count) {
-                findLabels();
-            }
-            // backwards: the last chunks may still be in a cache
-            for (int index = count - 1; index >= 0; index--) {
-                try (PointerScope scope = new PointerScope()) {
-                    updateChunk(index, biasGradient, update);
-                }
-            }
-            arithmetic.end();
-        }
+        sameFactor = pass.isGuarded() ? null : pass.column(Place.SCALED_SOFTMAX_FACTOR);
+        run(
+                () -> {
+                    // backwards: the last chunks may still be in a cache
+                    for (int index = memory.plan().count() - 1; index >= 0; index--) {
+                        try (PointerScope scope = new PointerScope()) {
+                            updateChunk(index, biasGradient, update);
+                        }
+                    }
+                });
     }
 
     private void updateChunk(int index, Tensor biasGradient, WeightUpdate update) {
-        Tensor weight = linear.weight(index);
+        Tensor weight = linear.weight(memory, index);
         if (!memory.isKept(index)) {
-            arithmetic.keep(index, compute(index, weight, true));
+            keep(index, compute(index, weight, true));
         }
-        Tensor exponentials = arithmetic.kept(index);
         Tensor factor = sameFactor == null ? factor(index) : sameFactor;
-        Tensor ofLogits = exponentials;
-        ShardLabels.OfChunk labels = inClasses.of(index);
-        if (pass.isSmooth()) {
-            ofLogits = logitGradient(index, exponentials, factor);
-            labels = ShardLabels.OfChunk.NONE;
+        Tensor ofLogits = keepsRounded ? memory.roundedKept(index) : memory.logits(index);
+        if (pass.isSmooth()) { // the gradient of the logits, without the last row of the features
+            Tensor flat = ofLogits.view(-1);
+            ofLogits = ofLogits.narrow(1, 0, pass.rows);
+            torch.addcmul_out(ofLogits, pass.column(Place.SCALED_SMOOTHED_PART), ofLogits, factor);
+            ClassLabels.OfChunk apart = inLogits.of(index);
+            if (!apart.isEmpty()) {
+                flat.index_fill_(0, apart.places(), new Scalar(0));
+            }
         }
+        ClassLabels.OfChunk labels = inClasses.of(index);
         if (biasGradient != null) {
-            Tensor target = linear.part(biasGradient, index);
-            if (pass.isSmooth()) {
-                ScalarTypeOptional type = ChunkArithmetic.floats();
-                torch.sum_out(target, ofLogits, new long[] {1}, false, type);
-            } else {
-                arithmetic.addUp(target, index, exponentials, factor);
-                if (!labels.isEmpty()) {
-                    Tensor parts = labels.part(pass.labelParts());
-                    target.index_add_(0, labels.places(), parts, new Scalar(scale));
-                }
+            Tensor target = memory.plan().part(biasGradient, index);
+            addUp(target, index, ofLogits, factor);
+            if (!labels.isEmpty()) {
+                Tensor parts = labels.part(pass.ofLabels(Place.LABEL_PARTS));
+                target.index_add_(0, labels.places(), parts, new Scalar(scale));
             }
         }
         if (update != null) {
-            Tensor x = sameFeatures == null ? pass.scaledFeatures(memory, factor) : sameFeatures;
             Gradient gradient =
-                    new Gradient(index, weight, arithmetic.product(index, ofLogits, x), labels);
+                    new Gradient(index, weight, left(index, ofLogits), right(factor), labels);
             update.apply(gradient);
-            linear.setWeight(index, gradient.weight);
+            linear.setWeight(memory.plan(), index, gradient.weight);
         }
     }
 
     /** Returns the factor of the softmax for the exponentials of a chunk, [rows of the batch]. */
     private Tensor factor(int index) {
         Tensor ofChunk = memory.isKept(index) ? memory.offset(index) : offset();
-        Tensor factor = pass.batch(memory.column(Column.FACTOR));
-        torch.sub_out(factor, pass.batch(ofChunk), pass.offset()).exp_();
-        return factor.mul_(pass.softmaxFactor());
+        Tensor factor = pass.batch(memory.column(Place.FACTOR));
+        torch.sub_out(factor, pass.batch(ofChunk), pass.column(Place.OFFSET)).exp_();
+        return factor.mul_(pass.column(Place.SCALED_SOFTMAX_FACTOR));
     }
 
-    /**
-     * Computes the gradient of a chunk's logits with label smoothing, in place of the exponentials.
-     *
-     * @return the gradient, without the last row of the features, [classes, rows of the batch]
-     */
-    private Tensor logitGradient(int index, Tensor exponentials, Tensor factor) {
-        Tensor gradient = exponentials.narrow(1, 0, pass.rows);
-        torch.addcmul_out(gradient, pass.smoothedPart(), gradient, factor);
-        ShardLabels.OfChunk labels = inLogits.of(index);
-        if (!labels.isEmpty()) {
-            Tensor parts = labels.part(pass.labelParts());
-            exponentials.view(-1).index_add_(0, labels.places(), parts, new Scalar(scale));
+    /** Puts the sums of the gradient of a chunk's logits over the rows into a tensor, [classes]. */
+    private void addUp(Tensor target, int index, Tensor ofLogits, Tensor factor) {
+        if (pass.isSmooth()) {
+            torch.sum_out(target, ofLogits, new long[] {1}, false, floats);
+        } else if (inPowers) {
+            Tensor wide = memory.spareLogits(index).copy_(ofLogits).narrow(1, 0, pass.rows);
+            torch.mv_out(target, wide, factor.mul(new Scalar(products.ofKept())));
+        } else {
+            torch.mv_out(target, ofLogits, factor);
         }
-        return gradient;
+    }
+
+    /** Returns the left factor of the gradient of a chunk's weights, [classes, rows]. */
+    private Tensor left(int index, Tensor ofLogits) {
+        if (!inPowers || !pass.isSmooth()) {
+            return ofLogits;
+        }
+        Tensor place = memory.roundedSpare(index);
+        place.narrow(1, pass.rows, memory.batchRows() - pass.rows).zero_();
+        products.round(place.narrow(1, 0, pass.rows), ofLogits, true);
+        return place;
+    }
+
+    /** Returns the right factor of the gradient of a chunk's weights, [rows, features]. */
+    private Tensor right(Tensor factor) {
+        if (pass.isSmooth()) {
+            return pass.batch(pass.memory.rows(Place.FEATURES));
+        }
+        return pass.isGuarded()
+                ? pass.scaleFeatures(memory, factor)
+                : pass.batch(pass.memory.rows(Place.SCALED_FEATURES));
     }
 
     /**
@@ -299,20 +313,18 @@ final class ChunkWorker {
         private final long length;
         private final Tensor columns; // of the chunk, int64 [length], or null if they are a range
         private final Tensor directions; // the unit rows that were used, or null: it was the weight
-        private final ChunkArithmetic.WeightProduct product;
-        private final ShardLabels.OfChunk labels;
+        private final Tensor left;
+        private final Tensor right;
+        private final ClassLabels.OfChunk labels;
 
-        Gradient(
-                int index,
-                Tensor used,
-                ChunkArithmetic.WeightProduct product,
-                ShardLabels.OfChunk labels) {
-            super(linear.updated(index, used));
+        Gradient(int index, Tensor used, Tensor left, Tensor right, ClassLabels.OfChunk labels) {
+            super(linear.updated(memory, index, used));
             start = memory.plan().start(index);
             length = memory.plan().length(index);
-            columns = linear.columns(index);
+            columns = linear.columns(memory.plan(), index);
             directions = linear.isUnit() ? used : null;
-            this.product = product;
+            this.left = left;
+            this.right = right;
             this.labels = labels;
         }
 
@@ -330,15 +342,15 @@ final class ChunkWorker {
         /** {@inheritDoc} */
         @Override
         public Tensor gradient(float factor) {
-            Tensor gradient = memory.work(Work.GRADIENT, length);
+            Tensor gradient = memory.work(Place.GRADIENT, length);
             addProduct(gradient, 0, factor);
             return gradient;
         }
 
         private void addProduct(Tensor target, float keep, float factor) {
-            product.addTo(target, keep, factor);
+            products.addToWeight(left, right, target, keep, factor);
             if (!labels.isEmpty()) {
-                Tensor rows = labels.part(pass.labelGradients());
+                Tensor rows = labels.part(pass.memory.rows(Place.LABEL_GRADIENTS));
                 target.index_add_(0, labels.places(), rows, new Scalar(factor * scale));
             }
             if (directions != null) {
@@ -353,7 +365,7 @@ final class ChunkWorker {
         /** {@inheritDoc} */
         @Override
         public Tensor spare() {
-            return memory.work(Work.SPARE, length);
+            return memory.work(Place.SPARE, length);
         }
 
         /** {@inheritDoc} */
@@ -365,8 +377,8 @@ final class ChunkWorker {
             if (state.dim() == 1) {
                 return state.index_select(0, columns);
             }
-            Tensor place = memory.work(number == 0 ? Work.FIRST_STATE : Work.SECOND_STATE, length);
-            return torch.index_select_out(place, state, 0, columns);
+            Place place = number == 0 ? Place.FIRST_STATE : Place.SECOND_STATE;
+            return torch.index_select_out(memory.work(place, length), state, 0, columns);
         }
 
         /** {@inheritDoc} */

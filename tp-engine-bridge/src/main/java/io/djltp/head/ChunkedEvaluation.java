@@ -1,7 +1,6 @@
 package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
@@ -13,13 +12,14 @@ import io.djltp.internal.torch.TorchScope;
 import io.djltp.internal.update.UnitRows;
 import io.djltp.torch.Precision;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.stream.LongStream;
 
 /**
  * What one asks of a linear layer with a softmax over many classes without training it: the best
@@ -32,6 +32,8 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class ChunkedEvaluation implements AutoCloseable {
+
+    private static final ScalarType FLOAT = ScalarType.Float;
 
     private final ClassShard shard;
     private final long budget;
@@ -62,8 +64,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
     /**
      * Returns the best classes of all ranks for each row. One all-gather.
      *
-     * @param features the features, [x1, ..., xn, features]
-     * @param weight the rank's shard of the weight
+     * @param features the features, [x1, ..., xn, features]; or the rank's shard of the logits
+     * @param weight the rank's shard of the weight, or {@code null} for logits
      * @param bias the rank's shard of the bias, or {@code null}
      * @param k how many classes are wanted
      * @param withProbabilities whether their probabilities are wanted too
@@ -72,51 +74,24 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public TopClasses topK(
             NDArray features, NDArray weight, NDArray bias, int k, boolean withProbabilities) {
-        checkCount(k);
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            LogitChunks chunks = chunks(features, weight, bias);
-            return topK(chunks, features, k, withProbabilities);
-        }
-    }
-
-    /**
-     * Returns the best classes of all ranks for each row of logits that are there. One all-gather.
-     *
-     * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
-     * @param k how many classes are wanted
-     * @param withProbabilities whether their probabilities are wanted too
-     * @return the best classes, attached to the manager of the logits
-     * @throws IllegalArgumentException if there are fewer classes than {@code k}
-     */
-    public TopClasses topK(NDArray logits, int k, boolean withProbabilities) {
-        checkCount(k);
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            return topK(chunks(logits), logits, k, withProbabilities);
-        }
-    }
-
-    private TopClasses topK(LogitChunks chunks, NDArray rows, int k, boolean withProbabilities) {
-        ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities);
-        ChunkTopK.Best best = found.gather(shard, k);
-        Shape shape = ShardLabels.leading(rows).add(k);
-        NDManager manager = rows.getManager();
-        return new TopClasses(
-                toArray(best.classes().to(ScalarType.Long), shape, manager),
-                toArray(best.values().to(ScalarType.Float), shape, manager),
-                withProbabilities
-                        ? toArray(
-                                found.logProbabilities(best.values()).to(ScalarType.Float),
-                                shape,
-                                manager)
-                        : null);
-    }
-
-    private void checkCount(int k) {
         long total = shard.total();
         if (k < 1 || k > total) {
             throw new IllegalArgumentException(
                     "The %s best of %s classes were asked for: 1 to %s can be had"
                             .formatted(k, total, total));
+        }
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            LogitChunks chunks = chunks(features, weight, bias);
+            ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities);
+            ChunkTopK.Best best = found.gather(shard, k);
+            NDArray logProbabilities =
+                    withProbabilities
+                            ? toArray(found.logProbabilities(best.values()), FLOAT, features)
+                            : null;
+            return new TopClasses(
+                    toArray(best.classes(), ScalarType.Long, features),
+                    toArray(best.values(), FLOAT, features),
+                    logProbabilities);
         }
     }
 
@@ -124,41 +99,24 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * Returns how many classes of all ranks come before the label of each row in the order of the
      * logits: those with a larger one, and with an equal one and a lower number. Two all-reduces.
      *
-     * @param features the features, [x1, ..., xn, features]
-     * @param weight the rank's shard of the weight
+     * @param features the features, [x1, ..., xn, features]; or the rank's shard of the logits
+     * @param weight the rank's shard of the weight, or {@code null} for logits
      * @param bias the rank's shard of the bias, or {@code null}
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @return the counts, int64 [rows], attached to the manager of the features
      */
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        ShardLabels rows = ShardLabels.of(features, labels, shard, Long.MIN_VALUE);
+        ClassLabels rows = ClassLabels.of(features, labels, shard, Long.MIN_VALUE);
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            return countBefore(chunks(features, weight, bias), rows, features.getManager());
+            LogitChunks chunks = chunks(features, weight, bias);
+            Tensor logits = torch.zeros(new long[] {chunks.rows}, memory.options());
+            logits.index_copy_(0, memory.index(rows.rows), chunks.labelLogits(rows));
+            shard.allReduce(logits, ReduceOp.SUM);
+            long[] columns = LongStream.of(rows.all).map(shard::columnsBefore).toArray();
+            Tensor before = chunks.countBefore(logits, memory.index(columns));
+            shard.allReduce(before, ReduceOp.SUM);
+            return TensorView.toArray(before, features.getManager());
         }
-    }
-
-    /**
-     * Returns how many classes of all ranks come before the label of each row in the order of
-     * logits that are there. Two all-reduces.
-     *
-     * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
-     * @param labels the labels, [x1, ..., xn], of any numeric type
-     * @return the counts, int64 [rows], attached to the manager of the logits
-     */
-    public NDArray countBefore(NDArray logits, NDArray labels) {
-        ShardLabels rows = ShardLabels.of(logits, labels, shard, Long.MIN_VALUE);
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            return countBefore(chunks(logits), rows, logits.getManager());
-        }
-    }
-
-    private NDArray countBefore(LogitChunks chunks, ShardLabels labels, NDManager manager) {
-        ChunkRanking ranking = new ChunkRanking(chunks, labels);
-        Tensor logits = ranking.labelLogits();
-        shard.allReduce(logits, ReduceOp.SUM);
-        Tensor before = ranking.countBefore(logits, memory.index(labels.columnsBefore(shard)));
-        shard.allReduce(before, ReduceOp.SUM);
-        return TensorView.toArray(before, manager);
     }
 
     /**
@@ -175,36 +133,34 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public NDArray loss(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
-        options.checkFused(shard.total());
-        ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
+        SoftmaxLoss.check(options, shard.total(), true);
+        ClassLabels rows = ClassLabels.of(features, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            return ShardedCrossEntropy.shaped(loss(chunks, rows, options), options, features);
+            LogitChunks.LogSum sums = new LogitChunks.LogSum(chunks);
+            Tensor labelLogits = torch.zeros(new long[] {rows.rows.length}, memory.options());
+            Tensor sumOfLogits = torch.zeros_like(sums.sum);
+            chunks.forEach(
+                    (index, logits) -> {
+                        chunks.copyLabelLogits(index, rows, logits, labelLogits);
+                        if (options.labelSmoothing() > 0) {
+                            long[] classes = {1};
+                            sumOfLogits.add_(logits.sum(classes, false, new ScalarTypeOptional()));
+                        }
+                        sums.add(logits, logits.amax(new long[] {1}, false));
+                    });
+            SoftmaxLoss loss =
+                    SoftmaxLoss.reduced(
+                            options,
+                            rows,
+                            shard,
+                            sums.largest,
+                            sums.sum,
+                            labelLogits,
+                            sumOfLogits,
+                            true);
+            return ShardedCrossEntropy.shaped(loss.value(memory.options()), options, features);
         }
-    }
-
-    private Tensor loss(LogitChunks chunks, ShardLabels labels, LossOptions options) {
-        LogitChunks.LogSum logSum = new LogitChunks.LogSum(chunks);
-        Tensor sums = SoftmaxLoss.newSums(options, logSum.largest());
-        for (int i = 0; i < chunks.plan().count(); i++) {
-            try (PointerScope scope = new PointerScope()) {
-                Tensor logits = chunks.logits(i);
-                chunks.addLabelLogits(i, labels, logits, sums.select(0, SoftmaxLoss.LABEL));
-                if (options.labelSmoothing() > 0) {
-                    ScalarTypeOptional same = new ScalarTypeOptional();
-                    sums.select(0, SoftmaxLoss.LOGITS)
-                            .add_(logits.sum(new long[] {1}, false, same));
-                }
-                logSum.add(logits, logits.amax(new long[] {1}, false));
-            }
-        }
-        Tensor largest = logSum.largest().clone();
-        shard.allReduce(largest, ReduceOp.MAX);
-        sums.select(0, SoftmaxLoss.NORMALISER).copy_(logSum.sumAbove(largest));
-        shard.allReduce(sums, ReduceOp.SUM);
-        sums.select(0, SoftmaxLoss.LABEL).sub_(largest);
-        double[] numbers = SoftmaxLoss.read(sums, largest);
-        return new SoftmaxLoss(options, labels, numbers).value(memory.options());
     }
 
     /**
@@ -219,36 +175,33 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public NDArray logits(NDArray features, NDArray weight, NDArray bias) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            ChunkPlan plan = chunks.plan();
-            long[] shape = {chunks.rows, plan.range().length()};
+            long classes = chunks.plan.range().length();
+            long[] shape = {chunks.rows, classes};
             Tensor logits = torch.empty(shape, memory.options(), new MemoryFormatOptional());
-            for (int i = 0; i < plan.count(); i++) {
-                try (PointerScope part = new PointerScope()) {
-                    logits.narrow(1, plan.start(i), plan.length(i)).copy_(chunks.logits(i));
-                }
-            }
-            Shape shapeOfAll = ShardLabels.leading(features).add(plan.range().length());
-            return toArray(logits, shapeOfAll, features.getManager());
+            chunks.forEach(
+                    (index, part) ->
+                            logits.narrow(1, chunks.plan.start(index), part.size(1)).copy_(part));
+            return toArray(logits, FLOAT, features);
         }
     }
 
-    private static NDArray toArray(Tensor tensor, Shape shape, NDManager manager) {
-        return TensorView.toArray(tensor.contiguous().view(shape.getShape()), manager);
-    }
-
-    private LogitChunks chunks(NDArray logits) {
-        Tensor rows = ShardLabels.rows(logits);
-        prepare(rows, 0, rows.size(1), false);
-        return LogitChunks.of(memory, rows);
+    /** Returns [rows, columns] as an array [x1, ..., xn, columns]. */
+    private static NDArray toArray(Tensor tensor, ScalarType type, NDArray features) {
+        Shape shape = ClassLabels.leading(features).add(tensor.size(1));
+        Tensor values = tensor.to(type).contiguous().view(shape.getShape());
+        return TensorView.toArray(values, features.getManager());
     }
 
     private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
-        Tensor x = ShardLabels.rows(features).to(ScalarType.Float).contiguous();
+        Tensor rows = ClassLabels.rows(features);
+        if (weight == null) {
+            prepare(rows, 0, rows.size(1), false);
+            return LogitChunks.of(memory, rows);
+        }
+        Tensor x = rows.to(FLOAT).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
-        prepare(x, x.size(1), weight.getShape().get(0), type != ScalarType.Float || margin != null);
-        Tensor w = TensorView.of(weight).tensor().detach();
-        Tensor b = bias == null ? null : TensorView.of(bias).tensor().detach();
-        ChunkedLinear linear = new ChunkedLinear(memory, w, b, null, margin != null);
+        prepare(x, x.size(1), weight.getShape().get(0), type != FLOAT || margin != null);
+        ChunkedLinear linear = new ChunkedLinear(weight, bias, null, margin != null);
         return LogitChunks.of(memory, linear, margin == null ? x : scaled(x));
     }
 

@@ -4,15 +4,21 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.internal.torch.ElementPosition;
 import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.TensorView;
 
+import org.bytedeco.pytorch.Tensor;
+
+import java.util.Arrays;
 import java.util.Map;
 import java.util.stream.DoubleStream;
+import java.util.stream.IntStream;
+import java.util.stream.LongStream;
 
 /**
- * The labels of a batch as numbers of classes, read once and checked. DJL's own losses cut 1.5 down
- * to the class 1 without a word; here it is an error.
+ * The labels of a batch as numbers of classes, read once and checked: which rows count, and which
+ * rows have a class of this rank as their label. DJL's own losses cut 1.5 down to the class 1
+ * without a word; here it is an error.
  */
 public final class ClassLabels {
 
@@ -24,7 +30,183 @@ public final class ClassLabels {
                     DataType.FLOAT16, 1L << 11,
                     DataType.BFLOAT16, 1L << 8);
 
-    private ClassLabels() {}
+    final long[] all; // of all rows, over all ranks
+    final boolean[] counts; // whether a row counts, by row
+    final long[] rows; // the rows with a label of this rank, in the order of the labels
+    final long[] columns; // the columns of their labels, in ascending order
+    final long[] sample; // the columns that the step is over, or null if it is over all
+    final long classes; // how many the step is over, over all ranks
+
+    private ClassLabels(long[] all, ClassShard shard, long ignoreIndex) {
+        this.all = all;
+        counts = new boolean[all.length];
+        long[] places = new long[all.length]; // of labels here: column, then row
+        int found = 0;
+        for (int i = 0; i < all.length; i++) {
+            counts[i] = all[i] != ignoreIndex;
+            long column = counts[i] ? shard.columnOf(all[i]) : -1;
+            if (column >= 0) {
+                places[found++] = column * all.length + i;
+            }
+        }
+        long[] sorted = LongStream.of(places).limit(found).sorted().toArray();
+        rows = LongStream.of(sorted).map(place -> place % all.length).toArray();
+        columns = LongStream.of(sorted).map(place -> place / all.length).toArray();
+        sample = null;
+        classes = shard.total();
+    }
+
+    private ClassLabels(ClassLabels labels, long[] sample, long classes) {
+        all = labels.all;
+        counts = labels.counts;
+        rows = labels.rows;
+        columns = LongStream.of(labels.columns).map(c -> Arrays.binarySearch(sample, c)).toArray();
+        this.sample = sample;
+        this.classes = classes;
+    }
+
+    /**
+     * Finds the labels of a rank.
+     *
+     * @param rows the features or logits of the rows, [x1, ..., xn, columns]
+     * @param labels the labels over all ranks, [x1, ..., xn], of any numeric type
+     * @param shard the classes of the rank
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if a label is not a class, or there is not one for each row
+     */
+    static ClassLabels of(NDArray rows, NDArray labels, ClassShard shard, long ignoreIndex) {
+        Shape each = leading(rows);
+        if (labels.size() != each.size()) {
+            throw new IllegalArgumentException(
+                    ("The labels %s do not fit the logits %s over all ranks: one label"
+                                    + " for each row is needed")
+                            .formatted(labels.getShape(), each.add(shard.total())));
+        }
+        return new ClassLabels(read(labels, shard.total(), ignoreIndex), shard, ignoreIndex);
+    }
+
+    /** Returns features, or logits, as rows, [x1 * ... * xn, columns], no part of a graph. */
+    static Tensor rows(NDArray features) {
+        Tensor tensor = TensorView.of(features).tensor().detach();
+        // not -1: of features of length 0, any number of rows would do
+        return tensor.reshape(leading(features).size(), tensor.size(-1));
+    }
+
+    /** Returns the shape without the last axis, [x1, ..., xn]. */
+    static Shape leading(NDArray rows) {
+        return rows.getShape().slice(0, rows.getShape().dimension() - 1);
+    }
+
+    /**
+     * Returns the same labels in a step over some of the classes.
+     *
+     * @param sampled the columns that the step is over, ascending, those of all labels among them
+     * @param classes how many classes the step is over, over all ranks
+     * @return the labels, whose columns are positions in the sample
+     */
+    ClassLabels restrictedTo(long[] sampled, long classes) {
+        return new ClassLabels(this, sampled, classes);
+    }
+
+    /** Returns the labels that count, over all ranks. */
+    long[] counted() {
+        return IntStream.range(0, all.length)
+                .filter(i -> counts[i])
+                .mapToLong(i -> all[i])
+                .toArray();
+    }
+
+    /** Returns the first place in {@link #columns} of a column that is not before a given one. */
+    int from(long column) {
+        return from(columns, column);
+    }
+
+    /** The same in any ascending columns, each of which may come several times. */
+    static int from(long[] columns, long column) {
+        int low = 0;
+        int high = columns.length;
+        while (low < high) {
+            int middle = (low + high) >>> 1;
+            if (columns[middle] < column) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        return low;
+    }
+
+    /**
+     * Returns where labels' logits lie in those of a chunk, taken as one vector.
+     *
+     * @param from the first label, see {@link #from}
+     * @param to the first label that is not asked for
+     * @param start the first column of the first chunk
+     * @param chunk the columns of a chunk
+     * @param ofColumn how far apart the logits of neighbouring columns lie
+     * @param ofRow how far apart the logits of neighbouring rows lie
+     */
+    long[] places(int from, int to, long start, long chunk, long ofColumn, long ofRow) {
+        return IntStream.range(from, to)
+                .mapToLong(i -> (columns[i] - start) % chunk * ofColumn + rows[i] * ofRow)
+                .toArray();
+    }
+
+    /**
+     * Returns where the labels of a thread lie in its chunks.
+     *
+     * @param memory the memory of the thread
+     * @param ofColumn how far apart the places of neighbouring columns are
+     * @param ofRow how far apart those of neighbouring rows are
+     */
+    Places places(ChunkMemory memory, long ofColumn, long ofRow) {
+        ChunkPlan plan = memory.plan();
+        long start = plan.range().start();
+        int first = from(start);
+        int end = from(plan.range().end());
+        long[] found = places(first, end, start, plan.chunk(), ofColumn, ofRow);
+        return new Places(plan, first, found.length == 0 ? null : memory.index(found));
+    }
+
+    /**
+     * The places of a thread's labels, for all chunks in one tensor: to make one for each chunk
+     * takes longer than what is done at these places.
+     */
+    final class Places {
+
+        private final ChunkPlan plan;
+        private final int first; // label of the thread
+        private final Tensor all; // or null if there are none
+
+        private Places(ChunkPlan plan, int first, Tensor all) {
+            this.plan = plan;
+            this.first = first;
+            this.all = all;
+        }
+
+        /** Returns the labels of a chunk. */
+        OfChunk of(int index) {
+            int from = from(plan.start(index));
+            int to = from(plan.start(index) + plan.length(index));
+            return from == to
+                    ? OfChunk.NONE
+                    : new OfChunk(from, to, all.narrow(0, from - first, to - from));
+        }
+    }
+
+    /** The labels that lie in a chunk, and their places; {@code null} if none do. */
+    record OfChunk(int from, int to, Tensor places) {
+
+        static final OfChunk NONE = new OfChunk(0, 0, null);
+
+        boolean isEmpty() {
+            return places == null;
+        }
+
+        Tensor part(Tensor ofAllLabels) {
+            return ofAllLabels.narrow(0, from, to - from);
+        }
+    }
 
     /**
      * Reads labels.
@@ -86,7 +268,7 @@ public final class ClassLabels {
         String where =
                 shape.dimension() == 1
                         ? "row " + place
-                        : "the position " + ElementPosition.of(place, shape);
+                        : "the position " + TensorView.position(place, shape);
         return new IllegalArgumentException(
                 "The label of %s is %s, %s".formatted(where, label, why));
     }

@@ -6,6 +6,8 @@ import java.math.BigDecimal;
 import java.math.MathContext;
 import java.math.RoundingMode;
 import java.util.Arrays;
+import java.util.BitSet;
+import java.util.SplittableRandom;
 
 /**
  * Draws the classes that a training step computes with: a random share of all classes, and the
@@ -38,7 +40,7 @@ final class ClassSampler {
     private final long count; // that is drawn of all classes
     private final long seed;
     private final int blockLength;
-    private final long[] block; // a bit for each class of a block: whether it is computed with
+    private final BitSet block = new BitSet(); // which classes of a block are computed with
 
     /**
      * Creates the sampler of one rank.
@@ -57,7 +59,6 @@ final class ClassSampler {
         long wanted = rarer == 0 ? LARGEST_BLOCK : (long) (OF_BLOCK / rarer);
         wanted = Math.max(SMALLEST_BLOCK, Math.min(LARGEST_BLOCK, wanted));
         blockLength = (int) Long.highestOneBit(wanted);
-        block = new long[blockLength / Long.SIZE];
     }
 
     /**
@@ -90,11 +91,9 @@ final class ClassSampler {
     long most(long rows) {
         long most = rows;
         for (ShardRange range : shard.ranges()) {
-            if (range.length() > 0) {
-                for (long b = range.start() / blockLength; start(b) < range.end(); b++) {
-                    long inside = Math.min(range.end(), end(b)) - Math.max(range.start(), start(b));
-                    most += Math.min(inside, 1 + count * (end(b) - start(b)) / classes + 1);
-                }
+            for (long b = range.start() / blockLength; start(b) < range.end(); b++) {
+                long inside = Math.min(range.end(), end(b)) - Math.max(range.start(), start(b));
+                most += Math.max(0, Math.min(inside, 2 + count * (end(b) - start(b)) / classes));
             }
         }
         return Math.min(shard.length(), most);
@@ -116,7 +115,7 @@ final class ClassSampler {
                 drawn = label / blockLength;
                 drawBlock(step, drawn);
             }
-            added += isIn((int) (label - start(drawn))) ? 0 : 1;
+            added += block.get((int) (label - start(drawn))) ? 0 : 1;
         }
         return count + added;
     }
@@ -132,25 +131,24 @@ final class ClassSampler {
     long[] draw(long step, long[] labels) {
         long[] drawn = new long[(int) most(labels.length)];
         int size = 0;
-        int nextLabel = 0;
+        int next = 0; // label
         long column = 0; // of the range's first class
         for (ShardRange range : shard.ranges()) {
             long toClass = range.start() - column;
-            if (range.length() > 0) {
-                for (long b = range.start() / blockLength; start(b) < range.end(); b++) {
-                    drawBlock(step, b);
-                    long end = Math.min(range.end(), end(b));
-                    while (nextLabel < labels.length && labels[nextLabel] + toClass < end) {
-                        include((int) (labels[nextLabel++] + toClass - start(b)));
-                    }
-                    int first = (int) Math.max(0, range.start() - start(b));
-                    int last = (int) (end - start(b));
-                    size = collect(first, last, start(b) - toClass, drawn, size);
+            for (long b = range.start() / blockLength; start(b) < range.end(); b++) {
+                drawBlock(step, b);
+                long end = Math.min(range.end(), end(b));
+                for (; next < labels.length && labels[next] + toClass < end; next++) {
+                    block.set((int) (labels[next] + toClass - start(b)));
+                }
+                int i = block.nextSetBit((int) Math.max(0, range.start() - start(b)));
+                for (; i >= 0 && i < end - start(b); i = block.nextSetBit(i + 1)) {
+                    drawn[size++] = start(b) - toClass + i;
                 }
             }
             column += range.length();
         }
-        return size == drawn.length ? drawn : Arrays.copyOf(drawn, size);
+        return Arrays.copyOf(drawn, size);
     }
 
     private long start(long index) {
@@ -161,21 +159,22 @@ final class ClassSampler {
         return Math.min(classes, start(index) + blockLength);
     }
 
-    /** Draws the classes of a block, from all of its classes. */
+    /** Draws the classes of a block, each set of them with the same probability. */
     private void drawBlock(long step, long index) {
         long ofStep = mix(mix(seed) + step);
-        double u = unit(mix(ofStep));
+        double u = new SplittableRandom(ofStep).nextDouble(); // from 0 to below 1
         int length = (int) (end(index) - start(index));
         int wanted = (int) (countBefore(end(index), u) - countBefore(start(index), u));
-        long state = mix(ofStep + GAMMA * (index + 1));
-        Arrays.fill(block, 0);
-        if (2L * wanted <= length) {
-            pick(wanted, length, state);
-        } else {
-            pick(length - wanted, length, state);
-            for (int i = 0; i < block.length; i++) {
-                block[i] = ~block[i];
-            }
+        SplittableRandom random = new SplittableRandom(mix(ofStep + GAMMA * (index + 1)));
+        boolean leaves = 2L * wanted > length; // those that are left out are fewer
+        block.clear();
+        for (int left = leaves ? length - wanted : wanted; left > 0; ) {
+            int next = (int) ((random.nextLong() >>> Integer.SIZE) * length >>> Integer.SIZE);
+            left -= block.get(next) ? 0 : 1;
+            block.set(next);
+        }
+        if (leaves) {
+            block.flip(0, length);
         }
     }
 
@@ -186,60 +185,7 @@ final class ClassSampler {
                 : (long) Math.floor((double) count * classNumber / classes + u);
     }
 
-    /** Sets so many bits of a block, each set of bits with the same probability. */
-    private void pick(int wanted, int length, long state) {
-        long next = state;
-        for (int left = wanted; left > 0; ) {
-            next += GAMMA;
-            int index = (int) ((finish(next) >>> Integer.SIZE) * length >>> Integer.SIZE);
-            long bit = 1L << index;
-            long word = block[index >> 6];
-            left -= (word & bit) == 0 ? 1 : 0;
-            block[index >> 6] = word | bit;
-        }
-    }
-
-    private boolean isIn(int index) {
-        return (block[index >> 6] & 1L << index) != 0;
-    }
-
-    private void include(int index) {
-        block[index >> 6] |= 1L << index;
-    }
-
-    /** Adds the classes of a part of the block, in ascending order. */
-    private int collect(int first, int last, long offset, long[] target, int from) {
-        int size = from;
-        for (int i = first >> 6; i << 6 < last; i++) {
-            long word = block[i];
-            if (i == first >> 6) {
-                word &= -1L << first;
-            }
-            if (last - (i << 6) < Long.SIZE) {
-                word &= (1L << last) - 1;
-            }
-            while (word != 0) {
-                target[size++] = offset + (i << 6) + Long.numberOfTrailingZeros(word);
-                word &= word - 1;
-            }
-        }
-        return size;
-    }
-
-    /** Returns a number from 0 to below 1. */
-    private static double unit(long random) {
-        return (random >>> 11) * 0x1.0p-53;
-    }
-
     private static long mix(long value) {
-        return finish(value + GAMMA);
-    }
-
-    /** Makes neighbouring numbers unlike each other: the finalizer of SplitMix64. */
-    private static long finish(long value) {
-        long z = value;
-        z = (z ^ (z >>> 30)) * 0xBF58476D1CE4E5B9L;
-        z = (z ^ (z >>> 27)) * 0x94D049BB133111EBL;
-        return z ^ (z >>> 31);
+        return new SplittableRandom(value).nextLong();
     }
 }

@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.List;
+import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
 /**
@@ -37,20 +38,8 @@ final class ClassShard {
         this(cut, group, group == null ? 0 : group.getRank(), group == null ? 1 : group.getSize());
     }
 
-    /**
-     * Creates the shard of a rank that does not meet the others.
-     *
-     * @param cut the cut of the classes
-     * @param rank the rank
-     * @param ranks the number of ranks
-     * @throws IllegalArgumentException if the cut is over other ranks, a class is on several ranks,
-     *     or the classes of a rank do not ascend
-     */
-    ClassShard(Cut cut, int rank, int ranks) {
-        this(cut, null, rank, ranks);
-    }
-
-    private ClassShard(Cut cut, Communicator group, int rank, int ranks) {
+    /** The same of any rank, which meets the others in the group, or not at all. */
+    ClassShard(Cut cut, Communicator group, int rank, int ranks) {
         this.cut = cut;
         this.group = group;
         this.rank = rank;
@@ -67,9 +56,7 @@ final class ClassShard {
                             + " several times. Cut the layer over the ranks without replicas, or"
                             + " gather its output and use DJL's SoftmaxCrossEntropyLoss");
         }
-        for (int i = 0; i < ranks; i++) {
-            checkAscending(i);
-        }
+        IntStream.range(0, ranks).forEach(this::checkAscending);
         ranges = cut.getRanges(rank);
         length = cut.getShardLength(rank);
     }
@@ -135,14 +122,9 @@ final class ClassShard {
 
     /** Returns the column of a class, or -1 if another rank holds it. */
     long columnOf(long classNumber) {
-        long column = 0;
-        for (ShardRange range : ranges) {
-            if (classNumber >= range.start() && classNumber < range.end()) {
-                return column + classNumber - range.start();
-            }
-            column += range.length();
-        }
-        return -1;
+        boolean isHere =
+                ranges.stream().anyMatch(r -> classNumber >= r.start() && classNumber < r.end());
+        return isHere ? columnsBefore(classNumber) : -1;
     }
 
     /** Returns what the classes of the rank have of something that there is one of a class. */
@@ -158,11 +140,9 @@ final class ClassShard {
 
     /** Returns how many classes of the rank have a lower number than a class of any rank. */
     long columnsBefore(long classNumber) {
-        long count = 0;
-        for (ShardRange range : ranges) {
-            count += Math.max(0, Math.min(range.length(), classNumber - range.start()));
-        }
-        return count;
+        return ranges.stream()
+                .mapToLong(r -> Math.max(0, Math.min(r.length(), classNumber - r.start())))
+                .sum();
     }
 
     /**
@@ -174,14 +154,13 @@ final class ClassShard {
     Tensor classesOf(Tensor columns) {
         Tensor classes = columns.clone();
         long column = 0;
-        long offset = 0; // of the range before, from column to class
+        long end = 0; // of the range before
         for (ShardRange range : ranges) {
-            long step = range.start() - column - offset;
-            if (range.length() > 0 && step != 0) {
-                classes.add_(columns.ge(new Scalar(column)), new Scalar(step));
-                offset += step;
+            if (range.length() > 0) {
+                classes.add_(columns.ge(new Scalar(column)), new Scalar(range.start() - end));
+                column += range.length();
+                end = range.end();
             }
-            column += range.length();
         }
         return classes;
     }

@@ -59,20 +59,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
     private long steps;
 
     /**
-     * Creates the function of one rank, over all classes and without a margin.
-     *
-     * @param group the ranks over which the classes are cut, or {@code null} if they are not
-     * @param cut the cut of the classes
-     * @param budget the bytes that logits may take on this rank
-     * @param chunk the classes of a chunk, or 0 for what suits the device
-     * @throws IllegalArgumentException if a class is on several ranks
-     */
-    public FusedSoftmaxHead(Communicator group, Cut cut, long budget, long chunk) {
-        this(group, cut, budget, chunk, HeadOptions.DEFAULT);
-    }
-
-    /**
-     * Creates the function of one rank, of a part of the classes or with a margin.
+     * Creates the function of one rank.
      *
      * @param group the ranks over which the classes are cut, or {@code null} if they are not
      * @param cut the cut of the classes
@@ -103,6 +90,18 @@ public final class FusedSoftmaxHead implements AutoCloseable {
     public record Result(NDArray value, NDArray gradient) {}
 
     /**
+     * What the next pass depends on beside its inputs, in the last bits too.
+     *
+     * @param steps the number of updates, by which classes are drawn
+     * @param guarded whether logits of this rank have been too large for exponentials of them as
+     *     they are, and are expected to be
+     * @param rows the rows that the chunks of training steps are planned for, those of the largest
+     *     batch so far, or 0: sums are rounded as chunks are long
+     * @param evaluationRows the same of evaluations
+     */
+    public record State(long steps, boolean guarded, long rows, long evaluationRows) {}
+
+    /**
      * Computes the loss and the gradient of the features, and prepares the update. It takes the
      * place of an update that was prepared before.
      *
@@ -120,11 +119,11 @@ public final class FusedSoftmaxHead implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
-        options.checkFused(shard.total());
-        ShardLabels all = ShardLabels.of(features, labels, shard, options.ignoreIndex());
-        ShardLabels rows = sampler == null ? all : sampled(all, options);
+        SoftmaxLoss.check(options, shard.total(), true);
+        ClassLabels all = ClassLabels.of(features, labels, shard, options.ignoreIndex());
+        ClassLabels rows = sampler == null ? all : sampled(all);
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor x = ShardLabels.rows(features);
+            Tensor x = ClassLabels.rows(features);
             checkPrecision(weight);
             prepareMemory(x, rows, options);
             ChunkedLinear linear = linear(weight, bias, rows.sample);
@@ -137,13 +136,15 @@ public final class FusedSoftmaxHead implements AutoCloseable {
                 x = margin.features();
             }
             HeadPass first = run(x, linear, rows, options);
-            HeadStatistics statistics = new HeadStatistics(first, linear, margin, shard);
-            Tensor gradient = statistics.featureGradient();
-            gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
-            gradient = gradient.view(features.getShape().getShape());
+            SoftmaxLoss loss = first.loss(linear, margin, shard);
+            Tensor gradient =
+                    first.featureGradient(loss, linear, margin)
+                            .to(TensorView.of(features).tensor().scalar_type())
+                            .view(features.getShape().getShape());
             pass = first;
             return new Result(
-                    TensorView.toArray(statistics.loss(), features.getManager()),
+                    TensorView.toArray(
+                            loss.value(memory.shared().options()), features.getManager()),
                     TensorView.toArray(gradient, features.getManager()));
         }
     }
@@ -180,24 +181,17 @@ public final class FusedSoftmaxHead implements AutoCloseable {
 
     /** Returns the layer, reduced to a sample of the classes unless that is {@code null}. */
     private ChunkedLinear linear(NDArray weight, NDArray bias, long[] sample) {
-        return new ChunkedLinear(
-                memory.shared(),
-                TensorView.of(weight).tensor().detach(),
-                bias == null ? null : TensorView.of(bias).tensor().detach(),
-                sample == null ? null : memory.shared().index(sample),
-                head.margin() != null);
+        Tensor columns = sample == null ? null : memory.shared().index(sample);
+        return new ChunkedLinear(weight, bias, columns, head.margin() != null);
     }
 
     /** Draws the classes of this step. */
-    private ShardLabels sampled(ShardLabels all, LossOptions options) {
-        long classes =
-                options.labelSmoothing() > 0
-                        ? sampler.countClasses(steps, all.counted())
-                        : all.classes; // which nothing is computed with
+    private ClassLabels sampled(ClassLabels all) {
+        long classes = sampler.countClasses(steps, all.counted());
         return all.restrictedTo(sampler.draw(steps, all.columns), classes);
     }
 
-    private void prepareMemory(Tensor x, ShardLabels rows, LossOptions options) {
+    private void prepareMemory(Tensor x, ClassLabels rows, LossOptions options) {
         long computed = HeadPass.rows(x.size(0), options, head.precision());
         memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
         memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
@@ -213,25 +207,9 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      *
      * @param weight the rank's shard of the weight, changed in place
      * @param bias the rank's shard of the bias, or {@code null}; not changed
-     * @param biasGradient where the gradient of the bias goes, [classes/p] in float32, or {@code
-     *     null} if it is not wanted
+     * @param biasGradient where the gradient of the bias goes, [classes/p], or {@code null} if it
+     *     is not wanted
      * @param update the update, or {@code null} if the weight is not to be changed
-     * @param scale the factor of the loss in the backward pass
-     * @throws IllegalStateException if there is no loss whose gradient is not used up
-     */
-    public void update(
-            NDArray weight, NDArray bias, NDArray biasGradient, WeightUpdate update, float scale) {
-        update(weight, bias, biasGradient, update, scale, null);
-    }
-
-    /**
-     * Updates the weight by the gradient of the last loss and another one. If an exception is
-     * thrown in the middle, a part of the weight may be updated, and the gradient is used up too.
-     *
-     * @param weight the rank's shard of the weight, changed in place
-     * @param bias the rank's shard of the bias, or {@code null}
-     * @param biasGradient where the gradient of the bias goes, or {@code null}
-     * @param update the update, or {@code null}
      * @param scale the factor of the loss in the backward pass
      * @param added what else the gradient of the weight has, or {@code null}
      * @throws IllegalStateException if there is no loss whose gradient is not used up
@@ -295,9 +273,11 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         pass = null;
         ChunkedLinear linear = linear(weight, bias, second.labels.sample);
         Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
-        Tensor gradient = linear.biasGradient(target);
-        second.update(linear, gradient, update, scale, added);
-        linear.setBiasGradient(target, gradient);
+        if (update != null || target != null) {
+            Tensor gradient = linear.biasGradient(memory.shared(), target);
+            second.update(linear, gradient, update, scale, added);
+            linear.setBiasGradient(target, gradient);
+        }
     }
 
     /** {@return whether steps draw classes, and are over a part of them} */
@@ -310,8 +290,8 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      *
      * @return the state
      */
-    public HeadState getState() {
-        return new HeadState(steps, guarded, memory.plannedRows(), evaluation.plannedRows());
+    public State getState() {
+        return new State(steps, guarded, memory.plannedRows(), evaluation.plannedRows());
     }
 
     /**
@@ -319,7 +299,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      *
      * @param state what {@link #getState()} has returned there
      */
-    public void setState(HeadState state) {
+    public void setState(State state) {
         pass = null;
         steps = state.steps();
         guarded = state.guarded();
@@ -337,7 +317,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         return memory;
     }
 
-    private HeadPass run(Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options) {
+    private HeadPass run(Tensor x, ChunkedLinear linear, ClassLabels labels, LossOptions options) {
         HeadPass first = new HeadPass(memory, labels, options, guarded, head.precision());
         first.run(x, linear);
         if (first.isUsable()) { // of features that are not finite it is not

@@ -2,12 +2,14 @@ package io.djltp.head;
 
 import io.djltp.cut.Cut;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.OpenMpTeam;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.IntConsumer;
 import java.util.function.LongUnaryOperator;
 
 /**
@@ -54,7 +56,7 @@ final class HeadMemory implements AutoCloseable {
             if (threads != null) {
                 threads.close();
             }
-            threads = new WorkerThreads(count);
+            threads = new WorkerThreads(count, count > 1 ? OpenMpTeam.create().orElse(null) : null);
         }
         long features = x.size(1);
         if (shared == null || !shared.fits(rows, features) || keptBytes != bytes) {
@@ -102,13 +104,14 @@ final class HeadMemory implements AutoCloseable {
         return ofWorkers;
     }
 
-    WorkerThreads threads() {
-        return threads;
+    /** Returns the number of threads. */
+    int threads() {
+        return threads.count();
     }
 
-    /** Returns how many pieces of memory there are. */
-    int count() {
-        return shared.count() + ofWorkers.stream().mapToInt(ChunkMemory::count).sum();
+    /** Runs tasks side by side, see {@link WorkerThreads#run}. */
+    void run(int tasks, IntConsumer task) {
+        threads.run(tasks, task);
     }
 
     /** Returns how many classes are computed with. */

@@ -79,7 +79,7 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
         }
     }
 
-    /** Returns the bytes of an exponential that is kept, see {@link RoundedArithmetic#kept}. */
+    /** Returns the bytes of an exponential that is kept, see {@link ChunkWorker}. */
     int keptBytes(LossOptions loss) {
         boolean rounded = precision != Precision.FLOAT32;
         return rounded && loss.labelSmoothing() == 0 ? Short.BYTES : Float.BYTES;

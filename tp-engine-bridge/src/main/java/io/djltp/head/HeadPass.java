@@ -1,24 +1,26 @@
 package io.djltp.head;
 
-import io.djltp.head.ChunkMemory.Column;
-import io.djltp.head.ChunkMemory.Matrix;
+import io.djltp.head.ChunkMemory.Place;
 import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.update.UnitRows;
 import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /**
  * One step of a {@link FusedSoftmaxHead} on one rank: the pass over the weights that computes the
  * loss, and the pass that updates them. Everything large lies in the {@link HeadMemory}, and is
- * computed by the {@link ChunkWorker}s.
+ * computed by the {@link ChunkWorker}s. In between, what follows from the first pass once it is
+ * known of all ranks: the loss and the gradient of the features, by the {@link SoftmaxLoss}.
  *
  * <p>Exponentials are those of the logits less an {@link #offset()}. It is 0, which is as exact as
  * the largest logit as long as the sum of the exponentials is neither too large nor too small for
@@ -41,11 +43,11 @@ final class HeadPass {
     private static final double LARGEST_LOGIT = Math.log(LARGEST_SUM);
 
     final ChunkMemory memory; // shared by the worker threads
-    final ShardLabels labels;
+    final ClassLabels labels;
     final LossOptions options;
     final Precision precision; // of the factors of products
     final long rows; // of the batch
-    final RoundedArithmetic.Scales scales = new RoundedArithmetic.Scales(); // of float16
+    final ChunkProducts.Scales scales = new ChunkProducts.Scales(); // of float16
 
     private final HeadMemory memories;
     private final boolean guarded;
@@ -53,7 +55,7 @@ final class HeadPass {
 
     HeadPass(
             HeadMemory memories,
-            ShardLabels labels,
+            ClassLabels labels,
             LossOptions options,
             boolean guarded,
             Precision precision) {
@@ -62,7 +64,7 @@ final class HeadPass {
         this.labels = labels;
         this.options = options;
         // exponentials of float16 have no range to be without the largest logit
-        this.guarded = guarded || memories.classes() == 0 || isIn(Precision.FLOAT16);
+        this.guarded = guarded || memories.classes() == 0 || precision == Precision.FLOAT16;
         memory = memories.shared();
         rows = labels.counts.length;
         memories.setRows(rows(rows, options, precision));
@@ -76,8 +78,9 @@ final class HeadPass {
         return guarded;
     }
 
-    boolean isIn(Precision other) {
-        return precision == other;
+    /** Returns whether factors of products are rounded to 16 bits. */
+    boolean isRounded() {
+        return precision != Precision.FLOAT32;
     }
 
     /**
@@ -94,44 +97,14 @@ final class HeadPass {
         return memory.batchRows() == rows ? tensor : tensor.narrow(0, 0, rows);
     }
 
-    /** Returns what was subtracted from the logits before the exponential, [rows]. */
-    Tensor offset() {
-        return batch(memory.column(Column.OFFSET));
+    /** Returns what there is one of for each row of the batch, [rows]. */
+    Tensor column(Place which) {
+        return batch(memory.column(which));
     }
 
-    /** Returns the features, and the row for label smoothing, [features, rows]. */
-    Tensor transposedFeatures() {
-        return memory.columns(Matrix.TRANSPOSED_FEATURES);
-    }
-
-    /**
-     * Returns what was subtracted from the exponentials in the products for label smoothing,
-     * [rows].
-     */
-    Tensor shift() {
-        return batch(memory.column(Column.SHIFT));
-    }
-
-    /**
-     * Returns {@link #labelParts()} times the features, the gradient of weights, [labels,
-     * features].
-     */
-    Tensor labelGradients() {
-        return memory.rows(Matrix.LABEL_GRADIENTS);
-    }
-
-    /** Returns what the gradient of labels' logits has beside their softmax, [labels]. */
-    Tensor labelParts() {
-        return memory.column(Column.LABEL_PARTS);
-    }
-
-    /**
-     * Returns the logits of the labels, rounded as those that the exponentials are of, [labels].
-     * The loss is the logarithm of the normaliser less the label's logit; where the label has most
-     * of the normaliser, an error of its logit is in both and cancels only if it is the same.
-     */
-    Tensor labelLogits() {
-        Tensor column = memory.column(Column.LABEL_LOGITS);
+    /** Returns what there is one of for each row with a label of this rank, [labels]. */
+    Tensor ofLabels(Place which) {
+        Tensor column = memory.column(which);
         long count = labels.rows.length;
         return count == memory.batchRows() ? column : column.narrow(0, 0, count);
     }
@@ -143,28 +116,25 @@ final class HeadPass {
      * @param linear the layer
      */
     void run(Tensor x, ChunkedLinear linear) {
-        Tensor features = memory.rows(Matrix.FEATURES);
+        Tensor features = memory.rows(Place.FEATURES);
         batch(features).copy_(x);
-        if (features.size(0) > rows) {
-            features.narrow(0, rows, features.size(0) - rows).zero_();
-        }
-        if (isIn(Precision.FLOAT32)) {
-            transposedFeatures().copy_(features.t());
-        } else {
-            RoundedArithmetic.pack(this, features);
-            computeLabelLogits(x, linear);
+        features.narrow(0, rows, features.size(0) - rows).zero_();
+        ChunkProducts.pack(this, features);
+        if (isRounded() && !linear.isUnit() && labels.rows.length > 0) {
+            computeLabelLogits(x, linear); // those of labels with a margin are there
         }
         List<ChunkWorker> workers = workers(linear);
-        memories.threads().run(workers.size(), i -> workers.get(i).forward());
+        memories.run(workers.size(), i -> workers.get(i).forward());
         combine(workers);
         read(x);
     }
 
-    /** Those of labels with a margin are there. */
+    /**
+     * Computes the logits of the labels, rounded as those that the exponentials are of. The loss is
+     * the logarithm of the normaliser less the label's logit; where the label has most of the
+     * normaliser, an error of its logit is in both and cancels only if it is the same.
+     */
     private void computeLabelLogits(Tensor x, ChunkedLinear linear) {
-        if (linear.isUnit() || labels.rows.length == 0) {
-            return;
-        }
         Tensor columns = memory.index(labels.columns);
         Tensor logits =
                 linear.rows(columns)
@@ -174,40 +144,30 @@ final class HeadPass {
         if (linear.bias() != null) {
             logits.add_(linear.bias().index_select(0, columns));
         }
-        labelLogits().copy_(logits);
+        ofLabels(Place.LABEL_LOGITS).copy_(logits);
     }
 
     private List<ChunkWorker> workers(ChunkedLinear linear) {
-        List<ChunkWorker> workers = new ArrayList<>();
-        for (ChunkMemory each : memories.ofWorkers()) {
-            workers.add(new ChunkWorker(this, each, linear.withMemory(each)));
-        }
-        return workers;
+        return memories.ofWorkers().stream()
+                .map(each -> new ChunkWorker(this, each, linear))
+                .toList();
     }
 
     /**
      * Sums up what the workers have, with the largest of their offsets m: each times exp(m_i - m).
      */
     private void combine(List<ChunkWorker> workers) {
-        Tensor offset = memory.column(Column.OFFSET).zero_(); // that of all, if not guarded
-        if (guarded) {
-            offset.copy_(workers.get(0).offset());
-            for (ChunkWorker worker : workers) {
-                torch.maximum_out(offset, offset, worker.offset());
-            }
-        }
-        Tensor sums = memory.sums().zero_();
-        Tensor products = memory.rows(Matrix.PRODUCTS).zero_();
+        Tensor offset = memory.column(Place.OFFSET).copy_(workers.get(0).offset());
         for (ChunkWorker worker : workers) {
-            if (guarded) {
-                Tensor factor = memory.column(Column.FACTOR);
-                torch.sub_out(factor, worker.offset(), offset).exp_();
-                sums.addcmul_(worker.sums(), factor.to(sums.scalar_type()));
-                products.addcmul_(worker.products(), factor.unsqueeze(1));
-            } else {
-                sums.add_(worker.sums());
-                products.add_(worker.products());
-            }
+            torch.maximum_out(offset, offset, worker.offset());
+        }
+        Tensor sums = memory.column(Place.SUMS).zero_();
+        Tensor products = memory.rows(Place.PRODUCTS).zero_();
+        Tensor factor = memory.column(Place.FACTOR);
+        for (ChunkWorker worker : workers) {
+            torch.sub_out(factor, worker.offset(), offset).exp_();
+            sums.addcmul_(worker.sums(), factor.to(ScalarType.Double));
+            products.addcmul_(worker.products(), factor.unsqueeze(1));
         }
         if (isSmooth()) {
             combineShifts(workers, offset);
@@ -217,12 +177,13 @@ final class HeadPass {
     /** Moves the products to one shift: that of the exponentials of all workers. */
     private void combineShifts(List<ChunkWorker> workers, Tensor offset) {
         double share = SoftmaxLoss.smoothedShare(options, memories.classes());
-        shift().copy_(batch(memory.sums()).mul(new Scalar(share)));
-        Tensor products = batch(memory.rows(Matrix.PRODUCTS));
-        Tensor factor = memory.column(Column.FACTOR);
+        Tensor shift = column(Place.SHIFT);
+        shift.copy_(column(Place.SUMS).mul(new Scalar(share)));
+        Tensor products = batch(memory.rows(Place.PRODUCTS));
+        Tensor factor = memory.column(Place.FACTOR);
         for (ChunkWorker worker : workers) {
             torch.sub_out(factor, worker.offset(), offset).exp_();
-            Tensor moved = batch(worker.shift().mul(factor)).sub_(shift());
+            Tensor moved = batch(worker.shift().mul(factor)).sub_(shift);
             addOuter(products, moved, worker.products().select(0, rows));
         }
     }
@@ -240,28 +201,29 @@ final class HeadPass {
 
     /** Reads what has become of the rows: all of it at once. */
     private void read(Tensor x) {
-        TensorVector all = new TensorVector(batch(memory.sums()), offset(), labelLogits());
-        Tensor products = memory.rows(Matrix.PRODUCTS);
+        Tensor products = memory.rows(Place.PRODUCTS);
         Tensor zero = zeroIfFinite(guarded ? x : products);
-        if (isIn(Precision.FLOAT16)) { // of whose weights some may be infinite with no part in p
+        if (precision == Precision.FLOAT16) { // some weights may be infinite with no part in p
             zero.add_(zeroIfFinite(products));
         }
+        TensorVector all =
+                new TensorVector(
+                        column(Place.SUMS), column(Place.OFFSET), ofLabels(Place.LABEL_LOGITS));
         all.push_back(zero.view(1));
         numbers = HostReads.doubles(torch.cat(all));
     }
 
-    /** Returns the sum of the exponentials of a row, without label smoothing but for its label. */
-    double sum(int row) {
+    /** Returns the sum of the exponentials of a row but for its label. */
+    private double sum(int row) {
         return numbers[row];
     }
 
-    /** Returns the {@link #offset()} of a row. */
-    double offset(int row) {
+    /** Returns what was subtracted from the logits of a row before the exponential. */
+    private double offset(int row) {
         return numbers[(int) rows + row];
     }
 
-    /** Returns one of the {@link #labelLogits()}. */
-    double labelLogit(int label) {
+    private double labelLogit(int label) {
         return numbers[2 * (int) rows + label];
     }
 
@@ -284,7 +246,7 @@ final class HeadPass {
 
     /** Returns what an error calls what is infinite or NaN in a guarded pass. */
     String uncheckedName() {
-        return isIn(Precision.FLOAT16)
+        return precision == Precision.FLOAT16
                 ? "logits or weights (float16 has none above 1,023: use float32, or bfloat16)"
                 : "logits";
     }
@@ -297,6 +259,119 @@ final class HeadPass {
     /** NaN and infinite values are NaN times 0. */
     private static Tensor zeroIfFinite(Tensor tensor) {
         return tensor.mul(new Scalar(0f)).sum();
+    }
+
+    /**
+     * Brings together what the ranks have. Two all-reduces.
+     *
+     * @param linear the layer
+     * @param margin the margin, or {@code null}
+     * @param shard the classes of the rank
+     */
+    SoftmaxLoss loss(ChunkedLinear linear, MarginLabels margin, ClassShard shard) {
+        if (shard.isAlone() && !isSmooth()) {
+            return new SoftmaxLoss(options, labels, ofRank(), false);
+        }
+        return SoftmaxLoss.reduced(
+                options,
+                labels,
+                shard,
+                column(Place.OFFSET),
+                column(Place.SUMS),
+                ofLabels(Place.LABEL_LOGITS),
+                isSmooth() ? sumsOfLogits(linear, margin) : null,
+                false);
+    }
+
+    /**
+     * Returns what {@link SoftmaxLoss#reduced} makes of a rank alone, without calls of libtorch.
+     */
+    private double[] ofRank() {
+        int count = (int) rows;
+        double[] sums = new double[3 * count];
+        for (int i = 0; i < count; i++) {
+            sums[i] = sum(i);
+            sums[2 * count + i] = offset(i);
+        }
+        for (int i = 0; i < labels.rows.length; i++) {
+            int row = (int) labels.rows[i];
+            double largest = Math.max(offset(row), labelLogit(i));
+            sums[row] *= Math.exp(offset(row) - largest);
+            sums[count + row] = labelLogit(i) - largest;
+            sums[2 * count + row] = largest;
+        }
+        return sums;
+    }
+
+    /** Returns the sums of this rank's logits: \(x \sum_k w_k + \sum_k b_k\), [rows]. */
+    private Tensor sumsOfLogits(ChunkedLinear linear, MarginLabels margin) {
+        Tensor allWeights = memory.rows(Place.PRODUCTS).select(0, rows);
+        Tensor x = batch(memory.rows(Place.FEATURES)).to(ScalarType.Double);
+        Tensor logits = x.mv(allWeights.to(ScalarType.Double));
+        if (linear.bias() != null) {
+            logits.add_(linear.bias().sum(new ScalarTypeOptional(ScalarType.Double)));
+        }
+        if (margin != null) {
+            logits.index_add_(0, memory.index(labels.rows), margin.raised());
+        }
+        return logits;
+    }
+
+    /**
+     * Returns this rank's summand of the gradient of the features, [rows, features], and leaves in
+     * the memory what the update needs.
+     *
+     * @param loss the loss
+     * @param linear the layer
+     * @param margin the margin, or {@code null}
+     */
+    Tensor featureGradient(SoftmaxLoss loss, ChunkedLinear linear, MarginLabels margin) {
+        double[] factors =
+                loss.softmaxFactors(Arrays.copyOfRange(numbers, (int) rows, 2 * (int) rows));
+        Tensor softmax = column(Place.SOFTMAX_FACTOR).copy_(doubles(factors));
+        Tensor products = memory.rows(Place.PRODUCTS);
+        Tensor gradient = batch(products).mul(softmax.unsqueeze(1));
+        addLabels(gradient, loss, linear, margin);
+        if (isSmooth()) {
+            Tensor share = doubles(loss.smoothedShares());
+            column(Place.SMOOTHED_PART).copy_(share).neg_();
+            // what the shift has not subtracted already
+            Tensor rest = softmax.to(ScalarType.Double).mul_(column(Place.SHIFT)).sub_(share);
+            addOuter(gradient, rest.to(ScalarType.Float), products.select(0, rows));
+        }
+        return margin == null ? gradient : margin.ofFeatures(gradient);
+    }
+
+    private Tensor doubles(double... values) {
+        return SoftmaxLoss.tensor(memory.options(), values);
+    }
+
+    /**
+     * Adds what the labels have in the gradient of the features, and keeps that of the weights: the
+     * gradient of each label's logit, times the slope where the logit has a margin.
+     */
+    private void addLabels(
+            Tensor gradient, SoftmaxLoss loss, ChunkedLinear linear, MarginLabels margin) {
+        double[] smoothed = loss.smoothedShares();
+        double[] ofWeights = new double[labels.rows.length];
+        double[] ofFeatures = new double[ofWeights.length];
+        for (int i = 0; i < ofWeights.length; i++) {
+            int row = (int) labels.rows[i];
+            double slope = margin == null ? 1 : margin.slope(i);
+            ofWeights[i] = (loss.labelGradient(row) - smoothed[row]) * slope;
+            ofFeatures[i] = ofWeights[i] + smoothed[row]; // which is subtracted of every class
+        }
+        Tensor places = memory.index(labels.rows);
+        Tensor parts = ofLabels(Place.LABEL_PARTS).copy_(doubles(ofWeights));
+        Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, places);
+        Tensor target = memory.rows(Place.LABEL_GRADIENTS).narrow(0, 0, parts.size(0));
+        torch.mul_out(target, x, parts.unsqueeze(1));
+        Tensor weights = linear.rows(memory.index(labels.columns));
+        if (linear.isUnit()) {
+            weights.mul_(UnitRows.inverseLengths(weights).unsqueeze(1));
+        }
+        Tensor factors = doubles(ofFeatures).to(ScalarType.Float);
+        gradient.index_add_(0, places, weights.mul_(factors.unsqueeze(1)));
     }
 
     /**
@@ -314,54 +389,32 @@ final class HeadPass {
             WeightUpdate update,
             float scale,
             AddedGradient.Chunks added) {
-        if (update == null && biasGradient == null) {
-            return;
-        }
         memories.setRows(rows(rows, options, precision));
         Scalar factor = new Scalar(scale);
-        torch.mul_out(softmaxFactor(), batch(memory.column(Column.SOFTMAX_FACTOR)), factor);
+        Tensor ofSoftmax = column(Place.SCALED_SOFTMAX_FACTOR);
+        torch.mul_out(ofSoftmax, column(Place.SOFTMAX_FACTOR), factor);
         if (isSmooth()) {
-            torch.mul_out(smoothedPart(), batch(memory.column(Column.SMOOTHED_PART)), factor);
+            torch.mul_out(column(Place.SCALED_SMOOTHED_PART), column(Place.SMOOTHED_PART), factor);
         } else if (!guarded) {
-            scale(memory, softmaxFactor());
+            scaleFeatures(memory, ofSoftmax); // the same for all chunks
         }
-        if (isIn(Precision.FLOAT16)) {
-            scales.setGradients(this, scale);
+        if (precision == Precision.FLOAT16) {
+            scales.setGradients(this);
         }
         List<ChunkWorker> workers = workers(linear);
-        memories.threads()
-                .run(
-                        workers.size(),
-                        i -> workers.get(i).backwardAndUpdate(biasGradient, update, scale, added));
+        memories.run(
+                workers.size(),
+                i -> workers.get(i).backwardAndUpdate(biasGradient, update, scale, added));
     }
 
     /**
-     * Returns by what exponentials with the {@link #offset()} are multiplied in the gradient of the
-     * scaled loss, [rows].
-     */
-    Tensor softmaxFactor() {
-        return batch(memory.column(Column.SCALED_SOFTMAX_FACTOR));
-    }
-
-    /** Returns what label smoothing adds to the gradient of each logit, scaled, [rows]. */
-    Tensor smoothedPart() {
-        return batch(memory.column(Column.SCALED_SMOOTHED_PART));
-    }
-
-    /**
-     * Returns the features, each row multiplied with its factor.
+     * Computes the features, each row multiplied with its factor.
      *
-     * @param ofWorker the memory of the worker thread
+     * @param target the memory where they go
      * @param factor the factor, [rows]
      */
-    Tensor scaledFeatures(ChunkMemory ofWorker, Tensor factor) {
-        return guarded
-                ? scale(ofWorker, factor)
-                : batch(memory.rows(Matrix.SCALED_FEATURES)); // the same for all chunks
-    }
-
-    private Tensor scale(ChunkMemory target, Tensor factor) {
-        Tensor scaled = batch(target.rows(Matrix.SCALED_FEATURES));
-        return torch.mul_out(scaled, batch(memory.rows(Matrix.FEATURES)), factor.unsqueeze(1));
+    Tensor scaleFeatures(ChunkMemory target, Tensor factor) {
+        Tensor scaled = batch(target.rows(Place.SCALED_FEATURES));
+        return torch.mul_out(scaled, batch(memory.rows(Place.FEATURES)), factor.unsqueeze(1));
     }
 }

@@ -1,17 +1,18 @@
 package io.djltp.head;
 
+import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.Arrays;
-
 /** The logits of a batch, of which those of one chunk of a rank's classes exist at a time. */
+@SuppressWarnings("try") // a scope is used by being open
 final class LogitChunks {
 
     final ChunkMemory memory;
+    final ChunkPlan plan;
     final long rows;
     private final Filling filling;
 
@@ -22,10 +23,25 @@ final class LogitChunks {
         void fill(int index, Tensor place);
     }
 
+    /** What is done with the logits of a chunk. */
+    @FunctionalInterface
+    interface Use {
+
+        /**
+         * Uses the logits of a chunk.
+         *
+         * @param index the chunk
+         * @param logits its logits, [rows, classes of the chunk], contiguous and in float32, which
+         *     may be changed
+         */
+        void accept(int index, Tensor logits);
+    }
+
     private LogitChunks(ChunkMemory memory, long rows, Filling filling) {
         this.memory = memory;
         this.rows = rows;
         this.filling = filling;
+        plan = memory.plan();
         memory.setRows(rows);
     }
 
@@ -40,7 +56,12 @@ final class LogitChunks {
         return new LogitChunks(
                 memory,
                 x.size(0),
-                (index, place) -> linear.rowMajor(index, place, x, linear.weight(index)));
+                (index, place) -> {
+                    torch.mm_out(place, x, linear.weight(memory, index).t());
+                    if (linear.bias() != null) {
+                        place.add_(memory.plan().part(linear.bias(), index));
+                    }
+                });
     }
 
     /**
@@ -50,58 +71,120 @@ final class LogitChunks {
      * @param all the logits, [rows, classes], of any floating type
      */
     static LogitChunks of(ChunkMemory memory, Tensor all) {
-        ChunkPlan plan = memory.plan();
+        Tensor byClass = all.t();
         return new LogitChunks(
                 memory,
                 all.size(0),
-                (index, place) ->
-                        place.copy_(all.narrow(1, plan.start(index), plan.length(index))));
+                (index, place) -> place.copy_(memory.plan().part(byClass, index).t()));
     }
 
-    ChunkPlan plan() {
-        return memory.plan();
+    /** Computes the logits of all chunks, one chunk after the other. */
+    void forEach(Use use) {
+        for (int i = 0; i < plan.count(); i++) {
+            try (PointerScope scope = new PointerScope()) {
+                use.accept(i, logits(i));
+            }
+        }
     }
 
-    /**
-     * Returns the logits of a chunk, [rows, classes of the chunk], contiguous and in float32. The
-     * caller may change them; they last until the next call.
-     */
-    Tensor logits(int index) {
+    private Tensor logits(int index) {
         Tensor place = memory.rowMajorLogits(index);
         filling.fill(index, place);
         return place;
     }
 
-    /** Returns whether the label of a row lies in a chunk. */
-    boolean hasLabels(int index, ShardLabels labels) {
-        long start = plan().start(index);
-        return labels.from(start) < labels.from(start + plan().length(index));
-    }
-
-    /** Adds to each row the logit of its label, if it lies in a chunk. */
-    void addLabelLogits(int index, ShardLabels labels, Tensor logits, Tensor target) {
-        long start = plan().start(index);
-        long length = plan().length(index);
+    /**
+     * Copies the logits of the labels that are in a chunk to their places in a tensor, [labels].
+     */
+    void copyLabelLogits(int index, ClassLabels labels, Tensor logits, Tensor target) {
+        long start = plan.start(index);
+        long length = plan.length(index);
         int from = labels.from(start);
         int to = labels.from(start + length);
         if (from < to) {
-            Tensor places = memory.index(labels.places(from, to, start, 1, length));
-            Tensor rowsOfLabels = memory.index(Arrays.copyOfRange(labels.rows, from, to));
-            Tensor found = logits.view(-1).index_select(0, places);
-            target.index_add_(0, rowsOfLabels, found.to(target.scalar_type()));
+            Tensor places = memory.index(labels.places(from, to, start, length, 1, length));
+            target.narrow(0, from, to - from).copy_(logits.view(-1).index_select(0, places));
         }
+    }
+
+    /**
+     * Returns the logits of the labels of this rank, [labels]. They are computed as those that they
+     * are compared with, to the last bit.
+     */
+    Tensor labelLogits(ClassLabels labels) {
+        Tensor found = torch.zeros(new long[] {labels.rows.length}, memory.options());
+        for (int i = 0; i < plan.count(); i++) {
+            long start = plan.start(i);
+            if (labels.from(start) < labels.from(start + plan.length(i))) {
+                try (PointerScope scope = new PointerScope()) {
+                    copyLabelLogits(i, labels, logits(i), found);
+                }
+            }
+        }
+        return found;
+    }
+
+    /**
+     * Returns how many classes of this rank come before the label of each row, int64 [rows].
+     *
+     * <p>In a chunk before the label's class those count that are not smaller, in one after it
+     * those that are larger: in both one comparison tells, with the label's logit or with the
+     * number next below it. The rows whose label lies in the chunk are few.
+     *
+     * @param values the logits of the labels, [rows]
+     * @param columns how many columns of this rank have a lower class than the label, int64 [rows]
+     */
+    Tensor countBefore(Tensor values, Tensor columns) {
+        Tensor before = torch.zeros_like(columns);
+        Scalar least = new Scalar(Float.NEGATIVE_INFINITY);
+        Tensor below = values.nextafter(torch.full_like(values, least));
+        Tensor bottom = values.eq(least); // there is no number below
+        forEach(
+                (index, logits) -> {
+                    Scalar length = new Scalar(plan.length(index));
+                    Tensor local = columns.sub(new Scalar(plan.start(index)));
+                    Tensor after = local.ge(length);
+                    Tensor limit = torch.where(after, below, values).unsqueeze(1);
+                    Tensor counts = logits.le(limit).sum(1).neg_().add_(length);
+                    Tensor inside = local.ge(new Scalar(0)).logical_and_(after.logical_not());
+                    Tensor close = inside.logical_or_(bottom).nonzero().squeeze(1);
+                    Tensor exact =
+                            countBefore(
+                                    logits.index_select(0, close),
+                                    values.index_select(0, close),
+                                    local.index_select(0, close));
+                    before.add_(counts.index_copy_(0, close, exact));
+                });
+        return before;
+    }
+
+    /**
+     * Returns how many elements of each row come before a value in descending order: those that are
+     * larger, those that are equal and in a column before a given one, and those that cannot be
+     * compared because one of the two is NaN.
+     *
+     * @param rows the rows, [rows, columns]
+     * @param values the value, [rows]
+     * @param columns the column, int64 [rows]; may lie outside of the rows
+     * @return the counts, int64 [rows]
+     */
+    static Tensor countBefore(Tensor rows, Tensor values, Tensor columns) {
+        Tensor value = values.unsqueeze(1);
+        Tensor places = torch.arange(new Scalar(rows.size(1)), columns.options());
+        Tensor before = rows.eq(value).logical_and_(places.lt(columns.unsqueeze(1)));
+        return rows.le(value).logical_not_().logical_or_(before).sum(1);
     }
 
     /** The sum of the exponentials of the chunks, for each row. */
     static final class LogSum {
 
-        private final Tensor largest; // [rows], float32: what the exponentials are above
-        private final Tensor sum; // [rows], float64
+        final Tensor largest; // [rows], float32: what the exponentials are above
+        final Tensor sum; // [rows], float64
 
         LogSum(LogitChunks chunks) {
             long[] shape = {chunks.rows};
             largest = torch.full(shape, new Scalar(-Float.MAX_VALUE), chunks.memory.options());
-            sum = torch.zeros(shape, chunks.memory.wide());
+            sum = torch.zeros_like(largest).to(ScalarType.Double);
         }
 
         /**
@@ -116,18 +199,6 @@ final class LogitChunks {
             sum.mul_(largest.sub(now).exp_());
             sum.add_(logits.sum(new long[] {1}, false, new ScalarTypeOptional()));
             largest.copy_(now);
-        }
-
-        /** Returns the largest logit of each row, float32 [rows]. */
-        Tensor largest() {
-            return largest;
-        }
-
-        /**
-         * Returns the sum of the exponentials above a logit that is not smaller, float64 [rows].
-         */
-        Tensor sumAbove(Tensor larger) {
-            return largest.to(ScalarType.Double).sub_(larger).exp_().mul_(sum);
         }
     }
 }

@@ -98,24 +98,4 @@ public record LossOptions(
         }
         return classWeights == null ? 1 : classWeights[(int) label];
     }
-
-    /** Checks that there is a weight for each class. */
-    void checkClasses(long classes) {
-        if (classWeights != null && classWeights.length != classes) {
-            throw new IllegalArgumentException(
-                    ("The loss has the weights of %s classes, and the logits are those"
-                                    + " of %s: give LossOptions a weight for each class")
-                            .formatted(classWeights.length, classes));
-        }
-    }
-
-    /** Checks that the loss can be computed without the logits. */
-    void checkFused(long classes) {
-        checkClasses(classes);
-        if (classWeights != null && labelSmoothing > 0) {
-            throw new IllegalArgumentException(
-                    "A fused head cannot compute class weights and label smoothing together: build"
-                            + " it with optFusedLoss(false), or leave one of the two out");
-        }
-    }
 }

@@ -24,12 +24,6 @@ package io.djltp.head;
 public record Margin(float scale, float m1, float m2, float m3) {
 
     /**
-     * The least sine that is divided by. The derivative of an angle by its cosine is infinite at 0
-     * and pi; so close to them it is taken smaller than it is.
-     */
-    private static final double LEAST_SINE = 1e-3;
-
-    /**
      * Creates a margin.
      *
      * @param scale above 0
@@ -85,38 +79,5 @@ public record Margin(float scale, float m1, float m2, float m3) {
      */
     public static Margin combined(float scale, float m1, float m2, float m3) {
         return new Margin(scale, m1, m2, m3);
-    }
-
-    /**
-     * Returns the label's cosine with the margin.
-     *
-     * @param cosine the cosine, which rounding may have put just outside of -1 to 1
-     * @return the cosine that takes its place
-     */
-    double apply(double cosine) {
-        if (isAngleAsItIs()) {
-            return cosine - m3;
-        }
-        double angle = angle(cosine);
-        double turns = Math.floor(angle / Math.PI);
-        double sign = turns % 2 == 0 ? 1 : -1;
-        return sign * Math.cos(angle) - 2 * turns - m3;
-    }
-
-    /** Returns the derivative of {@link #apply}. */
-    double slope(double cosine) {
-        if (isAngleAsItIs()) {
-            return 1;
-        }
-        double sine = Math.sqrt(Math.max(0, 1 - cosine * cosine));
-        return m1 * Math.abs(Math.sin(angle(cosine))) / Math.max(LEAST_SINE, sine);
-    }
-
-    private boolean isAngleAsItIs() {
-        return m1 == 1 && m2 == 0;
-    }
-
-    private double angle(double cosine) {
-        return m1 * Math.acos(Math.max(-1, Math.min(1, cosine))) + m2;
     }
 }

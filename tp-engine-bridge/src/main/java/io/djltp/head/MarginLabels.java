@@ -20,6 +20,12 @@ import java.util.stream.DoubleStream;
  */
 final class MarginLabels {
 
+    /**
+     * The least sine that is divided by. The derivative of an angle by its cosine is infinite at 0
+     * and pi; so close to them it is taken smaller than it is.
+     */
+    private static final double LEAST_SINE = 1e-3;
+
     private final Margin margin;
     private final Tensor inverseLengths; // of the features, [rows], float64
     private final Tensor features; // [rows, features], float32
@@ -36,7 +42,7 @@ final class MarginLabels {
      * @param linear the layer
      */
     MarginLabels(
-            Margin margin, ChunkMemory memory, ShardLabels labels, Tensor x, ChunkedLinear linear) {
+            Margin margin, ChunkMemory memory, ClassLabels labels, Tensor x, ChunkedLinear linear) {
         this.margin = margin;
         Scalar scale = new Scalar((double) margin.scale());
         Tensor wide = x.to(ScalarType.Double);
@@ -51,11 +57,11 @@ final class MarginLabels {
                         .sum(1)
                         .mul_(UnitRows.inverseLengths(weights));
         double[] values = HostReads.doubles(cosines);
-        slopes = DoubleStream.of(values).map(margin::slope).toArray();
-        double[] applied = DoubleStream.of(values).map(margin::apply).toArray();
+        slopes = DoubleStream.of(values).map(cosine -> slope(margin, cosine)).toArray();
+        double[] applied = DoubleStream.of(values).map(cosine -> apply(margin, cosine)).toArray();
         Tensor logits = SoftmaxLoss.tensor(memory.options(), applied).mul_(scale);
         raised = logits.sub(cosines.mul_(scale));
-        memory.column(ChunkMemory.Column.LABEL_LOGITS).narrow(0, 0, values.length).copy_(logits);
+        memory.column(ChunkMemory.Place.LABEL_LOGITS).narrow(0, 0, values.length).copy_(logits);
     }
 
     Tensor features() {
@@ -77,5 +83,39 @@ final class MarginLabels {
         UnitRows.project(
                 gradient, directions, factors.to(ScalarType.Float), torch.empty_like(gradient));
         return gradient;
+    }
+
+    /**
+     * Returns the label's cosine with the margin.
+     *
+     * @param margin the margin
+     * @param cosine the cosine, which rounding may have put just outside of -1 to 1
+     * @return the cosine that takes its place
+     */
+    static double apply(Margin margin, double cosine) {
+        if (isAngleAsItIs(margin)) {
+            return cosine - margin.m3();
+        }
+        double angle = angle(margin, cosine);
+        double turns = Math.floor(angle / Math.PI);
+        double sign = turns % 2 == 0 ? 1 : -1;
+        return sign * Math.cos(angle) - 2 * turns - margin.m3();
+    }
+
+    /** Returns the derivative of {@link #apply}. */
+    static double slope(Margin margin, double cosine) {
+        if (isAngleAsItIs(margin)) {
+            return 1;
+        }
+        double sine = Math.sqrt(Math.max(0, 1 - cosine * cosine));
+        return margin.m1() * Math.abs(Math.sin(angle(margin, cosine))) / Math.max(LEAST_SINE, sine);
+    }
+
+    private static boolean isAngleAsItIs(Margin margin) {
+        return margin.m1() == 1 && margin.m2() == 0;
+    }
+
+    private static double angle(Margin margin, double cosine) {
+        return margin.m1() * Math.acos(Math.max(-1, Math.min(1, cosine))) + margin.m2();
     }
 }

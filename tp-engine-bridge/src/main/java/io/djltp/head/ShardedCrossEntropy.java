@@ -3,7 +3,6 @@ package io.djltp.head;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.TensorView;
@@ -18,6 +17,7 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Arrays;
+import java.util.stream.DoubleStream;
 import java.util.stream.LongStream;
 
 /**
@@ -69,21 +69,18 @@ public final class ShardedCrossEntropy {
     public Result evaluate(
             NDArray logits, NDArray labels, Cut cut, Communicator group, boolean withGradient) {
         ClassShard shard = new ClassShard(cut, group);
-        options.checkClasses(shard.total());
-        ShardLabels ofShard = ShardLabels.of(logits, labels, shard, options.ignoreIndex());
+        SoftmaxLoss.check(options, shard.total(), false);
+        ClassLabels ofShard = ClassLabels.of(logits, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor given = ShardLabels.rows(logits);
-            Tensor z = given.to(ScalarType.Float);
-            Batch batch = new Batch(z, ofShard, shard);
-            NDArray value = shaped(batch.loss.value(z.options()), options, logits);
+            Tensor given = ClassLabels.rows(logits);
+            Batch batch = new Batch(given.to(ScalarType.Float), ofShard, shard);
+            NDArray value = shaped(batch.loss.value(batch.z.options()), options, logits);
             if (!withGradient) {
                 return new Result(value, null);
             }
             Tensor gradient = batch.gradient().to(given.scalar_type());
-            return new Result(
-                    value,
-                    TensorView.toArray(
-                            gradient.view(logits.getShape().getShape()), logits.getManager()));
+            long[] shape = logits.getShape().getShape();
+            return new Result(value, TensorView.toArray(gradient.view(shape), logits.getManager()));
         }
     }
 
@@ -91,73 +88,73 @@ public final class ShardedCrossEntropy {
     private final class Batch {
 
         private final Tensor z; // the logits, [rows, classes of the rank]
-        private final Tensor labelRows; // int64 [labels]
-        private final Tensor places; // of the labels' logits among all of the rank, [labels]
+        private final Tensor largest; // of each row, [rows]
         private final Tensor softmax; // of this rank's classes among themselves
-        private final Tensor forbidden; // the rows with minus infinity for all of these, [rows]
-        private final boolean isForbidden; // any of them
+        private final Tensor places; // of the labels' logits among all of the rank, [labels]
         private final Tensor classWeights; // of this rank's classes, float32, or null
-        private final Tensor localNormaliser; // of this rank's classes, with the largest of all
         private final long[] rows; // of the labels
         private final SoftmaxLoss loss;
 
-        Batch(Tensor logits, ShardLabels labels, ClassShard shard) {
+        Batch(Tensor logits, ClassLabels labels, ClassShard shard) {
             z = logits;
             rows = labels.rows;
-            classWeights = classWeights(shard, logits);
-            long columns = logits.size(1);
-            labelRows = index(logits, rows);
-            places = index(logits, labels.places(0, rows.length, 0, 1, columns));
-            Tensor localLargest = largestOfRows(logits);
+            classWeights = classWeights(shard, z);
+            long columns = z.size(1);
+            long[] found = labels.places(0, rows.length, 0, Long.MAX_VALUE, 1, columns);
+            places = SoftmaxLoss.index(z, found);
+            largest = largestOfRows(z);
             softmax = z.softmax(1);
-            Tensor largest = localLargest.clone();
-            shard.allReduce(largest, ReduceOp.MAX);
-            Tensor m = largest.to(ScalarType.Double);
-            // exp(z - m) of this rank's largest logit is its part of the softmax, which is never
-            // tiny, of the normaliser: so the exponentials are not computed a second time
-            localNormaliser = localLargest.to(ScalarType.Double).sub_(m).exp_();
+            // one over the largest part of the softmax, which is never tiny, is the normaliser: so
+            // the exponentials are not computed a second time
+            Tensor normaliser = largest.new_zeros(largest.shape()).to(ScalarType.Double);
             if (columns > 0) {
-                localNormaliser.div_(softmax.amax(new long[] {1}, false));
+                normaliser = softmax.amax(new long[] {1}, false).to(ScalarType.Double).reciprocal();
+                normaliser.masked_fill_(largest.isneginf(), new Scalar(0)); // its softmax is NaN
             }
-            forbidden = localLargest.isneginf();
-            localNormaliser.masked_fill_(forbidden, new Scalar(0));
-            Tensor sums = SoftmaxLoss.newSums(options, largest);
-            sums.select(0, SoftmaxLoss.NORMALISER).copy_(localNormaliser);
-            Tensor labelLogits = z.reshape(-1).index_select(0, places).to(ScalarType.Double);
-            sums.select(0, SoftmaxLoss.LABEL)
-                    .index_add_(0, labelRows, labelLogits.sub_(m.index_select(0, labelRows)));
+            Tensor sums = null;
             if (options.labelSmoothing() > 0) {
                 Tensor weighted = classWeights == null ? z : z.mul(classWeights);
-                ScalarTypeOptional wide = new ScalarTypeOptional(ScalarType.Double);
-                sums.select(0, SoftmaxLoss.LOGITS).copy_(weighted.sum(new long[] {1}, false, wide));
+                sums =
+                        weighted.sum(
+                                new long[] {1}, false, new ScalarTypeOptional(ScalarType.Double));
             }
-            shard.allReduce(sums, ReduceOp.SUM);
-            double[] numbers = SoftmaxLoss.read(sums, largest, forbidden);
-            loss = new SoftmaxLoss(options, labels, numbers);
-            isForbidden =
-                    Arrays.stream(numbers, numbers.length - labels.counts.length, numbers.length)
-                            .anyMatch(each -> each == 1);
+            Tensor labelLogits = z.reshape(-1).index_select(0, places);
+            Tensor wide = largest.to(ScalarType.Double);
+            loss =
+                    SoftmaxLoss.reduced(
+                            options,
+                            labels,
+                            shard,
+                            largest,
+                            normaliser,
+                            labelLogits,
+                            sums,
+                            true,
+                            wide,
+                            normaliser);
         }
 
         /** Returns the gradient of the logits, in the memory of the softmax. */
         Tensor gradient() {
-            if (isForbidden) { // a softmax of minus infinities alone is NaN
-                softmax.masked_fill_(forbidden.unsqueeze(1), new Scalar(0));
+            double[] factors = loss.softmaxFactors(loss.other(0));
+            double[] normalisers = loss.other(1);
+            Arrays.setAll(factors, i -> factors[i] * normalisers[i]);
+            if (DoubleStream.of(normalisers).anyMatch(each -> each == 0)) {
+                softmax.masked_fill_(largest.isneginf().unsqueeze(1), new Scalar(0));
             }
-            Tensor factor = tensor(loss.softmaxFactors()).mul_(localNormaliser);
-            softmax.mul_(factor.to(ScalarType.Float).unsqueeze(1));
+            softmax.mul_(tensor(factors).unsqueeze(1));
             if (options.labelSmoothing() > 0) {
-                Tensor share = tensor(loss.smoothedShares()).to(ScalarType.Float).unsqueeze(1);
+                Tensor share = tensor(loss.smoothedShares()).unsqueeze(1);
                 softmax.sub_(classWeights == null ? share : share.mul(classWeights));
             }
             double[] parts =
                     LongStream.of(rows).mapToDouble(i -> loss.labelPart((int) i)).toArray();
-            softmax.view(-1).index_add_(0, places, tensor(parts).to(ScalarType.Float));
+            softmax.view(-1).index_add_(0, places, tensor(parts));
             return softmax;
         }
 
         private Tensor tensor(double... numbers) {
-            return SoftmaxLoss.tensor(z.options(), numbers);
+            return SoftmaxLoss.tensor(z.options(), numbers).to(ScalarType.Float);
         }
     }
 
@@ -175,8 +172,8 @@ public final class ShardedCrossEntropy {
         int last = logits.getShape().dimension() - 1;
         long classes = logits.getShape().get(last);
         ClassShard shard = new ClassShard(Cut.ofLengths(classes), null);
-        options.checkClasses(classes);
-        ShardLabels rows = ShardLabels.of(logits, labels, shard, options.ignoreIndex());
+        SoftmaxLoss.check(options, classes, false);
+        ClassLabels rows = ClassLabels.of(logits, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.open()) {
             Tensor z = TensorView.of(logits).tensor().reshape(-1, classes);
             boolean isDouble = z.scalar_type().intern() == ScalarType.Double;
@@ -186,7 +183,7 @@ public final class ShardedCrossEntropy {
             Tensor loss =
                     torch.cross_entropy_loss(
                             z,
-                            index(z, rows.all()),
+                            SoftmaxLoss.index(z, rows.all),
                             weights == null
                                     ? new TensorOptional()
                                     : new TensorOptional(weights.to(z.scalar_type())),
@@ -195,7 +192,7 @@ public final class ShardedCrossEntropy {
                             options.labelSmoothing());
             if (options.zLoss() > 0) {
                 double[] ofRows =
-                        LongStream.of(rows.all())
+                        LongStream.of(rows.all)
                                 .mapToDouble(label -> options.zLoss() * options.weightOf(label))
                                 .toArray();
                 Tensor squares =
@@ -210,7 +207,7 @@ public final class ShardedCrossEntropy {
     static NDArray shaped(Tensor loss, LossOptions options, NDArray rows) {
         Tensor value =
                 options.reduction() == Reduction.NONE
-                        ? loss.view(ShardLabels.leading(rows).getShape())
+                        ? loss.view(ClassLabels.leading(rows).getShape())
                         : loss;
         return TensorView.toArray(value, rows.getManager());
     }
@@ -227,9 +224,5 @@ public final class ShardedCrossEntropy {
         return logits.size(1) > 0
                 ? logits.amax(new long[] {1}, false)
                 : logits.new_full(new long[] {logits.size(0)}, new Scalar(-Float.MAX_VALUE));
-    }
-
-    private static Tensor index(Tensor like, long[] values) {
-        return torch.tensor(values).to(like.device(), ScalarType.Long);
     }
 }

@@ -1,10 +1,10 @@
 package io.djltp.head;
 
+import io.djltp.collective.ReduceOp;
 import io.djltp.internal.torch.HostReads;
 
 import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;
-import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.TensorVector;
@@ -12,7 +12,7 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Arrays;
-import java.util.stream.DoubleStream;
+import java.util.function.IntToDoubleFunction;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -37,85 +37,131 @@ import java.util.stream.LongStream;
  */
 final class SoftmaxLoss {
 
-    /** The rows of {@link #newSums}. */
-    static final int NORMALISER = 0; // S
-
-    static final int LABEL = 1; // z_y - m
-    static final int LOGITS = 2; // the sum of all z_k; with label smoothing only
+    private static final int NORMALISER = 0; // S
+    private static final int LABEL = 1; // z_y - m
+    private static final int LOGITS = 2; // the sum of all z_k; with label smoothing only
 
     private final LossOptions options;
     private final long classes;
+    private final int rows;
+    private final double[] numbers; // that follow, by row
     private final double smoothing; // α
     private final double meanWeight; // of the classes
     private final double[] weights; // w
     private final double[] shares; // r
-    private final double[] normalisers;
+    private final double[] normalisers; // S
     private final double[] labelLogits; // z_y - m
     private final double[] logits; // the sums of all z_k, or null
-    private final double[] largest;
-    private double[] others; // the normalisers without the labels
+    private final double[] largest; // m
+    private final double[] others; // the normalisers without the labels
 
     /**
      * Creates the loss of a batch.
      *
      * @param options the options of the loss
      * @param labels the labels
-     * @param sums the sums over all ranks, see {@link #newSums}, and after them the largest logits
+     * @param numbers the sums over all classes, first that of the exponentials, then the label's
+     *     logit less the largest one and, with label smoothing, the logits; then the largest logits
+     * @param withLabels whether the labels' exponentials are in the sums
      */
-    SoftmaxLoss(LossOptions options, ShardLabels labels, double... sums) {
+    SoftmaxLoss(LossOptions options, ClassLabels labels, double[] numbers, boolean withLabels) {
         this.options = options;
+        this.numbers = numbers;
         classes = labels.classes;
+        rows = labels.counts.length;
         smoothing = options.labelSmoothing();
         meanWeight = meanWeight(options);
-        int rows = labels.counts.length;
         double share = share(options, labels);
-        weights = LongStream.of(labels.all()).mapToDouble(options::weightOf).toArray();
-        shares = new double[rows];
-        for (int i = 0; i < rows; i++) {
-            weights[i] *= share;
-            shares[i] = labels.counts[i] ? share : 0;
-        }
-        normalisers = Arrays.copyOf(sums, rows);
-        labelLogits = Arrays.copyOfRange(sums, LABEL * rows, (LABEL + 1) * rows);
+        weights = LongStream.of(labels.all).mapToDouble(l -> share * options.weightOf(l)).toArray();
+        shares = byRow(i -> labels.counts[i] ? share : 0);
         boolean smooth = smoothing > 0;
-        logits = smooth ? Arrays.copyOfRange(sums, LOGITS * rows, (LOGITS + 1) * rows) : null;
-        int before = smooth ? LOGITS + 1 : LOGITS;
-        largest = Arrays.copyOfRange(sums, before * rows, (before + 1) * rows);
+        others = part(numbers, NORMALISER);
+        labelLogits = part(numbers, LABEL);
+        logits = smooth ? part(numbers, LOGITS) : null;
+        largest = part(numbers, smooth ? LOGITS + 1 : LOGITS);
+        normalisers = byRow(i -> others[i] + (withLabels ? 0 : Math.exp(labelLogits[i])));
+    }
+
+    private double[] part(double[] numbers, int number) {
+        return Arrays.copyOfRange(numbers, number * rows, (number + 1) * rows);
+    }
+
+    private double[] byRow(IntToDoubleFunction number) {
+        return IntStream.range(0, rows).mapToDouble(number).toArray();
     }
 
     /**
-     * Returns zeros for what is summed over classes and ranks: {@link #NORMALISER}, {@link #LABEL}
-     * and, for label smoothing, {@link #LOGITS}.
+     * Brings together what the ranks have of the rows: two all-reduces, and one read.
      *
      * @param options the options of the loss
-     * @param like a tensor on the device, [rows]
-     * @return float64 [2 or 3, rows]
+     * @param labels the labels
+     * @param shard the classes of the rank
+     * @param offset what the rank has subtracted from its logits, float32 [rows]
+     * @param normaliser its sum of the exponentials then, float64 [rows]
+     * @param labelLogits the logits of its labels, [labels]
+     * @param logits the sums of its logits, [rows], with label smoothing
+     * @param withLabels whether the exponentials of labels are in the sum
+     * @param others what else is read, float64 [rows], see {@link #other}
      */
-    static Tensor newSums(LossOptions options, Tensor like) {
-        TensorOptions wide = like.options().dtype(new ScalarTypeOptional(ScalarType.Double));
-        return torch.zeros(new long[] {options.labelSmoothing() > 0 ? 3 : 2, like.size(0)}, wide);
+    static SoftmaxLoss reduced(
+            LossOptions options,
+            ClassLabels labels,
+            ClassShard shard,
+            Tensor offset,
+            Tensor normaliser,
+            Tensor labelLogits,
+            Tensor logits,
+            boolean withLabels,
+            Tensor... others) {
+        Tensor rows = index(offset, labels.rows);
+        Tensor largest = offset.clone();
+        Tensor before = largest.index_select(0, rows);
+        largest.index_copy_(0, rows, torch.maximum(before, labelLogits));
+        shard.allReduce(largest, ReduceOp.MAX);
+        Tensor m = largest.to(ScalarType.Double);
+        long[] shape = {options.labelSmoothing() > 0 ? 3 : 2, largest.size(0)};
+        Tensor sums = torch.zeros(shape, m.options());
+        Tensor factor = offset.to(ScalarType.Double).sub_(m).exp_();
+        torch.mul_out(sums.select(0, NORMALISER), normaliser, factor);
+        Tensor ofLabels = labelLogits.to(ScalarType.Double).sub_(m.index_select(0, rows));
+        sums.select(0, LABEL).index_add_(0, rows, ofLabels);
+        if (options.labelSmoothing() > 0) {
+            sums.select(0, LOGITS).copy_(logits);
+        }
+        shard.allReduce(sums, ReduceOp.SUM);
+        TensorVector all = new TensorVector(sums.view(-1), m);
+        for (Tensor other : others) {
+            all.push_back(other);
+        }
+        return new SoftmaxLoss(options, labels, HostReads.doubles(torch.cat(all)), withLabels);
     }
 
-    /**
-     * Reads numbers of the rows.
-     *
-     * @param sums what {@link #newSums} has returned, summed over all ranks
-     * @param others other numbers of the rows, each [rows]
-     * @return all of them, one after the other
-     */
-    static double[] read(Tensor sums, Tensor... others) {
-        TensorVector all = new TensorVector(sums.view(-1));
-        for (Tensor each : others) {
-            all.push_back(each);
+    /** Returns what else {@link #reduced} has read. */
+    double[] other(int number) {
+        return part(numbers, (smoothing > 0 ? LOGITS + 2 : LOGITS + 1) + number);
+    }
+
+    /** Checks that a loss can be computed of so many classes, by a fused head without logits. */
+    static void check(LossOptions options, long classes, boolean fused) {
+        float[] weights = options.classWeights();
+        if (weights != null && weights.length != classes) {
+            throw new IllegalArgumentException(
+                    ("The loss has the weights of %s classes, and the logits are those"
+                                    + " of %s: give LossOptions a weight for each class")
+                            .formatted(weights.length, classes));
         }
-        return HostReads.doubles(torch.cat(all));
+        if (fused && weights != null && options.labelSmoothing() > 0) {
+            throw new IllegalArgumentException(
+                    "A fused head cannot compute class weights and label smoothing together: build"
+                            + " it with optFusedLoss(false), or leave one of the two out");
+        }
     }
 
     private static double meanWeight(LossOptions options) {
+        double sum = 0;
         if (options.classWeights() == null) {
             return 1;
         }
-        double sum = 0;
         for (float weight : options.classWeights()) {
             sum += weight;
         }
@@ -126,20 +172,12 @@ final class SoftmaxLoss {
      * Returns r, what a row counts for whose label has the weight 1: one over the sum of the
      * weights of all labels, 0 if that is 0, or one without a mean.
      */
-    static double share(LossOptions options, ShardLabels labels) {
+    static double share(LossOptions options, ClassLabels labels) {
         if (options.reduction() != Reduction.MEAN) {
             return 1;
         }
-        double sum = LongStream.of(labels.all()).mapToDouble(options::weightOf).sum();
+        double sum = LongStream.of(labels.all).mapToDouble(options::weightOf).sum();
         return sum == 0 ? 0 : 1 / sum;
-    }
-
-    /** Adds the exponentials of the labels to normalisers that are sums over all other classes. */
-    void addLabels() {
-        others = normalisers.clone();
-        for (int i = 0; i < others.length; i++) {
-            normalisers[i] += Math.exp(labelLogits[i]);
-        }
     }
 
     /**
@@ -149,22 +187,23 @@ final class SoftmaxLoss {
      * @return the loss of the batch, a scalar in float32, or those of the rows, [rows]
      */
     Tensor value(TensorOptions device) {
-        double[] losses = new double[weights.length];
-        for (int i = 0; i < losses.length; i++) {
-            double logNormaliser = Math.log(normalisers[i]);
-            losses[i] = (logNormaliser - labelLogits[i]) * weights[i];
-            if (smoothing > 0) {
-                double mean = logits[i] / classes - meanWeight * largest[i];
-                double smoothed = (logNormaliser * meanWeight - mean) * shares[i];
-                losses[i] = (1 - smoothing) * losses[i] + smoothing * smoothed;
-            }
-            if (options.zLoss() > 0) {
-                losses[i] += options.zLoss() * Math.pow(logZ(i), 2) * weights[i];
-            }
-        }
+        double[] losses = byRow(this::loss);
         return options.reduction() == Reduction.NONE
                 ? tensor(device, losses).to(ScalarType.Float)
                 : torch.scalar_tensor(new Scalar(Arrays.stream(losses).sum()), device);
+    }
+
+    private double loss(int row) {
+        double logNormaliser = Math.log(normalisers[row]);
+        double loss = (logNormaliser - labelLogits[row]) * weights[row];
+        if (smoothing > 0) {
+            double mean = logits[row] / classes - meanWeight * largest[row];
+            double smoothed = (logNormaliser * meanWeight - mean) * shares[row];
+            loss = (1 - smoothing) * loss + smoothing * smoothed;
+        }
+        return options.zLoss() > 0
+                ? loss + options.zLoss() * Math.pow(logZ(row), 2) * weights[row]
+                : loss;
     }
 
     /** Returns numbers in float64 on a device. */
@@ -172,18 +211,22 @@ final class SoftmaxLoss {
         return AbstractTensor.create(numbers).to(device.device(), ScalarType.Double);
     }
 
-    /** Returns the largest logit of a row, over all ranks. */
-    double largest(int row) {
-        return largest[row];
+    /** Returns whole numbers on the device of a tensor. */
+    static Tensor index(Tensor like, long... values) {
+        return torch.tensor(values).to(like.device(), ScalarType.Long);
     }
 
     private double logZ(int row) {
         return Math.log(normalisers[row]) + largest[row];
     }
 
-    /** Returns by what {@code exp(z_k - m)} of each row is multiplied in the gradient. */
-    double[] softmaxFactors() {
-        return IntStream.range(0, weights.length).mapToDouble(this::softmaxFactor).toArray();
+    /**
+     * Returns by what exponentials are multiplied in the gradient.
+     *
+     * @param offsets what was subtracted from the logits of each row
+     */
+    double[] softmaxFactors(double... offsets) {
+        return byRow(i -> softmaxFactor(i) * Math.exp(offsets[i] - largest[i]));
     }
 
     private double softmaxFactor(int row) {
@@ -202,7 +245,7 @@ final class SoftmaxLoss {
      */
     double[] smoothedShares() {
         double share = smoothedShare(options, classes);
-        return DoubleStream.of(shares).map(each -> each * share).toArray();
+        return byRow(i -> shares[i] * share);
     }
 
     /** Returns {@code α / n}. */
@@ -210,24 +253,19 @@ final class SoftmaxLoss {
         return (double) options.labelSmoothing() / Math.max(1, classes);
     }
 
-    /**
-     * Returns the gradient of a label's logit without label smoothing, {@code w (p - 1 + 2 ζ p log
-     * Z)}. Here {@code p - 1} is the share of all other classes, not a difference: its digits are
-     * there also where the label has all of the softmax.
-     */
-    double labelGradient(int row) {
-        double exponential = Math.exp(labelLogits[row]);
-        return (zSlope(row) * exponential - others[row] * weights[row]) / normalisers[row];
-    }
-
     /** Returns {@code -w (1 - α)}, which is added to the gradient of a label's logit. */
     double labelPart(int row) {
         return weights[row] * (smoothing - 1);
     }
 
-    /** Returns the gradient of a label's logit without the {@link #labelPart}. */
-    double sharedPart(int row) {
-        double softmax = softmaxFactor(row) * Math.exp(labelLogits[row]);
-        return softmax - shares[row] * smoothedShare(options, classes);
+    /**
+     * Returns the gradient of a label's logit but for {@link #smoothedShares}. In it {@code p - 1}
+     * is the share of all other classes, not a difference: its digits are there also where the
+     * label has all of the softmax.
+     */
+    double labelGradient(int row) {
+        double p = Math.exp(labelLogits[row]) / normalisers[row];
+        double smoothed = shares[row] * meanWeight * smoothing + zSlope(row);
+        return labelPart(row) * others[row] / normalisers[row] + smoothed * p;
     }
 }

@@ -5,13 +5,13 @@ import ai.djl.engine.EngineException;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OpenMpTeam;
 
-import java.util.ArrayList;
 import java.util.List;
-import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.IntConsumer;
+import java.util.stream.IntStream;
 
 /**
  * Threads that work side by side on parts of a rank's classes, each of them with operations of one
@@ -23,74 +23,74 @@ final class WorkerThreads implements AutoCloseable {
 
     private final int count;
     private final OpenMpTeam team; // or null
-    private final List<ExecutorService> threads = new ArrayList<>(); // if there is no team
-
-    /**
-     * Prepares the threads of the calling thread's operations, or creates some.
-     *
-     * @param count their number; a single one is the calling thread with all of its threads
-     */
-    WorkerThreads(int count) {
-        this(count, count > 1 ? OpenMpTeam.create().orElse(null) : null);
-    }
+    private final ExecutorService threads; // if there is no team, or null
 
     /**
      * Uses a team.
      *
-     * @param count the number of threads
+     * @param count the number of threads; a single one is the calling thread with all of its
+     *     threads
      * @param team the team, or {@code null} to create threads
      */
     WorkerThreads(int count, OpenMpTeam team) {
         this.count = count;
         this.team = team;
-        if (count > 1 && team == null) {
-            for (int i = 0; i < count; i++) {
-                threads.add(newThread(Thread.currentThread().getName() + "-worker-" + i));
-            }
-            run(count, worker -> Autograd.setThreads(1));
-        }
+        threads =
+                count > 1 && team == null
+                        ? Executors.newFixedThreadPool(count, WorkerThreads::newThread)
+                        : null;
     }
 
-    private static ExecutorService newThread(String name) {
-        return Executors.newSingleThreadExecutor(
-                task -> {
-                    Thread thread = new Thread(task, name);
-                    thread.setDaemon(true);
-                    return thread;
-                });
+    private static Thread newThread(Runnable tasks) {
+        Runnable inOneThread =
+                () -> {
+                    Autograd.setThreads(1);
+                    tasks.run();
+                };
+        Thread thread = new Thread(inOneThread, "head-worker");
+        thread.setDaemon(true);
+        return thread;
     }
 
     /**
      * Runs a task in some threads and waits for all of them, also when one has failed: the others
      * work on memory that the caller may free.
      *
-     * @param count the number of threads, from the first
+     * @param tasks the number of threads, from the first
      * @param task the task, given the number of the thread
      */
-    void run(int count, IntConsumer task) {
-        if (count == 1) {
+    void run(int tasks, IntConsumer task) {
+        if (tasks == 1) {
             task.accept(0); // alone, with all threads of the caller
-            return;
+        } else if (team != null) {
+            team.run(tasks, task);
+        } else {
+            runInThreads(tasks, task);
         }
-        if (team != null) {
-            team.run(count, task);
-            return;
+    }
+
+    private void runInThreads(int tasks, IntConsumer task) {
+        List<CompletableFuture<Void>> runs =
+                IntStream.range(0, tasks)
+                        .mapToObj(i -> CompletableFuture.runAsync(() -> task.accept(i), threads))
+                        .toList();
+        RuntimeException first = null;
+        for (CompletableFuture<Void> run : runs) {
+            try {
+                run.join();
+            } catch (CompletionException e) {
+                RuntimeException failure =
+                        e.getCause() instanceof RuntimeException cause
+                                ? cause
+                                : new EngineException("A worker thread has failed", e.getCause());
+                if (first == null) {
+                    first = failure;
+                } else if (first != failure) {
+                    first.addSuppressed(failure);
+                }
+            }
         }
-        List<CompletableFuture<Throwable>> results = new ArrayList<>(count);
-        for (int i = 0; i < count; i++) {
-            int worker = i;
-            results.add(
-                    CompletableFuture.runAsync(() -> task.accept(worker), threads.get(i))
-                            .handle((nothing, e) -> e == null ? null : e.getCause()));
-        }
-        List<Throwable> failures =
-                results.stream().map(CompletableFuture::join).filter(Objects::nonNull).toList();
-        if (!failures.isEmpty()) {
-            RuntimeException first =
-                    failures.get(0) instanceof RuntimeException failure
-                            ? failure
-                            : new EngineException("A worker thread has failed", failures.get(0));
-            failures.stream().skip(1).filter(e -> e != first).forEach(first::addSuppressed);
+        if (first != null) {
             throw first;
         }
     }
@@ -102,7 +102,9 @@ final class WorkerThreads implements AutoCloseable {
     /** Ends the threads. */
     @Override
     public void close() {
-        threads.forEach(ExecutorService::shutdown);
+        if (threads != null) {
+            threads.shutdown();
+        }
         if (team != null) {
             team.close();
         }

@@ -4,19 +4,18 @@ import io.djltp.environment.Admission;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelHandler;
 import io.netty.channel.ChannelInitializer;
 import io.netty.channel.ChannelOption;
 import io.netty.channel.socket.SocketChannel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
 
+import org.bouncycastle.tls.TlsServerProtocol;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.channels.ServerSocketChannel;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Function;
 
 /**
  * The port at which members come in by an {@link Admission}. Members are done within a round trip
@@ -27,26 +26,36 @@ final class Door {
     private static final Logger logger = LoggerFactory.getLogger(Door.class);
     private static final long REPORT_NANOS = TimeUnit.SECONDS.toNanos(60);
 
-    private final JobLoop loop;
     private final Admission<Channel> admission = new Admission<>(Channel::close);
     // counted on one thread, read on others
     private volatile long strangers;
     private volatile long wrongKeys;
     private long lastReport = System.nanoTime() - REPORT_NANOS;
 
-    Door(JobLoop loop) {
-        this.loop = loop;
-    }
-
     /**
-     * Opens the door.
+     * Opens a door.
      *
+     * @param loop the thread of the connections
      * @param bound the bound channel, which is closed with the loop
-     * @param handlers what a connection is put through; the last of them calls {@link #letIn}
+     * @param tls the encryption of the connections
+     * @param limit the most bytes of a message that comes
+     * @param events what to do with what happens on a connection; calls {@link #letIn}
      */
-    void open(ServerSocketChannel bound, Function<SocketChannel, ChannelHandler[]> handlers)
+    Door(JobLoop loop, ServerSocketChannel bound, JobTls tls, long limit, Link.Events events)
             throws IOException {
         bound.configureBlocking(false);
+        ChannelInitializer<SocketChannel> arrival =
+                new ChannelInitializer<>() {
+                    /** {@inheritDoc} */
+                    @Override
+                    protected void initChannel(SocketChannel channel) {
+                        JobTls.Handler handler = tls.new Handler(new TlsServerProtocol());
+                        loop.keep(channel);
+                        channel.closeFuture().addListener(closed -> end(channel, handler));
+                        admission.arrive(channel);
+                        new Link(channel, handler, limit, events);
+                    }
+                };
         ServerBootstrap bootstrap =
                 new ServerBootstrap()
                         .group(loop.thread())
@@ -54,16 +63,7 @@ final class Door {
                         .option(ChannelOption.ALLOCATOR, UnpooledByteBufAllocator.DEFAULT)
                         .childOption(ChannelOption.ALLOCATOR, UnpooledByteBufAllocator.DEFAULT)
                         .childOption(ChannelOption.TCP_NODELAY, true)
-                        .childHandler(
-                                new ChannelInitializer<SocketChannel>() {
-
-                                    /** {@inheritDoc} */
-                                    @Override
-                                    protected void initChannel(SocketChannel channel) {
-                                        arrive(channel);
-                                        channel.pipeline().addLast(handlers.apply(channel));
-                                    }
-                                });
+                        .childHandler(arrival);
         loop.keep(bootstrap.register().syncUninterruptibly().channel());
         long sweep = Admission.SWEEP.toMillis();
         loop.thread().scheduleAtFixedRate(admission::dropLate, sweep, sweep, TimeUnit.MILLISECONDS);
@@ -84,18 +84,11 @@ final class Door {
         return strangers;
     }
 
-    private void arrive(Channel channel) {
-        loop.keep(channel);
-        channel.closeFuture().addListener(closed -> end(channel));
-        admission.arrive(channel);
-    }
-
-    private void end(Channel channel) {
+    private void end(Channel channel, JobTls.Handler tls) {
         if (!admission.leave(channel)) {
             return;
         }
-        TlsHandler tls = channel.pipeline().get(TlsHandler.class);
-        if (tls == null || !tls.hasOtherKey()) {
+        if (!tls.hasOtherKey()) {
             strangers++;
             return;
         }

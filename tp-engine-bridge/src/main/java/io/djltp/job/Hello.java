@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import io.djltp.environment.LaunchEnvironment;
+
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.util.concurrent.ThreadLocalRandom;
@@ -29,7 +31,7 @@ record Hello(
     private static final String OTHER_JOB = ", or another MASTER_PORT if they are of two jobs";
 
     /** Returns what this process says. */
-    static Hello own(JobContext local, InetAddress address) {
+    static Hello own(LaunchEnvironment environment, JobOptions options, InetAddress address) {
         String host;
         try {
             host = InetAddress.getLocalHost().getHostName();
@@ -38,10 +40,10 @@ record Hello(
         }
         return new Hello(
                 ThreadLocalRandom.current().nextLong(),
-                local.options().getVersion(),
-                local.environment().process(),
-                local.environment().processes(),
-                local.options().getRanks(),
+                options.getVersion(),
+                environment.process(),
+                environment.processes(),
+                options.getRanks(),
                 host,
                 ProcessHandle.current().pid(),
                 address.getHostAddress());

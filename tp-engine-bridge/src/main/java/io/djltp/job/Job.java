@@ -12,6 +12,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 
 /**
  * A job as one of its processes sees it.
@@ -40,25 +42,18 @@ public final class Job implements AutoCloseable {
     private final int process;
     private final List<JobMember> members;
     private final Duration timeout;
-    private final JobContext local;
     private final JobState state;
     private final ControlPlane control;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicInteger openRanks = new AtomicInteger(); // trainers and predictors
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    Job(
-            int process,
-            List<JobMember> members,
-            Duration timeout,
-            JobContext local,
-            ControlPlane control) {
+    Job(int process, List<JobMember> members, Duration timeout, ControlPlane control) {
         this.process = process;
         this.members = List.copyOf(members);
         this.timeout = timeout;
-        this.local = local;
         this.control = control;
-        state = local.state();
+        state = control.state;
     }
 
     /**
@@ -89,7 +84,7 @@ public final class Job implements AutoCloseable {
             LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
         Objects.requireNonNull(environment, "environment is null: say which process this is");
         Objects.requireNonNull(options, "options is null: give those of JobOptions.builder()");
-        return new JobBootstrap(environment, options, bound).join();
+        return ControlPlane.join(environment, options, bound);
     }
 
     /**
@@ -243,8 +238,24 @@ public final class Job implements AutoCloseable {
      */
     public void check(String what, String error) {
         Objects.requireNonNull(what, "what is null: give the check a name");
-        byte[][] all = exchange("check: " + what, encode(error));
-        throwIfAny(what, all);
+        // the first byte tells an empty error from none
+        String mine = error == null ? "" : "!" + ErrorTexts.cut(error, MAX_ERROR);
+        byte[][] all = exchange("check: " + what, mine.getBytes(StandardCharsets.UTF_8));
+        int[] failed = IntStream.range(0, all.length).filter(i -> all[i].length > 0).toArray();
+        if (failed.length > 0) {
+            String errors =
+                    IntStream.of(failed)
+                            .mapToObj(
+                                    i ->
+                                            members.get(i)
+                                                    + ": "
+                                                    + new String(all[i], StandardCharsets.UTF_8)
+                                                            .substring(1))
+                            .collect(Collectors.joining("; "));
+            String message = what + " failed on " + ErrorTexts.cut(errors, 2 * MAX_ERROR);
+            int one = failed.length == 1 ? failed[0] : -1;
+            throw new JobFailedException(message, one, -1, null);
+        }
     }
 
     /**
@@ -255,7 +266,7 @@ public final class Job implements AutoCloseable {
      *     once a second on a thread of the job's
      */
     public void setStatus(Supplier<String> text) {
-        local.status().set(text);
+        control.heartbeats.setStatus(text);
     }
 
     String lastStatus(int other) {
@@ -332,44 +343,6 @@ public final class Job implements AutoCloseable {
             }
             state.close();
             control.close();
-            local.loop().close();
-        }
-    }
-
-    /**
-     * Returns what a process sends.
-     *
-     * @param error why it is not ready, or {@code null} if it is
-     * @return the message
-     */
-    private static byte[] encode(String error) {
-        // the first byte tells an empty error from none
-        return error == null
-                ? new byte[0]
-                : ("!" + ErrorTexts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
-    }
-
-    /**
-     * Throws if a process is not ready.
-     *
-     * @param what what they are to be ready for
-     * @param messages the messages of all processes
-     */
-    private void throwIfAny(String what, byte[][] messages) {
-        StringBuilder text = new StringBuilder();
-        int failed = -1;
-        int count = 0;
-        for (int i = 0; i < messages.length; i++) {
-            if (messages[i].length > 0) {
-                String error = new String(messages[i], StandardCharsets.UTF_8).substring(1);
-                text.append(count++ == 0 ? "" : "; ").append(members.get(i)).append(": ");
-                text.append(error);
-                failed = i;
-            }
-        }
-        if (count > 0) {
-            String message = what + " failed on " + ErrorTexts.cut(text.toString(), 2 * MAX_ERROR);
-            throw new JobFailedException(message, count == 1 ? failed : -1, -1, null);
         }
     }
 }

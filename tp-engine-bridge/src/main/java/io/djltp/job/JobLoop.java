@@ -1,16 +1,16 @@
 package io.djltp.job;
 
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelHandler;
 import io.netty.channel.EventLoop;
 import io.netty.channel.IoEventLoopGroup;
 import io.netty.channel.SingleThreadIoEventLoop;
 import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.channel.nio.NioIoHandler;
-import io.netty.handler.stream.ChunkedWriteHandler;
 import io.netty.util.concurrent.DefaultThreadFactory;
+import io.netty.util.concurrent.Future;
 
+import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 
 /** The one thread of a process on which the connections of its job live. */
@@ -21,12 +21,22 @@ final class JobLoop {
     private final EventLoop thread =
             new SingleThreadIoEventLoop(
                     (IoEventLoopGroup) null,
-                    new DefaultThreadFactory(Threads.PREFIX + "connections", true),
+                    new DefaultThreadFactory(JobState.THREAD_PREFIX + "connections", true),
                     NioIoHandler.newFactory());
     private final ChannelGroup channels = new DefaultChannelGroup(thread);
 
     EventLoop thread() {
         return thread;
+    }
+
+    /** Does something on the thread. */
+    void execute(Runnable task) {
+        thread.execute(task);
+    }
+
+    /** Does something on the thread after some time. */
+    Future<?> schedule(Duration time, Runnable task) {
+        return thread.schedule(task, time.toNanos(), TimeUnit.NANOSECONDS);
     }
 
     /** Serves a connection. */
@@ -38,12 +48,6 @@ final class JobLoop {
     /** Notes what is closed in the end. */
     void keep(Channel channel) {
         channels.add(channel);
-    }
-
-    /** Returns what a connection is put through, from the wire on. */
-    static ChannelHandler[] handlers(TlsHandler tls, Link link) {
-        // parts of large messages go to TLS one by one, as fast as the peer takes them
-        return new ChannelHandler[] {tls, new ChunkedWriteHandler(), link};
     }
 
     /** Closes all ports and connections: the ports are free then. */

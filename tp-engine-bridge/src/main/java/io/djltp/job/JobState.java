@@ -16,41 +16,21 @@ import java.util.function.Consumer;
 /** Whether the job lives, as one process knows it; everything that waits in the job waits here. */
 final class JobState {
 
+    /** How the name of every thread of a job begins. */
+    static final String THREAD_PREFIX = "tp-job-";
+
     private static final Logger logger = LoggerFactory.getLogger(JobState.class);
 
     private final AtomicBoolean over = new AtomicBoolean();
     // the failure, or null if the job was closed before it failed
     private final CompletableFuture<JobFailedException> end = new CompletableFuture<>();
-    private final Set<Listener> listeners = ConcurrentHashMap.newKeySet();
+    private final Set<CompletableFuture<Void>> listeners = ConcurrentHashMap.newKeySet();
 
-    /**
-     * Who is to know of the failure.
-     *
-     * @param action what is done then
-     * @param told whether the end is known to it
-     * @param done ends when that is done
-     */
-    private record Listener(
-            Consumer<JobFailedException> action, AtomicBoolean told, CompletableFuture<Void> done) {
-
-        /** Lets it know of the end, once, on a thread of its own. */
-        void tell(JobFailedException failure) {
-            if (told.compareAndSet(false, true)) {
-                Threads.start("failure", () -> run(failure));
-            }
-        }
-
-        private void run(JobFailedException failure) {
-            try {
-                if (failure != null) {
-                    action.accept(failure);
-                }
-            } catch (RuntimeException e) {
-                logger.warn("A listener of the job's failure failed itself", e);
-            } finally {
-                done.complete(null);
-            }
-        }
+    /** Starts a thread of a job: a daemon, so that it keeps no process alive. */
+    static void startThread(String name, Runnable task) {
+        Thread thread = new Thread(task, THREAD_PREFIX + name);
+        thread.setDaemon(true);
+        thread.start();
     }
 
     /** Notes a failure, unless there is one already, or the job is closed. */
@@ -70,20 +50,15 @@ final class JobState {
             try {
                 first.run();
             } finally { // else all who ask for the failure would wait for ever
-                end(cause);
+                end.complete(cause);
             }
         }
     }
 
     void close() {
         if (over.compareAndSet(false, true)) {
-            end(null);
+            end.complete(null);
         }
-    }
-
-    private void end(JobFailedException failure) {
-        end.complete(failure);
-        listeners.forEach(listener -> listener.tell(failure));
     }
 
     boolean isOver() {
@@ -96,20 +71,30 @@ final class JobState {
      * @return what takes the listener back
      */
     Runnable onFailure(Consumer<JobFailedException> action) {
-        Listener listener = new Listener(action, new AtomicBoolean(), new CompletableFuture<>());
-        listeners.add(listener);
-        if (end.isDone()) {
-            listener.tell(end.join());
-        }
-        return () -> listeners.remove(listener);
+        CompletableFuture<Void> told =
+                end.thenAcceptAsync(
+                        failure -> {
+                            try {
+                                if (failure != null) {
+                                    action.accept(failure);
+                                }
+                            } catch (RuntimeException e) {
+                                logger.warn("A listener of the job's failure failed itself", e);
+                            }
+                        },
+                        task -> startThread("failure", task));
+        listeners.add(told);
+        return () -> {
+            told.cancel(false);
+            listeners.remove(told);
+        };
     }
 
     /** Waits for the listeners of a failure that is known, but no longer than a time. */
     void awaitListeners(Duration time) {
-        CompletableFuture<?>[] all =
-                listeners.stream().map(Listener::done).toArray(CompletableFuture<?>[]::new);
         try {
-            CompletableFuture.allOf(all).get(time.toNanos(), TimeUnit.NANOSECONDS);
+            CompletableFuture.allOf(listeners.toArray(CompletableFuture<?>[]::new))
+                    .get(time.toNanos(), TimeUnit.NANOSECONDS);
         } catch (TimeoutException | ExecutionException e) {
             logger.debug("The listeners of the job's failure are not done", e);
         } catch (InterruptedException e) {
@@ -150,17 +135,14 @@ final class JobState {
         return value.join();
     }
 
+    /** Waits for the failure; returns {@code null} if there is none in time. */
     JobFailedException awaitFailure(Duration time) {
         try {
-            JobFailedException failure = end.get(time.toNanos(), TimeUnit.NANOSECONDS);
+            JobFailedException failure = await(end, time);
             return failure == null ? null : failure.copy();
-        } catch (TimeoutException e) {
-            return null;
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return null;
-        } catch (ExecutionException e) {
-            throw new IllegalStateException(e);
         }
     }
 }

@@ -1,5 +1,12 @@
 package io.djltp.job;
 
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
+import io.netty.buffer.Unpooled;
+import io.netty.channel.ChannelDuplexHandler;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelPromise;
+
 import org.bouncycastle.tls.AlertDescription;
 import org.bouncycastle.tls.BasicTlsPSKExternal;
 import org.bouncycastle.tls.CipherSuite;
@@ -11,18 +18,23 @@ import org.bouncycastle.tls.ProtocolVersion;
 import org.bouncycastle.tls.PskIdentity;
 import org.bouncycastle.tls.PskKeyExchangeMode;
 import org.bouncycastle.tls.TlsAuthentication;
+import org.bouncycastle.tls.TlsClientProtocol;
 import org.bouncycastle.tls.TlsFatalAlert;
 import org.bouncycastle.tls.TlsFatalAlertReceived;
 import org.bouncycastle.tls.TlsPSKExternal;
+import org.bouncycastle.tls.TlsProtocol;
+import org.bouncycastle.tls.TlsServerProtocol;
 import org.bouncycastle.tls.crypto.TlsCrypto;
 import org.bouncycastle.tls.crypto.impl.bc.BcTlsCrypto;
 
+import java.io.EOFException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.SecureRandom;
 import java.util.List;
 import java.util.Vector;
+import java.util.concurrent.CompletableFuture;
 
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
@@ -137,6 +149,98 @@ final class JobTls {
         @SuppressWarnings("rawtypes")
         public TlsPSKExternal getExternalPSK(Vector identities) {
             return identities.contains(new PskIdentity(IDENTITY, 0)) ? preShared() : null;
+        }
+    }
+
+    /** Puts the bytes of a connection through TLS: sealed below this handler, in clear above it. */
+    final class Handler extends ChannelDuplexHandler {
+
+        private final CompletableFuture<Void> complete = new CompletableFuture<>();
+        private final TlsProtocol protocol;
+        private boolean otherKey;
+
+        /**
+         * Creates a handler.
+         *
+         * @param protocol the protocol of the side, on which nothing was done yet
+         */
+        Handler(TlsProtocol protocol) {
+            this.protocol = protocol;
+        }
+
+        /** Returns what completes with the handshake. */
+        CompletableFuture<Void> complete() {
+            return complete;
+        }
+
+        /** Returns whether it is known that the other side has another key. */
+        boolean hasOtherKey() {
+            return otherKey;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void channelActive(ChannelHandlerContext context) throws IOException {
+            if (protocol instanceof TlsClientProtocol client) {
+                client.connect(new Client());
+            } else {
+                ((TlsServerProtocol) protocol).accept(new Server());
+            }
+            writeSealed(context, context.newPromise());
+            context.flush();
+            context.fireChannelActive();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void channelRead(ChannelHandlerContext context, Object message) {
+            ByteBuf sealed = (ByteBuf) message;
+            byte[] bytes = ByteBufUtil.getBytes(sealed);
+            sealed.release();
+            try {
+                protocol.offerInput(bytes);
+            } catch (IOException | RuntimeException e) {
+                otherKey |= JobTls.isOfAnotherKey(e);
+                complete.completeExceptionally(e);
+            }
+            writeSealed(context, context.newPromise());
+            context.flush();
+            if (protocol.isConnected()) {
+                complete.complete(null);
+            }
+            int count = protocol.getAvailableInputBytes();
+            if (count > 0) {
+                byte[] clear = new byte[count];
+                protocol.readInput(clear, 0, count);
+                context.fireChannelRead(Unpooled.wrappedBuffer(clear));
+            }
+            if (protocol.isClosed()) {
+                context.close();
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void channelInactive(ChannelHandlerContext context) {
+            complete.completeExceptionally(new EOFException("the connection was closed"));
+            context.fireChannelInactive();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void write(ChannelHandlerContext context, Object message, ChannelPromise promise)
+                throws IOException {
+            ByteBuf clear = (ByteBuf) message;
+            byte[] bytes = ByteBufUtil.getBytes(clear);
+            clear.release();
+            protocol.writeApplicationData(bytes, 0, bytes.length);
+            writeSealed(context, promise);
+        }
+
+        private void writeSealed(ChannelHandlerContext context, ChannelPromise promise) {
+            byte[] sealed = new byte[protocol.getAvailableOutputBytes()];
+            protocol.readOutput(sealed, 0, sealed.length);
+            context.write(Unpooled.wrappedBuffer(sealed), promise);
         }
     }
 }

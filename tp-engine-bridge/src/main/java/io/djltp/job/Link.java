@@ -9,6 +9,7 @@ import io.netty.channel.socket.SocketChannel;
 import io.netty.handler.codec.ByteToMessageDecoder;
 import io.netty.handler.codec.DecoderException;
 import io.netty.handler.stream.ChunkedStream;
+import io.netty.handler.stream.ChunkedWriteHandler;
 
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
@@ -33,7 +34,7 @@ final class Link extends ByteToMessageDecoder {
 
     private final SocketChannel channel;
     private final long limit;
-    private Events events;
+    private final Events events;
     private Hello hello;
     private String error;
     private boolean closing;
@@ -56,14 +57,17 @@ final class Link extends ByteToMessageDecoder {
      * Creates a link.
      *
      * @param channel the connection
+     * @param tls its encryption
      * @param limit the most bytes of a message that comes
      * @param events what to do with what happens
      */
-    Link(SocketChannel channel, long limit, Events events) {
+    Link(SocketChannel channel, JobTls.Handler tls, long limit, Events events) {
         this.channel = channel;
         this.limit = limit;
         this.events = events;
         setCumulator(COMPOSITE_CUMULATOR); // of a large message, nothing is copied twice
+        // parts of large messages go to TLS one by one, as fast as the peer takes them
+        channel.pipeline().addLast(tls, new ChunkedWriteHandler(), this);
     }
 
     SocketChannel channel() {
@@ -77,11 +81,6 @@ final class Link extends ByteToMessageDecoder {
 
     void setHello(Hello said) {
         hello = said;
-    }
-
-    /** Lets what happens from now on go to another. */
-    void setEvents(Events next) {
-        events = next;
     }
 
     /** Returns whether nothing has come for so long. */

@@ -112,7 +112,11 @@ final class MasterAddress {
     String unresolved() {
         String host = environment.masterAddress();
         String slurm = " (the NodeAddr of scontrol show node " + host + ")";
-        return UNRESOLVED.formatted(host, environment.launcher().equals("Slurm") ? slurm : "");
+        return UNRESOLVED.formatted(host, isSlurm() ? slurm : "");
+    }
+
+    boolean isSlurm() {
+        return environment.launcher().equals("Slurm");
     }
 
     /**

@@ -2,6 +2,7 @@ package io.djltp.launch;
 
 import ai.djl.Device;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
@@ -14,47 +15,44 @@ import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.IOException;
 import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.stream.Collectors;
 
-/** What carries out the collective operations between ranks; there is one object of each kind. */
-public abstract class Backend {
-
+/** What carries out the collective operations between ranks. */
+public enum Backend {
     /**
-     * The one that fits: {@link #NCCL} for GPUs, {@link #LOCAL} for the CPU ranks of one process.
+     * The one that fits: {@link #NCCL} for GPUs, {@link #LOCAL} for the CPU ranks of one process,
+     * {@link #TCP} for those of many. The system property {@code io.djltp.backend} says what it
+     * means, for those that cannot change the program.
      */
-    public static final Backend AUTO = new AutoBackend();
+    AUTO,
 
     /** Threads of one process that share its memory. */
-    public static final Backend LOCAL = new LocalBackend();
+    LOCAL,
 
     /** CPU ranks of many processes, connected by sockets. */
-    public static final Backend TCP = new TcpBackend();
+    TCP,
 
     /** GPU ranks, through NVIDIA's NCCL. */
-    public static final Backend NCCL = new NcclBackend();
+    NCCL;
 
-    private static final List<Backend> ALL = List.of(AUTO, LOCAL, TCP, NCCL);
+    private static final Logger logger = LoggerFactory.getLogger(Backend.class);
+    private static final String PROPERTY = "io.djltp.backend";
 
-    private final String name;
-
-    /** Creates a backend. Its class is used through the constants only, which create it. */
-    Backend(String name) {
-        this.name = name;
-    }
-
-    /**
-     * Returns all backends.
-     *
-     * @return the backends, {@link #AUTO} first
-     */
-    public static List<Backend> values() {
-        return ALL;
-    }
+    /** How long a broken connection may wait for its reason. */
+    private static final Duration REASON_TIME = Duration.ofSeconds(3);
 
     /**
      * Returns the backend of a name.
@@ -63,13 +61,14 @@ public abstract class Backend {
      * @return the backend
      * @throws IllegalArgumentException if there is none of this name
      */
-    public static Backend valueOf(String name) {
-        for (Backend backend : ALL) {
-            if (backend.name.equalsIgnoreCase(name)) {
+    public static Backend of(String name) {
+        for (Backend backend : values()) {
+            if (backend.name().equalsIgnoreCase(name)) {
                 return backend;
             }
         }
-        String names = ALL.stream().map(Backend::getName).collect(Collectors.joining(", "));
+        String names =
+                Arrays.stream(values()).map(Backend::getName).collect(Collectors.joining(", "));
         throw new IllegalArgumentException(
                 "There is no backend '" + name + "': choose one of " + names);
     }
@@ -79,24 +78,76 @@ public abstract class Backend {
      *
      * @return the name, in lower case
      */
-    public final String getName() {
-        return name;
+    public String getName() {
+        return name().toLowerCase(Locale.ROOT);
     }
 
     /** {@inheritDoc} */
     @Override
-    public final String toString() {
-        return name;
+    public String toString() {
+        return getName();
     }
 
     /**
-     * Says why this process cannot use the backend. Never throws.
+     * Returns the backend that will be used.
      *
      * @param devices the devices of this process's ranks
      * @param job the job, or {@code null} if all ranks are in this process
-     * @return the reason, or {@code null} if it can
+     * @return this, or what {@link #AUTO} means
+     * @throws IllegalArgumentException if the system property names none
      */
-    abstract String obstacle(List<Device> devices, Job job);
+    public Backend choose(List<Device> devices, Job job) {
+        Backend named = this == AUTO ? byProperty() : this;
+        if (named != AUTO) {
+            return named;
+        }
+        boolean alone = devices.size() == 1 && (job == null || job.getRanks() == 1);
+        if (!alone && devices.stream().anyMatch(Device::isGpu)) {
+            return NCCL;
+        }
+        return job == null || job.getProcesses() == 1 ? LOCAL : TCP;
+    }
+
+    private static Backend byProperty() {
+        try {
+            return of(System.getProperty(PROPERTY, AUTO.getName()));
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException(
+                    "The system property " + PROPERTY + ": " + e.getMessage(), e);
+        }
+    }
+
+    /**
+     * Says why this process cannot use the backend.
+     *
+     * @param devices the devices of this process's ranks
+     * @param job the job, or {@code null} if all ranks are in this process
+     * @return the reason, or nothing if it can be used
+     */
+    public Optional<String> whyNot(List<Device> devices, Job job) {
+        return Optional.ofNullable(choose(devices, job).obstacle(devices, job));
+    }
+
+    private String obstacle(List<Device> devices, Job job) {
+        if (this == NCCL) {
+            return NcclCommunicator.whyNot(firstRank(job), devices).orElse(null);
+        }
+        if (this == LOCAL && job != null && job.getRanks() != devices.size()) {
+            return "the backend local reaches the ranks of one process only, and the job has "
+                    + job.getProcesses()
+                    + " processes: use tcp or nccl";
+        }
+        boolean gpus = devices.stream().anyMatch(Device::isGpu);
+        if (!gpus || this == LOCAL && devices.size() == 1) {
+            return null;
+        }
+        String remedy = this == LOCAL ? ": use nccl" : "";
+        return "the backend " + this + " is for CPUs, not for " + devices + remedy;
+    }
+
+    private static int firstRank(Job job) {
+        return job == null ? 0 : job.getFirstRank();
+    }
 
     /**
      * Connects the ranks of this process with all ranks of the job. All processes call it.
@@ -105,143 +156,114 @@ public abstract class Backend {
      * @param job the job, or {@code null} if all ranks are in this process
      * @param timeout how long a rank waits for the others in an operation
      * @return the communicators of this process's ranks
+     * @throws IllegalArgumentException if the backend does not fit the devices or the job
+     * @throws JobFailedException if another process cannot use the backend
      */
-    abstract List<Communicator> connect(List<Device> devices, Job job, Duration timeout);
-
-    /** Stands for the backend that {@link Connector} chooses. */
-    private static final class AutoBackend extends Backend {
-
-        AutoBackend() {
-            super("auto");
+    public List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
+        Backend backend = choose(devices, job);
+        String obstacle = backend.obstacle(devices, job);
+        if (job == null) {
+            if (obstacle != null) {
+                throw new IllegalArgumentException(obstacle);
+            }
+        } else {
+            agree(backend, timeout, job);
+            job.check("The backend " + backend, obstacle);
         }
-
-        /** {@inheritDoc} */
-        @Override
-        String obstacle(List<Device> devices, Job job) {
-            return Connector.choose(this, devices, job).obstacle(devices, job);
+        logger.debug("Collective operations on {} through {}", devices, backend);
+        List<Communicator> group =
+                switch (backend) {
+                    case NCCL -> connectNccl(devices, job, timeout);
+                    case TCP -> connectTcp(devices, job, timeout);
+                    default -> LocalCommunicator.create(devices.size(), timeout);
+                };
+        if (job != null) {
+            watch(job, new CopyOnWriteArrayList<>(group));
         }
+        return group;
+    }
 
-        /** {@inheritDoc} */
-        @Override
-        List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
-            return Connector.choose(this, devices, job).connect(devices, job, timeout);
+    private static void agree(Backend backend, Duration timeout, Job job) {
+        String mine = backend + " with a time-out of " + timeout.toMillis() + " ms";
+        byte[][] all = job.exchange("backend", mine.getBytes(StandardCharsets.UTF_8));
+        String first = new String(all[0], StandardCharsets.UTF_8);
+        for (int i = 0; i < all.length; i++) {
+            String other = new String(all[i], StandardCharsets.UTF_8);
+            if (!other.equals(first)) {
+                throw new IllegalArgumentException(
+                        ("The processes want different backends: process 0 %s, process %s"
+                                        + " %s: start all with the same settings")
+                                .formatted(first, i, other));
+            }
         }
     }
 
-    /** The {@code local} backend: threads of one process. */
-    private static final class LocalBackend extends Backend {
-
-        LocalBackend() {
-            super("local");
+    private static List<Communicator> connectNccl(List<Device> devices, Job job, Duration timeout) {
+        boolean first = job == null || job.getProcess() == 0;
+        byte[] id = first ? NcclCommunicator.newUniqueId() : new byte[0];
+        if (job != null) {
+            id = job.exchange("the unique id of NCCL", id)[0];
         }
-
-        /** {@inheritDoc} */
-        @Override
-        String obstacle(List<Device> devices, Job job) {
-            if (job != null && job.getRanks() != devices.size()) {
-                return "the backend local reaches the ranks of one process only, and the job has "
-                        + job.getProcesses()
-                        + " processes: use tcp or nccl";
-            }
-            return devices.size() > 1 && devices.stream().anyMatch(Device::isGpu)
-                    ? "the backend local is for CPUs, not for " + devices + ": use nccl"
-                    : null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
-            return LocalCommunicator.create(devices.size(), timeout);
-        }
+        int size = job == null ? devices.size() : job.getRanks();
+        return new ArrayList<>(NcclCommunicator.create(id, size, firstRank(job), devices, timeout));
     }
 
-    /** The {@code nccl} backend: GPUs of one process or of many, which meet through the job. */
-    private static final class NcclBackend extends Backend {
-
-        NcclBackend() {
-            super("nccl");
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        String obstacle(List<Device> devices, Job job) {
-            return NcclCommunicator.whyNot(firstRank(job), devices).orElse(null);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
-            boolean first = job == null || job.getProcess() == 0;
-            byte[] id = first ? NcclCommunicator.newUniqueId() : new byte[0];
-            if (job != null) {
-                id = job.exchange("the unique id of NCCL", id)[0];
-            }
-            int size = job == null ? devices.size() : job.getRanks();
-            return new ArrayList<>(
-                    NcclCommunicator.create(id, size, firstRank(job), devices, timeout));
-        }
-
-        private static int firstRank(Job job) {
-            return job == null ? 0 : job.getFirstRank();
-        }
-    }
-
-    /** The {@code tcp} backend: sockets between all ranks, which the job connects. */
-    private static final class TcpBackend extends Backend {
-
-        /** How long a broken connection may wait for its reason. */
-        private static final Duration REASON_TIME = Duration.ofSeconds(3);
-
-        TcpBackend() {
-            super("tcp");
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        String obstacle(List<Device> devices, Job job) {
-            return devices.stream().anyMatch(Device::isGpu)
-                    ? "the backend tcp is for CPUs, not for " + devices
-                    : null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
-            if (job != null) {
-                return connect(job, timeout);
-            }
+    private static List<Communicator> connectTcp(List<Device> devices, Job job, Duration timeout) {
+        if (job == null) {
             // all ranks are here, and the backend is to be tried
             LaunchEnvironment alone = new LaunchEnvironment("none", 0, 1, 0, "127.0.0.1", 0);
             JobOptions options = JobOptions.builder().setRanks(devices.size()).build();
             try (Job ofOneProcess = Job.join(alone, options)) {
-                return connect(ofOneProcess, timeout);
+                return connectTcp(devices, ofOneProcess, timeout);
             }
         }
-
-        private static List<Communicator> connect(Job job, Duration timeout) {
-            SocketChannel[][] mesh = RankSockets.connect(job, "world");
-            List<Communicator> group = new ArrayList<>(mesh.length);
-            GroupFailure failure = new GroupFailure(); // the ranks of a process fail together
-            try {
-                for (int i = 0; i < mesh.length; i++) {
-                    group.add(
-                            new TcpCommunicator(
-                                    mesh[i],
-                                    job.getFirstRank() + i,
-                                    timeout,
-                                    failure,
-                                    loss -> explain(job, loss)));
-                }
-            } catch (IOException e) {
-                throw new CollectiveException("the sockets of the ranks cannot be used: " + e, e);
+        SocketChannel[][] mesh = RankSockets.connect(job, "world");
+        List<Communicator> group = new ArrayList<>(mesh.length);
+        GroupFailure failure = new GroupFailure(); // the ranks of a process fail together
+        try {
+            for (int i = 0; i < mesh.length; i++) {
+                int rank = job.getFirstRank() + i;
+                group.add(
+                        new TcpCommunicator(
+                                mesh[i], rank, timeout, failure, loss -> explain(job, loss)));
             }
-            return group;
+        } catch (IOException e) {
+            throw new CollectiveException("the sockets of the ranks cannot be used: " + e, e);
         }
+        return group;
+    }
 
-        /** Finds out why a rank was lost: that it failed or died is known to the job. */
-        private static CollectiveException explain(Job job, CollectiveException loss) {
-            JobFailedException reason = job.awaitFailure(REASON_TIME);
-            return reason == null ? loss : new CollectiveException(reason.getMessage(), reason);
+    /** Finds out why a rank was lost: that it failed or died is known to the job. */
+    private static CollectiveException explain(Job job, CollectiveException loss) {
+        JobFailedException reason = job.awaitFailure(REASON_TIME);
+        return reason == null ? loss : new CollectiveException(reason.getMessage(), reason);
+    }
+
+    /** Lets a job abort communicators, and say what they do, as long as they are open. */
+    private static void watch(Job job, List<Communicator> open) {
+        Runnable takeBack =
+                job.onFailure(failure -> open.forEach(communicator -> communicator.abort(failure)));
+        job.setStatus(
+                () ->
+                        open.stream()
+                                .map(
+                                        it ->
+                                                "rank "
+                                                        + it.getRank()
+                                                        + " "
+                                                        + AbstractCommunicator.of(it)
+                                                                .getRecorder()
+                                                                .latest())
+                                .collect(Collectors.joining("; ")));
+        for (Communicator communicator : open) {
+            AbstractCommunicator.of(communicator)
+                    .onClose(
+                            () -> {
+                                open.remove(communicator);
+                                if (open.isEmpty()) {
+                                    takeBack.run();
+                                }
+                            });
         }
     }
 }

@@ -17,15 +17,20 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 
 /**
  * An axis of arrays that are cut over a group, as one of its ranks sees it: what it has of a whole,
- * and how it gets the rest.
+ * and how it gets the rest. When a whole is put together, each segment of it is sent once, by the
+ * first rank that holds it, in the order in which they lie in its shard. Where nothing is
+ * replicated, that is the shard.
  *
  * <p>A gradient in a region of slices is a summand on each rank. So what a scatter has given to
  * several ranks gets the sum of their gradients, and of what several ranks could have given to a
@@ -37,7 +42,7 @@ final class CutAxis implements AutoCloseable {
     private final Cut cut;
     private final int number;
     private final int rank;
-    private final CutPlan plan;
+    private final List<List<Segment>> sentBy; // by rank, in the order of its shard
 
     /** Makes the whole gradient of a scatter's input out of that of the own slice. */
     final GradientHook ofWhole;
@@ -66,11 +71,11 @@ final class CutAxis implements AutoCloseable {
         this.rank = rank;
         this.cut = cut;
         this.number = number;
-        plan = new CutPlan(cut);
+        sentBy = IntStream.range(0, cut.getRanks()).mapToObj(this::firstHeldBy).toList();
         // the gradient of a slice or of a copy to places of a whole: fresh memory
-        ofWhole = new GradientHook(this::putTogether, true, failure);
-        summed = new GradientHook(gradient -> beginSum(gradient).await(), false, failure);
-        ofFirst = new GradientHook(this::zeroOthers, true, failure);
+        ofWhole = GradientHook.changing(this::putTogether, true, failure);
+        summed = GradientHook.changing(gradient -> beginSum(gradient).await(), false, failure);
+        ofFirst = GradientHook.changing(this::zeroOthers, true, failure);
     }
 
     private int axis(Tensor tensor) {
@@ -86,10 +91,21 @@ final class CutAxis implements AutoCloseable {
         return leading;
     }
 
+    private List<Segment> firstHeldBy(int sender) {
+        return cut.getSegments().stream()
+                .filter(segment -> segment.getFirstRank() == sender)
+                .sorted(Comparator.comparing(segment -> segment.getPlace(sender)))
+                .toList();
+    }
+
+    private static long length(List<Segment> parts) {
+        return parts.stream().mapToLong(part -> part.range().length()).sum();
+    }
+
     /** Returns how many elements each rank sends, of an array that is whole. */
-    private long[] counts(Tensor whole) {
+    long[] counts(Tensor whole) {
         long slice = cut.getLength() == 0 ? 0 : whole.numel() / cut.getLength();
-        return Arrays.stream(plan.sent()).map(length -> length * slice).toArray();
+        return sentBy.stream().mapToLong(parts -> length(parts) * slice).toArray();
     }
 
     /** Takes the own slice, as a part of the graph. */
@@ -98,7 +114,7 @@ final class CutAxis implements AutoCloseable {
         List<ShardRange> ranges = cut.getRanges(rank);
         return ranges.size() == 1
                 ? whole.narrow(axis, ranges.get(0).start(), ranges.get(0).length())
-                : whole.index_select(axis, CutPlan.positions(ranges, whole));
+                : whole.index_select(axis, positions(ranges, whole));
     }
 
     /** Puts the own slice to its places in a zeroed whole, as a part of the graph. */
@@ -115,12 +131,12 @@ final class CutAxis implements AutoCloseable {
             }
         }
         if (!cut.isPartition()) {
-            tensor = GradientHook.hooked(tensor, ofFirst);
+            tensor = ofFirst.on(tensor);
         }
         long[] sizes = TensorView.of(tensor).getShape().getShape();
         sizes[axis] = cut.getLength();
         return torch.zeros(sizes, tensor.options())
-                .index_copy(axis, CutPlan.positions(ranges, tensor), tensor);
+                .index_copy(axis, positions(ranges, tensor), tensor);
     }
 
     /** Fills a whole, in which the own slice is right, with what the others have. */
@@ -134,12 +150,11 @@ final class CutAxis implements AutoCloseable {
             return;
         }
         Tensor all = torch.empty_like(target).view(-1);
-        gather(CutPlan.joined(target, axis, plan.sentBy(rank)), all, counts);
+        gather(joined(target, axis, sentBy.get(rank)), all, counts);
         long start = 0;
         for (int i = 0; i < counts.length; i++) {
-            Tensor arrived = all.narrow(0, start, counts[i]);
             if (i != rank && counts[i] > 0) {
-                CutPlan.distribute(arrived, target, axis, plan.sentBy(i));
+                distribute(all.narrow(0, start, counts[i]), target, axis, sentBy.get(i));
             }
             start += counts[i];
         }
@@ -147,6 +162,11 @@ final class CutAxis implements AutoCloseable {
 
     private void gather(Tensor own, Tensor all, long[] counts) {
         group.get().allGather(TensorView.of(own), TensorView.of(all), counts).await();
+    }
+
+    private Work reduceScatter(Tensor from, Tensor to, long[] counts) {
+        return group.get()
+                .reduceScatter(TensorView.of(from), TensorView.of(to), counts, ReduceOp.SUM);
     }
 
     /** Of a gradient that has the own slice, and zeros beside it, all slices are put together. */
@@ -168,31 +188,13 @@ final class CutAxis implements AutoCloseable {
         if (isLeading(whole)) {
             ShardRange own = cut.getRange(rank);
             // the caller's scope keeps the slice until the operation is complete
-            Tensor place = whole.narrow(axis, own.start(), own.length());
-            return group.get()
-                    .reduceScatter(
-                            TensorView.of(whole), TensorView.of(place), counts, ReduceOp.SUM);
+            return reduceScatter(whole, whole.narrow(axis, own.start(), own.length()), counts);
         }
         Tensor sorted = inOrderOfRanks(whole, axis);
-        long start = Arrays.stream(counts, 0, rank).sum();
-        Tensor sum = sorted.narrow(0, start, counts[rank]);
-        group.get()
-                .reduceScatter(TensorView.of(sorted), TensorView.of(sum), counts, ReduceOp.SUM)
-                .await();
-        CutPlan.distribute(sum, whole, axis, plan.sentBy(rank));
+        Tensor sum = sorted.narrow(0, Arrays.stream(counts, 0, rank).sum(), counts[rank]);
+        reduceScatter(sorted, sum, counts).await();
+        distribute(sum, whole, axis, sentBy.get(rank));
         return Work.DONE;
-    }
-
-    /** Copies what each rank has, one rank after the other, in one row. */
-    private Tensor inOrderOfRanks(Tensor whole, int axis) {
-        if (axis == 0) {
-            return CutPlan.joined(whole, 0, plan.sentByAll()).view(-1);
-        }
-        TensorVector parts = new TensorVector();
-        for (int i = 0; i < cut.getRanks(); i++) {
-            parts.push_back(CutPlan.joined(whole, axis, plan.sentBy(i)).view(-1));
-        }
-        return torch.cat(parts, 0);
     }
 
     /** Sums an array over the ranks and writes the own slice of the axis of it. */
@@ -200,23 +202,21 @@ final class CutAxis implements AutoCloseable {
         if (cut.isPartition()) {
             Tensor sorted =
                     isLeading(whole) ? whole.contiguous() : inOrderOfRanks(whole, axis(whole));
-            group.get()
-                    .reduceScatter(
-                            TensorView.of(sorted),
-                            TensorView.of(slice),
-                            counts(whole),
-                            ReduceOp.SUM)
-                    .await();
+            reduceScatter(sorted, slice, counts(whole)).await();
         } else {
-            // a plain clone would keep the order of the axes in memory
-            Tensor sum = whole.clone(new MemoryFormatOptional(MemoryFormat.Contiguous));
+            Tensor sum = contiguousCopy(whole);
             group.get().allReduce(TensorView.of(sum), ReduceOp.SUM).await();
             slice.copy_(slice(sum));
         }
     }
 
+    /** Returns a copy; a plain clone would keep the order of the axes in memory. */
+    static Tensor contiguousCopy(Tensor tensor) {
+        return tensor.clone(new MemoryFormatOptional(MemoryFormat.Contiguous));
+    }
+
     private void zeroOthers(Tensor gradient) {
-        for (Segment segment : plan.segments()) {
+        for (Segment segment : cut.getSegments()) {
             long place = segment.getPlace(rank);
             if (place >= 0 && segment.getFirstRank() != rank) {
                 gradient.narrow(axis(gradient), place, segment.range().length()).zero_();
@@ -224,7 +224,52 @@ final class CutAxis implements AutoCloseable {
         }
     }
 
-    /** Refuses an array that is not as long as the own slice, or as the whole. */
+    /** Copies what each rank has, one rank after the other, in one row. */
+    private Tensor inOrderOfRanks(Tensor whole, int axis) {
+        TensorVector parts = new TensorVector();
+        for (List<Segment> each : sentBy) {
+            parts.push_back(joined(whole, axis, each).view(-1));
+        }
+        return torch.cat(parts, 0);
+    }
+
+    /** Copies segments of an axis one after the other, contiguous. */
+    private static Tensor joined(Tensor whole, int axis, List<Segment> parts) {
+        if (parts.isEmpty()) {
+            return whole.narrow(axis, 0, 0).contiguous();
+        }
+        TensorVector tensors = new TensorVector();
+        for (Segment part : parts) {
+            tensors.push_back(whole.narrow(axis, part.range().start(), part.range().length()));
+        }
+        Tensor joined = parts.size() == 1 ? tensors.get(0) : torch.cat(tensors, axis);
+        return joined.contiguous();
+    }
+
+    /** Copies what {@link #joined} has put together to its places. */
+    private static void distribute(Tensor joined, Tensor whole, int axis, List<Segment> parts) {
+        long[] sizes = TensorView.of(whole).getShape().getShape();
+        sizes[axis] = length(parts);
+        Tensor from = joined.view(sizes);
+        long at = 0;
+        for (Segment part : parts) {
+            long length = part.range().length();
+            whole.narrow(axis, part.range().start(), length).copy_(from.narrow(axis, at, length));
+            at += length;
+        }
+    }
+
+    /** Returns the indices of ranges, on the device of an array. */
+    private static Tensor positions(List<ShardRange> ranges, Tensor like) {
+        TensorVector indices = new TensorVector();
+        for (ShardRange range : ranges) {
+            indices.push_back(torch.arange(new Scalar(range.start()), new Scalar(range.end())));
+        }
+        Tensor all = ranges.isEmpty() ? torch.empty(0) : torch.cat(indices, 0);
+        return all.to(like.device(), ScalarType.Long);
+    }
+
+    /** Throws if an array is not as long as the own slice, or as the whole. */
     void check(Shape shape, boolean whole) {
         int axis = number < 0 ? shape.dimension() + number : number;
         long expected = whole ? cut.getLength() : cut.getShardLength(rank);

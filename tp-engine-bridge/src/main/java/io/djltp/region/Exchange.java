@@ -7,7 +7,6 @@ import io.djltp.collective.Communicator;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
@@ -54,7 +53,7 @@ final class Exchange implements AutoCloseable {
         this.sent = sent.clone();
         this.received = received.clone();
         // the gradient of a slice: zeros with a copy in them
-        hook = new GradientHook(this::sendBack, true, failure);
+        hook = GradientHook.changing(this::sendBack, true, failure);
     }
 
     /**
@@ -64,25 +63,26 @@ final class Exchange implements AutoCloseable {
      * @return the rows that arrive, those of rank 0 first, [sum of received, ...]
      */
     NDArray forward(NDArray input) {
-        check(input.getShape());
         input.getManager().attachInternal(UUID.randomUUID().toString(), this);
-        long going = Arrays.stream(sent).sum();
+        long going = check(input.getShape());
         long coming = Arrays.stream(received).sum();
-        try (PointerScope scope = new PointerScope();
-                Scalar zero = new Scalar(0)) {
-            Tensor tensor = TensorView.of(input).tensor();
-            long[] padding = new long[2 * (int) tensor.dim()]; // from the last axis back
-            padding[padding.length - 1] = Math.max(0, coming - going);
-            Tensor place = torch.constant_pad_nd(tensor, padding, zero).contiguous();
-            if (place.requires_grad()) {
-                place.register_hook(hook);
-            }
-            Tensor output = place.narrow(0, 0, coming);
-            try (TorchScope guard = TorchScope.withoutGraph()) {
-                exchange(tensor.contiguous(), output.detach(), sent, received);
-            }
-            return TensorView.toArray(output, input.getManager());
-        }
+        return TorchScope.array(
+                input.getManager(),
+                () -> {
+                    Tensor tensor = TensorView.of(input).tensor();
+                    long[] padding = new long[2 * (int) tensor.dim()]; // from the last axis back
+                    padding[padding.length - 1] = Math.max(0, coming - going);
+                    Tensor place =
+                            torch.constant_pad_nd(tensor, padding, new Scalar(0)).contiguous();
+                    if (place.requires_grad()) {
+                        place.register_hook(hook);
+                    }
+                    Tensor output = place.narrow(0, 0, coming);
+                    try (TorchScope guard = TorchScope.withoutGraph()) {
+                        exchange(tensor.contiguous(), output.detach(), sent, received);
+                    }
+                    return output;
+                });
     }
 
     private void sendBack(Tensor gradient) {
@@ -109,13 +109,15 @@ final class Exchange implements AutoCloseable {
         return Arrays.stream(rows).map(each -> each * size).toArray();
     }
 
-    private void check(Shape shape) {
+    /** Returns how many rows go. */
+    private long check(Shape shape) {
         long going = Arrays.stream(sent).sum();
         if (shape.dimension() == 0 || shape.get(0) != going) {
             throw new IllegalArgumentException(
-                    ("Axis 0 of %s must have length %s for the rows %s that go to the" + " ranks")
+                    ("Axis 0 of %s must have length %s for the rows %s that go to the ranks")
                             .formatted(shape, going, Arrays.toString(sent)));
         }
+        return going;
     }
 
     /** {@inheritDoc} */

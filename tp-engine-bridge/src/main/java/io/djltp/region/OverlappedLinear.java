@@ -56,7 +56,7 @@ final class OverlappedLinear implements AutoCloseable {
             AtomicReference<Throwable> failure) {
         this.product = product;
         this.reduction = reduction;
-        inputHook = new GradientHook(this::reduceAndAccumulate, true, failure);
+        inputHook = GradientHook.changing(this::reduceAndAccumulate, true, failure);
     }
 
     /**

@@ -8,8 +8,8 @@ import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.JavaMemory;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 
@@ -31,9 +31,9 @@ import java.util.function.Function;
  * <p>DJL has no autograd functions of the user's own. So the output is put behind the inputs in the
  * graph by an addition that changes nothing: of the sum of an empty slice of each input, which is
  * zero, to an empty slice of the output. A hook of the output computes the function again, in a
- * backward pass within the backward pass, and a hook of each input puts the gradient that came out
- * in the place of the zeros that arrive there. All ranks have the same graph, so that collective
- * operations inside are issued in the same order on all.
+ * backward pass within the backward pass, and a hook of each input replaces the zeros that arrive
+ * there by the gradient that came out. All ranks have the same graph, so that collective operations
+ * inside are issued in the same order on all.
  *
  * <p>The function has to compute the same at both calls. Gradients of its parameters are the same
  * as without it, bit for bit; they are added up in the order in which the backward pass comes by.
@@ -45,8 +45,8 @@ public final class Recomputation implements AutoCloseable {
 
     private final Function<NDList, NDArray> function;
     private final AtomicReference<Throwable> failure;
-    private final PassedGradient outputHook;
-    private final List<RecomputedInput> inputs = new ArrayList<>();
+    private final GradientHook outputHook;
+    private final List<Input> inputs = new ArrayList<>();
     private NDManager manager;
 
     /**
@@ -61,7 +61,7 @@ public final class Recomputation implements AutoCloseable {
         LibTorch.load();
         this.function = function;
         this.failure = failure;
-        outputHook = new PassedGradient(this::recompute, failure);
+        outputHook = new GradientHook(this::recompute, failure);
     }
 
     /**
@@ -74,15 +74,17 @@ public final class Recomputation implements AutoCloseable {
     public NDArray forward(NDList arrays) {
         manager = arrays.head().getManager();
         manager.attachInternal(UUID.randomUUID().toString(), this);
-        arrays.forEach(array -> inputs.add(new RecomputedInput(array, manager, failure)));
+        arrays.forEach(array -> inputs.add(new Input(array)));
         try (NDManager scope = manager.newSubManager();
                 JavaMemory memory = JavaMemory.keep(scope)) {
             NDArray y = function.apply(begin(scope));
             boolean differentiated = TensorView.of(y).requiresGradient();
-            try (PointerScope pointers = new PointerScope()) {
-                Tensor value = TensorView.of(y).tensor().detach();
-                return TensorView.toArray(differentiated ? tied(value) : value, manager);
-            }
+            return TorchScope.array(
+                    manager,
+                    () -> {
+                        Tensor value = TensorView.of(y).tensor().detach();
+                        return differentiated ? tied(value) : value;
+                    });
         }
     }
 
@@ -95,8 +97,8 @@ public final class Recomputation implements AutoCloseable {
     /** Returns a copy of the output behind the inputs, or behind a leaf if those need nothing. */
     private Tensor tied(Tensor value) {
         Tensor zero = null;
-        for (RecomputedInput input : inputs) {
-            if (input.needsGradient()) {
+        for (Input input : inputs) {
+            if (input.entry != null) {
                 Tensor other = input.zero().to(value.scalar_type());
                 zero = zero == null ? other : zero.add(other);
             }
@@ -105,10 +107,14 @@ public final class Recomputation implements AutoCloseable {
             zero = torch.zeros(new long[] {0}, value.options()).requires_grad_(true).sum();
         }
         Tensor output = value.clone();
-        // added to no elements: the graph does not know how many, and all bits stay
-        (output.dim() == 0 ? output.view(1) : output).narrow(0, 0, 0).add_(zero);
+        none(output).add_(zero); // the graph does not know how many elements, and all bits stay
         output.register_hook(outputHook);
         return output;
+    }
+
+    /** Returns a slice without elements. */
+    private static Tensor none(Tensor tensor) {
+        return (tensor.dim() == 0 ? tensor.view(1) : tensor).narrow(0, 0, 0);
     }
 
     private Tensor recompute(Tensor outputGradient) {
@@ -118,7 +124,7 @@ public final class Recomputation implements AutoCloseable {
                     JavaMemory memory = JavaMemory.keep(scope)) {
                 y = function.apply(begin(scope));
             }
-            inputs.forEach(RecomputedInput::forget);
+            inputs.forEach(input -> input.value.close());
             Autograd.backward(y, TensorView.toArray(outputGradient.detach(), scope));
             return outputGradient;
         }
@@ -128,6 +134,68 @@ public final class Recomputation implements AutoCloseable {
     @Override
     public void close() {
         outputHook.close();
-        inputs.forEach(RecomputedInput::close);
+        inputs.forEach(Input::close);
+    }
+
+    /**
+     * An input: its value until the function is computed again, and its place in the graph, where
+     * the gradient of that arrives.
+     */
+    private final class Input {
+
+        private final NDArray value;
+        private final GradientHook above; // at the input of the second computation, or null
+        private final GradientHook below; // at the input in the graph, or null
+        private final NDArray entry; // or null: it needs no gradient
+        private NDArray gradient;
+
+        Input(NDArray array) {
+            value = Autograd.detach(array, manager);
+            boolean tracked = Autograd.isRecording() && TensorView.of(array).requiresGradient();
+            above = tracked ? new GradientHook(this::keep, failure) : null;
+            below = tracked ? new GradientHook(this::replace, failure) : null;
+            entry = tracked ? hooked(array, below, manager) : null;
+        }
+
+        private NDArray hooked(NDArray array, GradientHook hook, NDManager owner) {
+            return TorchScope.array(owner, () -> hook.on(TensorView.of(array).tensor()));
+        }
+
+        /** Returns a sum of no elements: zero, which depends on the input. */
+        Tensor zero() {
+            return none(TensorView.of(entry).tensor()).sum();
+        }
+
+        /** Returns the value at the beginning of a graph. */
+        NDArray begin(NDManager scope) {
+            NDArray leaf = Autograd.detach(value, scope);
+            if (entry == null) {
+                return leaf;
+            }
+            leaf.setRequiresGradient(true);
+            try (Autograd.GradMode mode = Autograd.gradMode(true)) {
+                return hooked(leaf, above, scope);
+            }
+        }
+
+        /**
+         * Keeps the gradient of the second computation until the graph of the input asks for it.
+         */
+        private Tensor keep(Tensor arrived) {
+            gradient = TensorView.toArray(arrived, manager);
+            return arrived;
+        }
+
+        private Tensor replace(Tensor zeros) {
+            // where the output does not depend on the input, zeros are right
+            return gradient == null ? zeros : TensorView.of(gradient).tensor();
+        }
+
+        void close() {
+            if (entry != null) {
+                above.close();
+                below.close();
+            }
+        }
     }
 }

@@ -10,13 +10,15 @@ import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.LinearProduct;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.torch.Precision;
+import io.djltp.internal.torch.TorchScope;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 import java.util.function.Function;
 
 /**
@@ -54,11 +56,18 @@ import java.util.function.Function;
  * <p>The mappings never change their input, unless told that they own it.
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class RegionMappings extends SliceMappings {
+public final class RegionMappings implements AutoCloseable {
+
+    private static final int LAST = -1;
 
     private final Communicator communicator;
+    private final String issuer;
+    private final AtomicReference<Throwable> failure = new AtomicReference<>(); // of hooks
+    private final Map<AxisKey, CutAxis> axes = new HashMap<>();
     private final GradientHook allReduceOwned;
     private final GradientHook allReduceShared;
+
+    private record AxisKey(Cut cut, int number) {}
 
     /**
      * Creates the mappings of a rank.
@@ -76,11 +85,12 @@ public final class RegionMappings extends SliceMappings {
      * @param issuer who uses them, which errors then name, or {@code null}
      */
     public RegionMappings(Communicator communicator, String issuer) {
-        super(communicator, issuer);
         LibTorch.load();
         this.communicator = communicator;
-        allReduceOwned = new GradientHook(this::allReduce, true, failure);
-        allReduceShared = new GradientHook(this::allReduce, false, failure);
+        this.issuer = issuer;
+        Consumer<Tensor> allReduce = gradient -> beginAllReduce(gradient).await();
+        allReduceOwned = GradientHook.changing(allReduce, true, failure);
+        allReduceShared = GradientHook.changing(allReduce, false, failure);
     }
 
     /**
@@ -102,7 +112,11 @@ public final class RegionMappings extends SliceMappings {
      * @return a view of the input
      */
     public NDArray copyToRegion(NDArray input, boolean ownsGradient) {
-        return single() ? input : hooked(input, ownsGradient ? allReduceOwned : allReduceShared);
+        GradientHook hook = ownsGradient ? allReduceOwned : allReduceShared;
+        return single()
+                ? input
+                : TorchScope.array(
+                        input.getManager(), () -> hook.on(TensorView.of(input).tensor()));
     }
 
     /**
@@ -119,22 +133,6 @@ public final class RegionMappings extends SliceMappings {
                 && Autograd.isRecording()
                 && TensorView.of(input).requiresGradient()
                 && TensorView.of(weight).requiresGradient();
-    }
-
-    /**
-     * Enters a tensor-parallel region by a column-parallel product, see {@link
-     * #columnLinear(LinearProduct, NDArray, NDArray, NDArray, Cut, int)}, where axis 0 was gathered
-     * or none, in float32.
-     *
-     * @param input a replicated array, [.., in]
-     * @param weight the rank's shard of the weight, [out/p, in], a leaf
-     * @param bias the rank's shard of the bias, [out/p], or {@code null}
-     * @param gathered how axis 0 of the input was cut before it was gathered, or {@code null}
-     * @return the rank's slice of the product, [.., out/p]
-     */
-    public NDArray columnLinear(NDArray input, NDArray weight, NDArray bias, Cut gathered) {
-        LinearProduct product = new LinearProduct(Precision.FLOAT32);
-        return columnLinear(product, input, weight, bias, gathered, 0);
     }
 
     /**
@@ -191,6 +189,166 @@ public final class RegionMappings extends SliceMappings {
     }
 
     /**
+     * Gathers the slices of the last axis: all-gather forward, own slice of the gradient backward.
+     * For a consumer that is replicated, and whose gradient is therefore whole on every rank. What
+     * several ranks have is taken from the first of them, which gets the gradient of it.
+     *
+     * @param input this rank's slice, [..., length of the rank's shard]
+     * @param cut how the last axis is cut
+     * @return the whole, [..., length of the axis]
+     * @throws IllegalArgumentException if the slice is not as long as the rank's shard
+     */
+    public NDArray gatherFromRegion(NDArray input, Cut cut) {
+        return isWhole(cut) ? input : gather(input, axis(cut, LAST), false);
+    }
+
+    /**
+     * Takes this rank's slice of the last axis: own slice forward; backward the slices' gradients
+     * are put together by an all-gather, or summed where several ranks have taken the same.
+     *
+     * @param input the whole, [..., length of the axis]
+     * @param cut how the last axis is cut
+     * @return this rank's slice, [..., length of the rank's shard]; a view if it is one range
+     * @throws IllegalArgumentException if the last axis has another length
+     */
+    public NDArray scatterToRegion(NDArray input, Cut cut) {
+        return isWhole(cut) ? input : scatter(input, axis(cut, LAST));
+    }
+
+    /**
+     * Gathers the slices of axis 0, see {@link #gatherFromSequenceRegion(NDArray, Cut, int,
+     * boolean)}.
+     *
+     * @param input this rank's slice, [length of the rank's shard, ...]
+     * @param cut how axis 0 is cut
+     * @param partialGradient whether every rank's gradient is a summand of the whole gradient
+     * @return the whole, [length of the axis, ...]
+     * @throws IllegalArgumentException if the slice is not as long as the rank's shard
+     */
+    public NDArray gatherFromSequenceRegion(NDArray input, Cut cut, boolean partialGradient) {
+        return gatherFromSequenceRegion(input, cut, 0, partialGradient);
+    }
+
+    /**
+     * Gathers the slices of an axis: all-gather forward; backward the reduce-scatter of gradients
+     * that are partial, as those of a tensor-parallel consumer are, or the own slice of one that is
+     * whole.
+     *
+     * @param input this rank's slice, [.., length of the rank's shard, ..]
+     * @param cut how the axis is cut
+     * @param axis the number of the axis
+     * @param partialGradient whether every rank's gradient is a summand of the whole gradient
+     * @return the whole, [.., length of the axis, ..]
+     * @throws IllegalArgumentException if the slice is not as long as the rank's shard
+     */
+    public NDArray gatherFromSequenceRegion(
+            NDArray input, Cut cut, int axis, boolean partialGradient) {
+        return isWhole(cut) ? input : gather(input, axis(cut, axis), partialGradient);
+    }
+
+    /**
+     * Gathers the rows of all ranks, of which each may have any number: all-gather forward, the own
+     * rows of the gradient backward. For a consumer that is replicated.
+     *
+     * @param input this rank's rows, [rows of this rank, ...]
+     * @param rows the number of rows of each rank
+     * @return the rows of all ranks, [sum of the rows, ...]
+     */
+    public NDArray gatherRows(NDArray input, long[] rows) {
+        return gatherFromSequenceRegion(input, Cut.ofLengths(rows), false);
+    }
+
+    private NDArray gather(NDArray input, CutAxis axis, boolean partialGradient) {
+        axis.check(input.getShape(), false);
+        return TorchScope.array(
+                input.getManager(),
+                () -> {
+                    Tensor whole = axis.padded(input);
+                    try (TorchScope guard = TorchScope.withoutGraph()) {
+                        axis.fill(whole);
+                    }
+                    if (partialGradient && whole.requires_grad()) {
+                        whole.register_hook(axis.summed);
+                    }
+                    return whole;
+                });
+    }
+
+    /**
+     * Takes this rank's slice of axis 0, see {@link #scatterToSequenceRegion(NDArray, Cut, int)}.
+     *
+     * @param input the whole, [length of the axis, ...]
+     * @param cut how axis 0 is cut
+     * @return this rank's slice, [length of the rank's shard, ...]; a view if it is one range
+     * @throws IllegalArgumentException if axis 0 has another length
+     */
+    public NDArray scatterToSequenceRegion(NDArray input, Cut cut) {
+        return scatterToSequenceRegion(input, cut, 0);
+    }
+
+    /**
+     * Takes this rank's slice of an axis: own slice forward; backward the slices' gradients are put
+     * together by an all-gather, or summed where several ranks have taken the same.
+     *
+     * @param input the whole, [.., length of the axis, ..]
+     * @param cut how the axis is cut
+     * @param axis the number of the axis
+     * @return this rank's slice, [.., length of the rank's shard, ..]; a view if it is one range
+     * @throws IllegalArgumentException if the axis has another length
+     */
+    public NDArray scatterToSequenceRegion(NDArray input, Cut cut, int axis) {
+        return isWhole(cut) ? input : scatter(input, axis(cut, axis));
+    }
+
+    private NDArray scatter(NDArray input, CutAxis axis) {
+        axis.check(input.getShape(), true);
+        return TorchScope.array(
+                input.getManager(),
+                () -> axis.slice(axis.ofWhole.on(TensorView.of(input).tensor())));
+    }
+
+    /**
+     * Leaves a tensor-parallel region into slices of axis 0, see {@link
+     * #reduceScatterToSequenceRegion(NDArray, Cut, int)}.
+     *
+     * @param input this rank's summand of the whole, [length of the axis, ...]
+     * @param cut how axis 0 is cut
+     * @return this rank's slice of the sum, [length of the rank's shard, ...]
+     * @throws IllegalArgumentException if axis 0 has another length
+     */
+    public NDArray reduceScatterToSequenceRegion(NDArray input, Cut cut) {
+        return reduceScatterToSequenceRegion(input, cut, 0);
+    }
+
+    /**
+     * Leaves a tensor-parallel region into slices of an axis: reduce-scatter forward; backward as
+     * {@link #scatterToSequenceRegion}.
+     *
+     * @param input this rank's summand of the whole, [.., length of the axis, ..]
+     * @param cut how the axis is cut
+     * @param number the number of the axis
+     * @return this rank's slice of the sum, [.., length of the rank's shard, ..]
+     * @throws IllegalArgumentException if the axis has another length
+     */
+    public NDArray reduceScatterToSequenceRegion(NDArray input, Cut cut, int number) {
+        if (isWhole(cut)) {
+            return input;
+        }
+        CutAxis axis = axis(cut, number);
+        axis.check(input.getShape(), true);
+        return TorchScope.array(
+                input.getManager(),
+                () -> {
+                    Tensor whole = axis.ofWhole.on(TensorView.of(input).tensor());
+                    Tensor output = CutAxis.contiguousCopy(axis.slice(whole));
+                    try (TorchScope guard = TorchScope.withoutGraph()) {
+                        axis.sumToSlice(whole.detach(), output.detach());
+                    }
+                    return output;
+                });
+    }
+
+    /**
      * Sends rows to the ranks that they are for: all-to-all forward; backward, the gradient of each
      * row goes back to the rank that the row came from. Any number of rows may go from a rank to
      * another, none included.
@@ -227,34 +385,47 @@ public final class RegionMappings extends SliceMappings {
         return failure;
     }
 
+    private static NDArray copy(NDArray input) {
+        return TorchScope.array(
+                input.getManager(), () -> CutAxis.contiguousCopy(TensorView.of(input).tensor()));
+    }
+
+    private Work beginAllReduce(Tensor gradient) {
+        return issue().allReduce(TensorView.of(gradient), ReduceOp.SUM);
+    }
+
+    /** Returns the group, which from here on knows who calls. */
+    private Communicator issue() {
+        communicator.setIssuer(issuer);
+        return communicator;
+    }
+
+    private boolean single() {
+        return communicator.getSize() == 1;
+    }
+
+    /** Returns whether a rank alone has the whole. */
+    private boolean isWhole(Cut cut) {
+        if (cut.getRanks() != communicator.getSize()) {
+            throw new IllegalArgumentException(
+                    "A cut over %s ranks is not one of a group of %s"
+                            .formatted(cut.getRanks(), communicator.getSize()));
+        }
+        return single() && cut.isConsecutive();
+    }
+
+    /** Returns an axis and its hooks, the same at every call. */
+    private CutAxis axis(Cut cut, int number) {
+        return axes.computeIfAbsent(
+                new AxisKey(cut, number),
+                key -> new CutAxis(this::issue, communicator.getRank(), cut, number, failure));
+    }
+
     /** Frees the hooks. No backward pass through a mapping may follow. */
     @Override
     public void close() {
         allReduceOwned.close();
         allReduceShared.close();
-        super.close();
-    }
-
-    private static NDArray hooked(NDArray input, GradientHook hook) {
-        try (PointerScope scope = new PointerScope()) {
-            Tensor tensor = TensorView.of(input).tensor();
-            return TensorView.toArray(GradientHook.hooked(tensor, hook), input.getManager());
-        }
-    }
-
-    private static NDArray copy(NDArray input) {
-        try (PointerScope scope = new PointerScope()) {
-            Tensor tensor = TensorView.of(input).tensor();
-            Tensor copy = tensor.is_contiguous() ? tensor.clone() : tensor.contiguous();
-            return TensorView.toArray(copy, input.getManager());
-        }
-    }
-
-    private void allReduce(Tensor gradient) {
-        beginAllReduce(gradient).await();
-    }
-
-    private Work beginAllReduce(Tensor gradient) {
-        return issue().allReduce(TensorView.of(gradient), ReduceOp.SUM);
+        axes.values().forEach(CutAxis::close);
     }
 }

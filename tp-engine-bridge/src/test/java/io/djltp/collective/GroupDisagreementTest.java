@@ -159,7 +159,7 @@ public class GroupDisagreementTest {
                         (communicator, manager) -> {
                             boolean closes = communicator.getRank() == 1;
                             communicator.setIssuer(
-                                    closes ? DifferentCalls.CLOSE + ", comparing" : "a step");
+                                    closes ? CollectiveCall.CLOSE + ", comparing" : "a step");
                             gather(communicator, new long[] {2, 2});
                         });
         for (Throwable outcome : outcomes) {
@@ -185,11 +185,15 @@ public class GroupDisagreementTest {
                 RankThreads.outcomes(
                         group,
                         (communicator, manager) -> {
-                            communicator.setAgreement("1 of 2 parameters frozen");
+                            AbstractCommunicator.of(communicator)
+                                    .setAgreement("1 of 2 parameters frozen");
                             Communicator part = communicator.split(0, communicator.getRank());
                             reduce(part, ReduceOp.SUM, DataType.FLOAT32, 3); // the same is said
-                            communicator.setAgreement(
-                                    communicator.getRank() == 1 ? "2 of 2 parameters frozen" : "");
+                            AbstractCommunicator.of(communicator)
+                                    .setAgreement(
+                                            communicator.getRank() == 1
+                                                    ? "2 of 2 parameters frozen"
+                                                    : "");
                             reduce(part, ReduceOp.SUM, DataType.FLOAT32, 3);
                         });
         for (Throwable outcome : outcomes) {

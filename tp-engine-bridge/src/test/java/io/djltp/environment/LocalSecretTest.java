@@ -46,7 +46,7 @@ public class LocalSecretTest {
             Path folder = parent.resolve("round-" + round);
             List<Callable<String>> tasks = new ArrayList<>();
             for (int i = 0; i < 8; i++) {
-                tasks.add(() -> new String(new LocalSecret(List.of(folder)).get()));
+                tasks.add(() -> new String(JobSecret.in(folder)));
             }
             Set<String> secrets = new HashSet<>(Jobs.results(tasks));
             Assert.assertEquals(secrets.size(), 1);
@@ -57,7 +57,7 @@ public class LocalSecretTest {
     @Test(timeOut = 30_000)
     public void onlyTheUserCanReadIt() throws Exception {
         Path folder = parent.resolve("f");
-        new LocalSecret(List.of(folder)).get();
+        JobSecret.in(folder);
         Assert.assertEquals(permissions(folder), "rwx------");
         Assert.assertEquals(permissions(folder.resolve("loopback-secret")), "rw-------");
         try (Stream<Path> files = Files.list(folder)) {
@@ -88,17 +88,15 @@ public class LocalSecretTest {
         }
         Path folder = bad;
         IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> new LocalSecret(List.of(folder)).get());
+                Assert.expectThrows(IllegalArgumentException.class, () -> JobSecret.in(folder));
         Jobs.assertMatches(
                 e,
                 "The processes of a job on loopback know each other by a file that only this user"
                         + " can read, and there is none \\(.*\\Q"
                         + reason
                         + "\\E.*\\): set TP_SECRET to the same long random text on all processes");
-        byte[] there = new LocalSecret(List.of(bad, good)).get();
-        Assert.assertEquals(new LocalSecret(List.of(good)).get(), there);
+        byte[] there = JobSecret.in(bad, good);
+        Assert.assertEquals(JobSecret.in(good), there);
     }
 
     private void prepare(String danger, Path bad) throws Exception {
@@ -109,21 +107,21 @@ public class LocalSecretTest {
                 break;
             case "link":
                 Path other = parent.resolve("other");
-                new LocalSecret(List.of(other)).get();
+                JobSecret.in(other);
                 Files.createSymbolicLink(bad, other);
                 break;
             case "file":
-                new LocalSecret(List.of(bad)).get();
+                JobSecret.in(bad);
                 Files.setPosixFilePermissions(
                         bad.resolve("loopback-secret"),
                         PosixFilePermissions.fromString("rw-r-----"));
                 break;
             case "empty":
-                new LocalSecret(List.of(bad)).get();
+                JobSecret.in(bad);
                 Files.write(bad.resolve("loopback-secret"), new byte[0]);
                 break;
             case "owner":
-                new LocalSecret(List.of(bad)).get();
+                JobSecret.in(bad);
                 giveAway(bad);
                 break;
             default:

@@ -48,7 +48,7 @@ public class ChunkRankingTest {
     static NDArray countBefore(NDArray rows, NDArray value, NDArray column) {
         try (TorchScope scope = TorchScope.open()) {
             Tensor before =
-                    ChunkRanking.countBefore(
+                    LogitChunks.countBefore(
                             TensorView.of(rows).tensor(),
                             TensorView.of(value).tensor(),
                             TensorView.of(column).tensor());

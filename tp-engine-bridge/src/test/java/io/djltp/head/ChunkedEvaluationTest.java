@@ -113,7 +113,7 @@ public class ChunkedEvaluationTest {
                     for (int chunk : new int[] {1, 100, 0}) {
                         try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
                             for (int k : new int[] {1, 5, 260, classes}) {
-                                TopClasses best = chunks.topK(own, k, false);
+                                TopClasses best = chunks.topK(own, null, null, k, false);
                                 Assert.assertEquals(
                                         best.classes().toLongArray(),
                                         expected(logits, rows, classes, k));
@@ -175,7 +175,7 @@ public class ChunkedEvaluationTest {
         try (NDManager manager = NDManager.newBaseManager();
                 ChunkedEvaluation chunks =
                         new ChunkedEvaluation(null, Cut.ofLengths(23), ALL, 0, null)) {
-            chunks.topK(random(manager, 1, 2, 23), 24, false);
+            chunks.topK(random(manager, 1, 2, 23), null, null, 24, false);
         }
     }
 

@@ -17,7 +17,7 @@ public class ClassSamplerTest {
     private static final Cut ONE = Cut.ofLengths(1000);
 
     private static ClassSampler sampler(Cut cut, int rank, float share, long seed) {
-        return new ClassSampler(new ClassShard(cut, rank, cut.getRanks()), share, seed);
+        return new ClassSampler(new ClassShard(cut, null, rank, cut.getRanks()), share, seed);
     }
 
     @DataProvider
@@ -75,7 +75,7 @@ public class ClassSamplerTest {
             long[] expected = sampler(Cut.ofLengths(50_000), 0, share, 4).draw(8, labels);
             LongStream.Builder all = LongStream.builder();
             for (int rank = 0; rank < cut.getRanks(); rank++) {
-                ClassShard shard = new ClassShard(cut, rank, cut.getRanks());
+                ClassShard shard = new ClassShard(cut, null, rank, cut.getRanks());
                 long[] columns =
                         LongStream.of(labels)
                                 .map(shard::columnOf)

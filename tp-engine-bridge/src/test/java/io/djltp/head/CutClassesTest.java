@@ -117,11 +117,12 @@ public class CutClassesTest {
                         Assert.assertEquals(
                                 chunks.countBefore(x, w, b, labels).toLongArray(), before);
                         Assert.assertEquals(
-                                chunks.countBefore(logits, labels).toLongArray(), before);
+                                chunks.countBefore(logits, null, null, labels).toLongArray(),
+                                before);
                         for (int k = 1; k <= CLASSES; k++) {
                             TopClasses best = one.topK(x, weight, bias, k, true);
                             assertSame(chunks.topK(x, w, b, k, true), best);
-                            assertSame(chunks.topK(logits, k, true), best);
+                            assertSame(chunks.topK(logits, null, null, k, true), best);
                         }
                     }
                 });
@@ -142,7 +143,7 @@ public class CutClassesTest {
         try (NDManager manager = NDManager.newBaseManager();
                 TorchScope scope = TorchScope.open()) {
             for (int rank = 0; rank < cut.getRanks(); rank++) {
-                ClassShard shard = new ClassShard(cut, rank, cut.getRanks());
+                ClassShard shard = new ClassShard(cut, null, rank, cut.getRanks());
                 NDArray columns =
                         manager.arange((int) shard.length()).toType(DataType.INT64, false);
                 NDArray classes =
@@ -164,7 +165,7 @@ public class CutClassesTest {
                     "The classes are cut .* of 10, with some of them on"
                             + " several ranks: a softmax would count these several times.*")
     public void replicasAreRefused() {
-        new ClassShard(Cut.replicated(CLASSES, 2), 0, 2);
+        new ClassShard(Cut.replicated(CLASSES, 2), null, 0, 2);
     }
 
     @Test(
@@ -179,7 +180,7 @@ public class CutClassesTest {
                                 rank == 0
                                         ? List.of(new ShardRange(0, 4))
                                         : List.of(new ShardRange(7, 3), new ShardRange(4, 3)));
-        new ClassShard(cut, 0, 2);
+        new ClassShard(cut, null, 0, 2);
     }
 
     @Test(
@@ -187,6 +188,6 @@ public class CutClassesTest {
             expectedExceptionsMessageRegExp =
                     "The classes are cut over 2 ranks, but the group has 3")
     public void anotherNumberOfRanksIsRefused() {
-        new ClassShard(Cut.balanced(CLASSES, 2), 0, 3);
+        new ClassShard(Cut.balanced(CLASSES, 2), null, 0, 3);
     }
 }

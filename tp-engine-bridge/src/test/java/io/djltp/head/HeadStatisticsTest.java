@@ -77,11 +77,12 @@ public class HeadStatisticsTest {
         Shape shape = new Shape(has ? classes : 0, FEATURES);
         NDArray weight = manager.create(has ? data.weight.clone() : new float[0], shape);
         NDArray labels = manager.create(data.labels);
-        try (FusedSoftmaxHead head = new FusedSoftmaxHead(group, cut, 1 << 20, 16);
+        try (FusedSoftmaxHead head =
+                        new FusedSoftmaxHead(group, cut, 1 << 20, 16, HeadOptions.DEFAULT);
                 WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0)) {
             FusedSoftmaxHead.Result result = head.evaluate(x, weight, null, labels, options);
             update.begin(0.5f, 1);
-            head.update(weight, null, null, update, 1);
+            head.update(weight, null, null, update, 1, null);
             return List.of(
                     result.value().toFloatArray(),
                     result.gradient().toFloatArray(),

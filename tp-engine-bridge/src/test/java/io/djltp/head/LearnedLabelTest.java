@@ -44,7 +44,11 @@ public class LearnedLabelTest {
                             NDArray labels = manager.create(new long[] {label});
                             try (FusedSoftmaxHead fused =
                                     new FusedSoftmaxHead(
-                                            group, Cut.balanced(CLASSES, ranks), 1 << 20, 4)) {
+                                            group,
+                                            Cut.balanced(CLASSES, ranks),
+                                            1 << 20,
+                                            4,
+                                            HeadOptions.DEFAULT)) {
                                 double loss =
                                         fused.evaluate(row, w, null, labels, LossOptions.DEFAULT)
                                                 .value()

@@ -36,8 +36,8 @@ public class MarginTest {
 
     @Test(dataProvider = "angles")
     public void equalsWhatIsComputedByHand(Margin margin, double angle, double y, double slope) {
-        Assert.assertEquals(margin.apply(Math.cos(angle)), y, 1e-6);
-        Assert.assertEquals(margin.slope(Math.cos(angle)), slope, 1e-6);
+        Assert.assertEquals(MarginLabels.apply(margin, Math.cos(angle)), y, 1e-6);
+        Assert.assertEquals(MarginLabels.slope(margin, Math.cos(angle)), slope, 1e-6);
     }
 
     /** Larger angles never pay, and the slope is the derivative. */
@@ -47,15 +47,19 @@ public class MarginTest {
                 new Margin[] {
                     Margin.arcFace(1, 0.5f), Margin.arcFace(1, 3), Margin.combined(1, 4, 0.3f, 0.1f)
                 }) {
-            double before = margin.apply(1);
+            double before = MarginLabels.apply(margin, 1);
             for (double angle = 0.01; angle < PI - 0.01; angle += 0.01) {
                 double cosine = Math.cos(angle);
-                double now = margin.apply(cosine);
+                double now = MarginLabels.apply(margin, cosine);
                 Assert.assertTrue(now <= before && before - now < 0.1, "at " + angle);
                 before = now;
                 double h = 1e-7;
-                double difference = (margin.apply(cosine + h) - margin.apply(cosine - h)) / (2 * h);
-                Assert.assertEquals(margin.slope(cosine), difference, 2e-3, "at " + angle);
+                double difference =
+                        (MarginLabels.apply(margin, cosine + h)
+                                        - MarginLabels.apply(margin, cosine - h))
+                                / (2 * h);
+                Assert.assertEquals(
+                        MarginLabels.slope(margin, cosine), difference, 2e-3, "at " + angle);
             }
         }
     }
@@ -63,9 +67,11 @@ public class MarginTest {
     @Test
     public void roundingBeyondOneIsNoHarm() {
         Margin margin = Margin.arcFace(64, 0.5f);
-        Assert.assertEquals(margin.apply(1 + 1e-7), Math.cos(0.5), 1e-6);
-        Assert.assertTrue(margin.slope(1 + 1e-7) > 0 && margin.slope(1 + 1e-7) < 1000);
-        Assert.assertTrue(Double.isFinite(margin.slope(-1 - 1e-7)));
+        Assert.assertEquals(MarginLabels.apply(margin, 1 + 1e-7), Math.cos(0.5), 1e-6);
+        Assert.assertTrue(
+                MarginLabels.slope(margin, 1 + 1e-7) > 0
+                        && MarginLabels.slope(margin, 1 + 1e-7) < 1000);
+        Assert.assertTrue(Double.isFinite(MarginLabels.slope(margin, -1 - 1e-7)));
     }
 
     @DataProvider

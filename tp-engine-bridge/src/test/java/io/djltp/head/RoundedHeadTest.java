@@ -110,7 +110,7 @@ public class RoundedHeadTest {
                         Assert.assertEquals(result.value().getFloat(), data.loss, bounds.loss);
                         WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
                         update.begin(1, 1);
-                        fused.update(w, b, biasGradient, update, 0.5f);
+                        fused.update(w, b, biasGradient, update, 0.5f, null);
                         group.allReduce(result.gradient(), ReduceOp.SUM);
                         assertWithin(
                                 result.gradient(),
@@ -203,7 +203,7 @@ public class RoundedHeadTest {
                                 .value()
                                 .getFloat();
                 update.begin(0.1f, i + 1);
-                fused.update(weight, null, null, update, 1);
+                fused.update(weight, null, null, update, 1, null);
             }
         }
         return losses;
@@ -229,7 +229,7 @@ public class RoundedHeadTest {
                         Assert.assertEquals(loss, expected, expected / 100);
                         WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
                         update.begin(1e9f, 1);
-                        fused.update(w, null, null, update, 1);
+                        fused.update(w, null, null, update, 1, null);
                         float moved = w.sub(before).toFloatArray()[1];
                         Assert.assertEquals(moved, 1e9 * expected, 1e9 * expected / 100);
                     }

@@ -115,7 +115,8 @@ public class SampledHeadTest {
                                 margin == null ? b : null,
                                 margin == null ? biasGradient : null,
                                 update,
-                                0.5f);
+                                0.5f,
+                                null);
                         group.allReduce(result.gradient(), ReduceOp.SUM);
                         assertClose(result.gradient(), byX, ALL_ROWS, FEATURES, "dX");
                     }
@@ -230,7 +231,7 @@ public class SampledHeadTest {
                                         manager.create(step.labels),
                                         LossOptions.DEFAULT);
                                 update.begin(0.1f, i + 1);
-                                fused.update(w, null, null, update, 1);
+                                fused.update(w, null, null, update, 1, null);
                                 assertOthersUntouched(before, w, step.used, own);
                             }
                         }
@@ -330,7 +331,7 @@ public class SampledHeadTest {
                             WeightUpdate update =
                                     WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
                             update.begin(1, 1);
-                            fused.update(w, null, null, update, 1);
+                            fused.update(w, null, null, update, 1, null);
                         }
                         assertClose(before.sub(w), byWeight, List.of(range), 2, "dW");
                     });
@@ -356,7 +357,7 @@ public class SampledHeadTest {
                         Assert.assertTrue(Float.isFinite(gradient[2]) && gradient[2] != 0);
                         WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
                         update.begin(1, 1);
-                        fused.update(w, null, null, update, 1);
+                        fused.update(w, null, null, update, 1, null);
                         Assert.assertEquals(w.get(0).toFloatArray(), new float[2]);
                         Assert.assertTrue(Float.isFinite(w.sum().getFloat()));
                     }

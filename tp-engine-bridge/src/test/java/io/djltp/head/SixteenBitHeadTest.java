@@ -90,7 +90,7 @@ public class SixteenBitHeadTest {
         FusedSoftmaxHead.Result result =
                 function.evaluate(x, weight, null, labels, LossOptions.DEFAULT);
         update.begin(0.1f, number);
-        function.update(weight, null, null, update, 1);
+        function.update(weight, null, null, update, 1, null);
         return result.value().getFloat();
     }
 

@@ -326,7 +326,8 @@ public class SmoothedHeadTest {
                                                 group,
                                                 Cut.balanced(classes, ranks),
                                                 c.budget,
-                                                c.chunk)) {
+                                                c.chunk,
+                                                HeadOptions.DEFAULT)) {
                             NDArray x = c.features(scope);
                             String rows = range.start() + ":" + range.end();
                             NDArray w = c.weight(scope).get(rows).duplicate();
@@ -337,7 +338,7 @@ public class SmoothedHeadTest {
                             NDArray ofW = scope.zeros(w.getShape());
                             NDArray ofB = c.biased ? scope.zeros(b.getShape()) : null;
                             try (Kept update = new Kept(ofW)) {
-                                head.update(w, b, ofB, update, 1);
+                                head.update(w, b, ofB, update, 1, null);
                             }
                             group.allReduce(ofX, ReduceOp.SUM);
                             Gradients target = all.get(i);

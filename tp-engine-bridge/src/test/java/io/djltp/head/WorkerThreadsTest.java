@@ -9,6 +9,10 @@ import org.testng.annotations.Test;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.concurrent.BrokenBarrierException;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Stream;
 
@@ -20,10 +24,12 @@ public class WorkerThreadsTest {
             Assert.assertEquals(workers.count(), 2);
             Thread[] threads = new Thread[2];
             int[] counts = new int[2];
+            CyclicBarrier both = new CyclicBarrier(2); // they work side by side
             for (int round = 0; round < 3; round++) {
                 workers.run(
                         2,
                         i -> {
+                            awaitOther(both);
                             threads[i] = Thread.currentThread();
                             counts[i] += Autograd.getThreads();
                         });
@@ -54,7 +60,7 @@ public class WorkerThreadsTest {
 
     @Test(timeOut = 60_000)
     public void aSingleOneIsTheCaller() {
-        try (WorkerThreads workers = new WorkerThreads(1)) {
+        try (WorkerThreads workers = new WorkerThreads(1, null)) {
             workers.run(
                     1,
                     i -> {
@@ -86,6 +92,14 @@ public class WorkerThreadsTest {
                                 .toList();
                 Assert.assertEquals(all, List.of("task 0", "task 1"), "team: " + team);
             }
+        }
+    }
+
+    private static void awaitOther(CyclicBarrier both) {
+        try {
+            both.await(30, TimeUnit.SECONDS);
+        } catch (InterruptedException | BrokenBarrierException | TimeoutException e) {
+            throw new IllegalStateException(e);
         }
     }
 }

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.head.FusedSoftmaxHead;
+import io.djltp.head.HeadOptions;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.libtorch.LibTorch;
@@ -61,7 +62,11 @@ public class FusedHeadBenchmark {
         sgd = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
         head =
                 new FusedSoftmaxHead(
-                        LocalCommunicator.create(1).get(0), Cut.ofLengths(CLASSES), BUDGET, 0);
+                        LocalCommunicator.create(1).get(0),
+                        Cut.ofLengths(CLASSES),
+                        BUDGET,
+                        0,
+                        HeadOptions.DEFAULT);
     }
 
     /** Frees them. */
@@ -83,7 +88,7 @@ public class FusedHeadBenchmark {
     public void lossAndUpdate() {
         free(head.evaluate(features, weight, null, labels, LossOptions.DEFAULT));
         sgd.begin(1e-3f, ++step);
-        head.update(weight, null, null, sgd, 1);
+        head.update(weight, null, null, sgd, 1, null);
     }
 
     private static void free(FusedSoftmaxHead.Result result) {

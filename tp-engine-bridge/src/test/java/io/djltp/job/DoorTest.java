@@ -55,12 +55,7 @@ public class DoorTest {
                         // the door counts it
                     }
                 };
-        door = new Door(loop);
-        door.open(
-                server,
-                channel ->
-                        JobLoop.handlers(
-                                TlsHandler.ofServer(tls), new Link(channel, 10_000, events)));
+        door = new Door(loop, server, tls, 10_000, events);
     }
 
     @AfterMethod

@@ -302,17 +302,14 @@ public class FailureTest {
     public void theHeartGoesOnAfterAnException() throws Exception {
         JobState state = new JobState();
         JobLoop loop = new JobLoop();
-        JobOptions options = Jobs.options(2).optHeartbeatTimeout(Duration.ofMillis(100)).build();
-        JobContext local = new JobContext(null, options, state, new Status(state::isOver), loop);
         CountDownLatch looks = new CountDownLatch(3);
-        new Heartbeats(
-                        local,
+        new Heartbeats(loop, state, Duration.ofMillis(100))
+                .start(
                         () -> {
                             looks.countDown();
                             throw new IllegalStateException("look " + looks.getCount());
                         },
-                        link -> {})
-                .start();
+                        link -> {});
         try {
             Assert.assertTrue(looks.await(10, TimeUnit.SECONDS), "left: " + looks.getCount());
         } finally {

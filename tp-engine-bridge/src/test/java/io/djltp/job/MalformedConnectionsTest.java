@@ -119,7 +119,7 @@ public class MalformedConnectionsTest {
     private static int jobThreads() {
         return (int)
                 Thread.getAllStackTraces().keySet().stream()
-                        .filter(thread -> thread.getName().startsWith(Threads.PREFIX))
+                        .filter(thread -> thread.getName().startsWith(JobState.THREAD_PREFIX))
                         .count();
     }
 

@@ -40,7 +40,7 @@ public final class MeshProcess {
      * @throws Exception if anything else goes wrong than what is to
      */
     public static void main(String[] args) throws Exception {
-        Backend backend = Backend.valueOf(args[0]);
+        Backend backend = Backend.of(args[0]);
         if (args.length > 3) {
             NcclDouble.load(Path.of(args[3]));
         }
@@ -55,7 +55,7 @@ public final class MeshProcess {
         try (Job job = Launcher.join(System.getenv(), data * tensor, TIMEOUT)) {
             int last = job.getRanks() - 1;
             List<Device> devices = Collections.nCopies(job.getLocalRanks(), Device.cpu());
-            List<Communicator> group = Connector.connect(backend, devices, job, TIMEOUT);
+            List<Communicator> group = backend.connect(devices, job, TIMEOUT);
             Throwable[] outcomes =
                     RankThreads.outcomes(
                             group,

@@ -88,7 +88,13 @@ public class OverlappedLinearTest {
                         x.attach(step);
                         NDArray y =
                                 way == 0
-                                        ? mappings.columnLinear(x, weight, bias, null)
+                                        ? mappings.columnLinear(
+                                                new LinearProduct(Precision.FLOAT32),
+                                                x,
+                                                weight,
+                                                bias,
+                                                null,
+                                                0)
                                         : plain(mappings, x, weight, bias);
                         NDArray loss = y.square().sum();
                         Autograd.backward(loss, step.create(1f));

@@ -1,8 +1,7 @@
 package io.djltp.examples.checkpoint;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
-import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointException;
 import io.djltp.examples.BadInputException;
 
 import picocli.CommandLine.Option;
@@ -11,10 +10,10 @@ import picocli.CommandLine.Parameters;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Collections;
 import java.util.List;
+import java.util.NavigableMap;
 
-/** Which checkpoint is meant: the newest of a folder, one of a step, or a folder of its own. */
+/** Which checkpoint is meant: one of a folder, or a folder of its own. */
 final class CheckpointChoice {
 
     private static final String OF_TRAINING = "checkpoints"; // in the --out of tp train and tp lm
@@ -26,70 +25,50 @@ final class CheckpointChoice {
                             + " DIR/step-00000120.")
     private Path folder;
 
-    @Option(names = "--step", description = "The checkpoint of this step, not the newest.")
+    @Option(names = "--step", description = "The checkpoint of this step alone.")
     private Long step;
 
-    /**
-     * Opens the checkpoint.
-     *
-     * @return the checkpoint
-     * @throws BadInputException if there is none, or it is damaged or of another version
-     */
+    /** Opens the checkpoint that was named, or the newest of the folder. */
     Checkpoint open() throws IOException {
-        List<Long> steps = steps();
-        return open(steps.get(steps.size() - 1));
+        List<Path> all = all();
+        return open(all.get(all.size() - 1));
     }
 
-    /**
-     * Returns the steps of the checkpoints that were named: one, or all of a folder.
-     *
-     * @return the steps, ascending; {@code null} alone for a checkpoint that was named by itself
-     * @throws BadInputException if there is none
-     */
-    List<Long> steps() throws IOException {
-        if (isSingle()) {
-            if (step != null) {
-                throw new BadInputException(
-                        "--step %s: %s is one checkpoint: name the folder that it is in",
-                        step, folder);
-            }
-            return Collections.singletonList(null);
-        }
-        if (step != null) {
-            return List.of(step);
-        }
-        List<Long> steps = all().getSteps();
-        if (steps.isEmpty()) {
-            throw new BadInputException(folder + " has no complete checkpoint");
-        }
-        return steps;
-    }
-
-    /**
-     * Opens the checkpoint of a step.
-     *
-     * @param which one of {@link #steps()}
-     * @return the checkpoint
-     * @throws BadInputException if there is none, or it is damaged or of another version
-     */
-    Checkpoint open(Long which) throws IOException {
+    /** Opens a checkpoint, or throws BadInputException if it is damaged or of another version. */
+    static Checkpoint open(Path path) throws IOException {
         try {
-            return which == null ? Checkpoint.open(folder) : all().openStep(which);
+            return Checkpoint.open(path);
         } catch (CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);
         }
     }
 
-    private boolean isSingle() {
-        return Files.exists(folder.resolve("index.json"))
+    /** Returns the checkpoint that was named, or all of the folder by step. */
+    List<Path> all() throws IOException {
+        if (Files.exists(folder.resolve("index.json"))
                 || String.valueOf(folder.toAbsolutePath().normalize().getFileName())
-                        .startsWith("step-");
+                        .startsWith("step-")) {
+            if (step != null) {
+                throw new BadInputException(
+                        "--step %s: %s is one checkpoint: name the folder that it is in",
+                        step, folder);
+            }
+            return List.of(folder);
+        }
+        NavigableMap<Long, Path> steps = steps();
+        if (step == null && steps.isEmpty()) {
+            throw new BadInputException(folder + " has no complete checkpoint");
+        } else if (step != null && !steps.containsKey(step)) {
+            throw new BadInputException(
+                    "%s has no checkpoint of step %d, but of %s", folder, step, steps.keySet());
+        }
+        return step == null ? List.copyOf(steps.values()) : List.of(steps.get(step));
     }
 
-    private CheckpointFolder all() throws IOException {
+    private NavigableMap<Long, Path> steps() throws IOException {
         Path ofTraining = folder.resolve(OF_TRAINING);
         try {
-            return CheckpointFolder.read(Files.isDirectory(ofTraining) ? ofTraining : folder);
+            return Checkpoint.list(Files.isDirectory(ofTraining) ? ofTraining : folder);
         } catch (CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);
         }

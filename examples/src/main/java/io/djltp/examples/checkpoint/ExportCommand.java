@@ -2,8 +2,8 @@ package io.djltp.examples.checkpoint;
 
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointException;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.TextFile;
 import io.djltp.exchange.NameMapping;

@@ -12,7 +12,6 @@ import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
-import io.djltp.launch.Connector;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
@@ -122,11 +121,11 @@ public final class DoctorCommand implements Callable<Integer> {
     }
 
     private void listBackends(DoctorReport report, List<Device> devices, Job job) {
-        report.chosen = Connector.choose(Backend.AUTO, devices, job).getName();
+        report.chosen = Backend.AUTO.choose(devices, job).getName();
         out.printf("%n%d ranks on %s%n", report.ranks, devices);
         for (Backend backend : Backend.values()) {
             if (backend != Backend.AUTO) {
-                Optional<String> obstacle = Connector.whyNot(backend, devices, job);
+                Optional<String> obstacle = backend.whyNot(devices, job);
                 DoctorReport.BackendResult result = new DoctorReport.BackendResult();
                 result.name = backend.getName();
                 result.usable = obstacle.isEmpty();
@@ -151,7 +150,7 @@ public final class DoctorCommand implements Callable<Integer> {
                         .setRanks(report.ranks)
                         .optDevices(devices)
                         .optJob(job)
-                        .optBackend(Backend.valueOf(result.name))
+                        .optBackend(Backend.of(result.name))
                         .optTimeout(TIMEOUT)
                         .build();
         int bytes = megabytes << 20;

@@ -7,7 +7,7 @@ import io.djltp.environment.LaunchEnvironment;
 import io.djltp.internal.collective.nccl.NcclLibrary;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.torch.OneDnnProduct;
+import io.djltp.internal.torch.OneDnnLinear;
 import io.djltp.launch.Launcher;
 import io.djltp.report.SystemMemory;
 import io.djltp.torch.Precision;
@@ -44,7 +44,7 @@ final class Facts {
         values.put("libtorch", engine.getVersion() + ", one copy, bound by JavaCPP");
         values.put("threads an operation", "" + Autograd.getThreads());
         values.put("precisions", precisions());
-        values.put("large products", OneDnnProduct.isUsed() ? "oneDNN, in layers" : "libtorch's");
+        values.put("large products", OneDnnLinear.isUsed() ? "oneDNN, in layers" : "libtorch's");
         values.put("gpus", gpus());
         values.put("nccl", NcclLibrary.whyNot().map(why -> "no: " + why).orElseGet(Facts::nccl));
         values.put("launcher", launcher());

@@ -2,7 +2,7 @@ package io.djltp.examples.plan;
 
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.Traffic;
+import io.djltp.collective.TrafficTable.Traffic;
 import io.djltp.cost.ModelCost;
 import io.djltp.cost.ParameterCost;
 import io.djltp.cost.RankCost;

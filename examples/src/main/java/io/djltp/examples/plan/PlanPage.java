@@ -31,7 +31,7 @@ import static j2html.TagCreator.title;
 import static j2html.TagCreator.tr;
 import static j2html.TagCreator.ul;
 
-import io.djltp.collective.Traffic;
+import io.djltp.collective.TrafficTable.Traffic;
 import io.djltp.cost.LayerCost;
 import io.djltp.cost.ModelCost;
 import io.djltp.cost.RankCost;

@@ -1,9 +1,9 @@
 package io.djltp.examples.plan;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
-import io.djltp.collective.Traffic;
 import io.djltp.collective.TrafficTable;
+import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.collective.TrafficTable.Traffic;
 import io.djltp.cost.LayerCost;
 import io.djltp.cost.ModelCost;
 import io.djltp.cost.ParameterCost;

@@ -1,8 +1,8 @@
 package io.djltp.examples.train;
 
+import io.djltp.checkpoint.Checkpoint;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Resumable;
-import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.examples.BadInputException;
 
 import picocli.CommandLine.Option;
@@ -100,7 +100,9 @@ public final class CheckpointOptions {
 
     private List<Long> steps() {
         try {
-            return Files.isDirectory(folder) ? CheckpointFolder.read(folder).getSteps() : List.of();
+            return Files.isDirectory(folder)
+                    ? List.copyOf(Checkpoint.list(folder).keySet())
+                    : List.of();
         } catch (IOException e) {
             throw new BadInputException(folder + " cannot be read: " + e.getMessage(), e);
         }
@@ -113,6 +115,11 @@ public final class CheckpointOptions {
                 ? null
                 : "%s has the checkpoint of step %d: --resume goes on from it"
                         .formatted(folder, saved.get(saved.size() - 1));
+    }
+
+    /** Returns the folder of the checkpoints. */
+    Path folder() {
+        return folder;
     }
 
     /** Returns whether the training is saved. */
@@ -150,7 +157,7 @@ public final class CheckpointOptions {
                 CheckpointListener.builder()
                         .setFolder(folder)
                         .optKeep(keep)
-                        .optSignals(true)
+                        .optSignals("TERM", "INT")
                         .optOptions(options)
                         .optState("report", report)
                         .optWhen(over);

@@ -7,7 +7,6 @@ import io.djltp.environment.LaunchEnvironment;
 import io.djltp.examples.BadInputException;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
-import io.djltp.launch.Connector;
 import io.djltp.launch.Launcher;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
@@ -22,6 +21,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
 /** The options that say where ranks compute, and how they reach each other. */
 public final class DeviceOptions {
@@ -203,9 +203,9 @@ public final class DeviceOptions {
         List<Device> devices = devices(job, ranks);
         String obstacle = missingGpus(devices);
         if (obstacle == null) {
-            Backend chosen = Connector.choose(backend, devices, job);
+            Backend chosen = backend.choose(devices, job);
             obstacle =
-                    Connector.whyNot(chosen, devices, job)
+                    chosen.whyNot(devices, job)
                             .map(why -> "--backend " + chosen.getName() + ": " + why)
                             .orElse(null);
         }
@@ -260,7 +260,7 @@ public final class DeviceOptions {
         @Override
         public Backend convert(String value) {
             try {
-                return Backend.valueOf(value);
+                return Backend.of(value);
             } catch (IllegalArgumentException e) {
                 throw new TypeConversionException(
                         "expected one of %s (case-insensitive) but was '%s'"
@@ -275,7 +275,7 @@ public final class DeviceOptions {
         }
 
         private static List<String> names() {
-            return Backend.values().stream().map(Backend::getName).toList();
+            return Stream.of(Backend.values()).map(Backend::getName).toList();
         }
     }
 }

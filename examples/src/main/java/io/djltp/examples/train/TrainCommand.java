@@ -279,15 +279,14 @@ public final class TrainCommand implements Callable<Integer> {
                     "--steps: the checkpoint in %s has trained for %d steps, which is beyond the %d"
                             + " that are asked for: ask for as many or more, or choose another"
                             + " --out",
-                    checkpoints.getFolder(), checkpoints.getStep(), options.steps());
+                    options.checkpoints.folder(), checkpoints.getStep(), options.steps());
         }
-        int epochs;
         try {
-            epochs = checkpoints.remainingEpochs(options.epochs());
+            checkpoints.remainingEpochs(options.epochs());
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--epochs: " + e.getMessage(), e);
         }
-        EasyTrain.fit(trainer, epochs, checkpoints.resumed(training), null);
+        checkpoints.fit(trainer, options.epochs(), training, null);
     }
 
     private String describeHead(int classes) {

@@ -3,9 +3,9 @@ package io.djltp.examples.train;
 import ai.djl.Model;
 import ai.djl.training.DefaultTrainingConfig;
 
+import io.djltp.checkpoint.CheckpointException;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.TrainingStoppedException;
-import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.examples.BadInputException;
 import io.djltp.job.AgreedSettings;
 import io.djltp.job.Job;
@@ -214,9 +214,9 @@ public final class TrainingJob {
             if (resumed) {
                 out.printf(
                         "Going on after step %d, from %s%n",
-                        checkpoints.getStep(), checkpoints.getFolder());
+                        checkpoints.getStep(), options.folder());
             } else if (options.isResume()) {
-                out.printf("There is no checkpoint in %s yet%n", checkpoints.getFolder());
+                out.printf("There is no checkpoint in %s yet%n", options.folder());
             }
         } catch (IllegalArgumentException | CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);

@@ -12,7 +12,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.TrainingListenerAdapter;
@@ -123,11 +122,7 @@ public final class SavedToyJob {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 boolean resumed = checkpoints.resume(trainer);
                 out.println(BEGIN + (resumed ? checkpoints.getStep() : 0));
-                EasyTrain.fit(
-                        trainer,
-                        checkpoints.remainingEpochs(epochs),
-                        checkpoints.resumed(dataset),
-                        null);
+                checkpoints.fit(trainer, epochs, dataset, null);
             }
             CRC32C sum = new CRC32C();
             for (Parameter parameter : model.getBlock().getParameters().values()) {

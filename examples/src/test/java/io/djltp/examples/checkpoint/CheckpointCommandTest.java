@@ -8,10 +8,9 @@ import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointFolder;
-import io.djltp.checkpoint.store.CheckpointWriter;
-import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.Checkpoints;
+import io.djltp.checkpoint.CutTensor;
 import io.djltp.cut.Cut;
 import io.djltp.examples.TpRun;
 
@@ -25,6 +24,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.Stream;
 
 /** The commands on a small checkpoint, and the errors on what is none. */
@@ -44,20 +44,12 @@ public class CheckpointCommandTest {
         CutTensor bias = CutTensor.whole("bias", DataType.INT64, new Shape(4));
         JsonObject values = new JsonObject();
         values.addProperty("loss", 0.25);
-        try (NDManager manager = NDManager.newBaseManager();
-                CheckpointFolder checkpoints = CheckpointFolder.open(folder)) {
+        try (NDManager manager = NDManager.newBaseManager()) {
             NDArray rows = manager.arange(15f).reshape(5, 3);
             for (long step : new long[] {10, 20}) {
-                try (CheckpointWriter writer =
-                        checkpoints.begin(step, "tensor 2", 2, List.of(0, 1))) {
-                    writer.declare(weight);
-                    writer.declare(bias);
-                    writer.put(WEIGHT, 0, rows.get("0:2"));
-                    writer.put(WEIGHT, 1, rows.get("2:5"));
-                    writer.put("bias", 0, manager.create(new long[] {1, 2, 3, step}));
-                    writer.stream();
-                    writer.finish(values);
-                }
+                NDArray ofStep = manager.create(new long[] {1, 2, 3, step});
+                Map<String, NDArray> arrays = Map.of(WEIGHT, rows, "bias", ofStep);
+                Checkpoints.write(folder, step, 2, List.of(weight, bias), arrays, values);
             }
         }
     }
@@ -87,15 +79,15 @@ public class CheckpointCommandTest {
     public void testNamesAsLongAsTheyLike() throws IOException {
         Path run = root.resolve("long-names");
         String name = "encoder/layers/0/attention/".repeat(3) + "weight";
-        try (NDManager manager = NDManager.newBaseManager();
-                CheckpointFolder checkpoints = CheckpointFolder.open(run);
-                CheckpointWriter writer = checkpoints.begin(1, "tensor 1", 1, List.of(0))) {
-            for (String each : List.of("bias", name)) {
-                writer.declare(CutTensor.whole(each, DataType.INT64, new Shape(2)));
-                writer.put(each, 0, manager.zeros(new Shape(2), DataType.INT64));
-            }
-            writer.stream();
-            writer.finish(new JsonObject());
+        Shape shape = new Shape(2);
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray zeros = manager.zeros(shape, DataType.INT64);
+            List<CutTensor> tensors =
+                    Stream.of("bias", name)
+                            .map(each -> CutTensor.whole(each, DataType.INT64, shape))
+                            .toList();
+            Map<String, NDArray> arrays = Map.of("bias", zeros, name, zeros);
+            Checkpoints.write(run, 1, 1, tensors, arrays, new JsonObject());
         }
         String gap = " ".repeat(name.length() - "bias".length());
         TpRun.line("checkpoint inspect " + run)
@@ -118,7 +110,11 @@ public class CheckpointCommandTest {
     @Test
     public void testVerifyNamesTheDamagedBytes() throws IOException {
         TpRun.line("checkpoint verify " + folder)
-                .assertPrints(0, "step-00000010 is whole", "step-00000020 is whole");
+                .assertPrints(
+                        0,
+                        "step-00000010 is whole",
+                        "step-00000020 is whole",
+                        "2 of 2 checkpoints are whole");
         Path older = folder.resolve("step-00000010/part-0-of-2.safetensors");
         byte[] good = Files.readAllBytes(older);
         Files.write(older, new byte[good.length]);
@@ -127,7 +123,8 @@ public class CheckpointCommandTest {
                     .assertPrints(
                             2,
                             "step-00000010 is damaged: part-0-of-2.safetensors",
-                            "step-00000020 is whole");
+                            "step-00000020 is whole",
+                            "1 of 2 checkpoints are whole");
             TpRun.line("checkpoint verify " + folder + " --step 20")
                     .assertPrints(0, "step-00000020 is whole");
         } finally {

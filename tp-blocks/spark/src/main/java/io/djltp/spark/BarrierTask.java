@@ -1,18 +1,14 @@
 package io.djltp.spark;
 
-import ai.djl.Device;
 import ai.djl.util.Utils;
 
 import io.djltp.environment.JobSecret;
-import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
-import io.djltp.job.JobOptions;
-import io.djltp.launch.Launcher;
 
 import org.apache.spark.BarrierTaskContext;
-import org.apache.spark.resource.ResourceInformation;
+import org.apache.spark.util.AccumulatorV2;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -26,17 +22,17 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.stream.Stream;
 
 /** A task of a barrier stage: joins the job, and runs the function. */
 final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>>
         implements Serializable {
 
     private static final long serialVersionUID = 1L;
-
     private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
-
     private static final String CACHE = "org.bytedeco.javacpp.cachedir";
     private static final long HEAD_START = 1000; // milliseconds
+    private static final long KILL_INTERVAL = 200; // milliseconds
 
     private final RankFunction<T, R> function;
     private final int ranksPerTask;
@@ -63,60 +59,31 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         if (System.getProperty(CACHE) == null) {
             System.setProperty(CACHE, Utils.getCacheDir().resolve("javacpp").toString());
         }
-        R result = join(context, CollectionConverters.asJava(rows));
-        List<R> one = context.partitionId() == 0 ? Arrays.asList(result) : List.of();
-        return CollectionConverters.asScala(one.iterator());
-    }
-
-    private R join(BarrierTaskContext context, java.util.Iterator<T> rows) {
-        int tasks = context.getTaskInfos().length;
-        boolean listens = context.partitionId() == 0 && tasks > 1;
+        boolean first = context.partitionId() == 0;
+        boolean listens = first && context.getTaskInfos().length > 1;
         ServerSocketChannel bound =
-                listens ? MasterPort.bindEphemeral(TaskPlaces.hostOf(context, 0)) : null;
-        TaskPlaces places =
-                TaskPlaces.exchange(
+                listens ? MasterPort.bindEphemeral(SparkRanks.hostOf(context, 0)) : null;
+        SparkRanks ranks =
+                SparkRanks.meet(
                         context,
                         ranksPerTask,
-                        bound == null ? 0 : MasterPort.getPort(bound),
-                        listens ? HexFormat.of().formatHex(JobSecret.draw()) : "");
-        try {
-            if (tasks == 1) {
-                return run(context, places, null, rows);
-            }
-            places.checkExecutors();
-            try (Job job = joinJob(places, bound)) {
-                return run(context, places, job, rows);
-            }
+                        listens ? MasterPort.getPort(bound) : 0,
+                        listens ? HexFormat.of().formatHex(JobSecret.draw()) : "",
+                        progress::add);
+        try (Job job = ranks.join(bound, timeout)) {
+            R result = run(context, ranks, job, CollectionConverters.asJava(rows));
+            List<R> one = first ? Arrays.asList(result) : List.of();
+            return CollectionConverters.asScala(one.iterator());
         } catch (Exception | Error e) {
-            if (RankTaskException.endsExecutors(e)) {
+            if (TaskException.endsExecutors(e)) {
                 logger.error("The task failed", e); // Spark's log does not have it
             }
-            throw told(explained(places, e));
+            throw told(explained(ranks, e));
         }
     }
 
-    private Job joinJob(TaskPlaces places, ServerSocketChannel bound) {
-        int tasks = places.all().size();
-        TaskPlaces.Place first = places.all().get(0);
-        LaunchEnvironment environment =
-                new LaunchEnvironment(
-                        "Spark",
-                        places.task(),
-                        tasks,
-                        places.localTask(),
-                        first.host(),
-                        first.port());
-        JobOptions options =
-                JobOptions.builder()
-                        .setRanks(tasks * ranksPerTask)
-                        .optSecret(HexFormat.of().parseHex(first.secret()))
-                        .optTimeout(timeout)
-                        .build();
-        return Launcher.join(environment, options, bound);
-    }
-
     /** Lets the task that failed be the first to say so: it knows more. */
-    private static RankTaskException told(RankTaskException failure) {
+    private static TaskException told(TaskException failure) {
         if (!failure.isOwn()) {
             try {
                 Thread.sleep(HEAD_START);
@@ -127,25 +94,22 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         return failure;
     }
 
-    @SuppressWarnings("try") // a watch is used by being open
-    private R run(
-            BarrierTaskContext context, TaskPlaces places, Job job, java.util.Iterator<T> rows)
+    private R run(BarrierTaskContext context, SparkRanks ranks, Job job, java.util.Iterator<T> rows)
             throws Exception {
-        SparkRanks ranks =
-                new SparkRanks(
-                        places,
-                        job,
-                        context.cpus(),
-                        gpus(context, ranksPerTask),
-                        text -> progress.add(text));
-        try (KillWatch watch = KillWatch.begin(context, job)) {
-            R result = function.call(ranks, rows);
-            if (job != null && places.task() > 0) {
-                job.close(); // who still waits for this task learns that it has ended
+        Thread watch = watchForKill(context, job);
+        try {
+            try {
+                R result = function.call(ranks, rows);
+                if (job != null && ranks.getTask() > 0) {
+                    job.close(); // who still waits for this task learns that it has ended
+                }
+                // who is done waits: the job of process 0 is what tells the others of a failure
+                context.barrier();
+                return result;
+            } finally {
+                watch.interrupt();
+                watch.join();
             }
-            // who is done waits: the job of process 0 is what tells the others of a failure
-            context.barrier();
-            return result;
         } catch (Exception | Error e) {
             if (job != null) {
                 job.fail(-1, e);
@@ -154,36 +118,130 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         }
     }
 
-    /** Says which ranks failed where: these, or those of another task that these learned of. */
-    private static RankTaskException explained(TaskPlaces places, Throwable failure) {
-        for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
-            if (cause instanceof JobFailedException) {
-                int process = ((JobFailedException) cause).getProcess();
-                if (process >= 0 && process != places.task()) {
-                    return new RankTaskException(
-                            places.describe(process) + ": " + cause.getMessage(), false, failure);
-                }
-            }
-        }
-        return new RankTaskException(
-                places.describe(places.task()) + " failed: " + failure, true, failure);
+    /**
+     * Ends this thread's task if Spark kills it. Spark marks the task, and interrupts its thread if
+     * the job's owner has asked for that; ranks that wait for each other see neither.
+     */
+    private static Thread watchForKill(BarrierTaskContext context, Job job) {
+        Thread task = Thread.currentThread();
+        Runnable watch =
+                () -> {
+                    try {
+                        while (!context.isInterrupted()) {
+                            Thread.sleep(KILL_INTERVAL);
+                        }
+                        if (job != null) {
+                            job.fail(-1, new InterruptedException("Spark killed the task"));
+                        }
+                        task.interrupt();
+                    } catch (InterruptedException e) {
+                        return; // the task has ended
+                    }
+                };
+        Thread watcher = new Thread(watch, "tp-kill-watch");
+        watcher.setDaemon(true);
+        watcher.start();
+        return watcher;
     }
 
-    private static List<Device> gpus(BarrierTaskContext context, int ranks) {
-        ResourceInformation found = context.resourcesJMap().get("gpu");
-        if (found == null) {
-            return List.of();
+    /** Says which ranks failed where: these, or those of another task that these learned of. */
+    private static TaskException explained(SparkRanks ranks, Throwable failure) {
+        for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
+            if (cause instanceof JobFailedException e
+                    && e.getProcess() >= 0
+                    && e.getProcess() != ranks.getTask()) {
+                String other = ranks.describe(e.getProcess());
+                return new TaskException(other + ": " + e.getMessage(), false, failure);
+            }
         }
-        String[] addresses = found.addresses();
-        if (addresses.length < ranks) {
-            throw new IllegalStateException(
-                    ("The task has %s ranks and the GPUs %s: set"
-                                    + " spark.task.resource.gpu.amount to %s")
-                            .formatted(ranks, Arrays.toString(addresses), ranks));
+        return new TaskException(
+                ranks.describe(ranks.getTask()) + " failed: " + failure, true, failure);
+    }
+
+    /** A task of a job that failed, as its executor tells it. */
+    static final class TaskException extends RuntimeException {
+
+        private static final long serialVersionUID = 1L;
+
+        private final boolean own;
+        private final Throwable thrown;
+
+        /**
+         * Creates an exception.
+         *
+         * @param message who failed, and why
+         * @param own whether it was the task itself, and not another one that it learned of
+         * @param thrown what was thrown
+         */
+        TaskException(String message, boolean own, Throwable thrown) {
+            super(message, endsExecutors(thrown) ? null : thrown);
+            this.own = own;
+            this.thrown = thrown;
         }
-        return Arrays.stream(addresses)
-                .limit(ranks)
-                .map(address -> Device.gpu(Integer.parseInt(address)))
-                .toList();
+
+        /**
+         * Returns whether Spark ends an executor, and in local mode the driver, that has this among
+         * the causes of an exception ({@code spark.executor.killOnFatalErrorDepth}). The next run
+         * would find it in its shutdown.
+         */
+        static boolean endsExecutors(Throwable thrown) {
+            return Stream.iterate(thrown, each -> each != null, Throwable::getCause)
+                    .anyMatch(each -> each instanceof VirtualMachineError);
+        }
+
+        boolean isOwn() {
+            return own;
+        }
+
+        /** Returns what was thrown, which is the cause unless Spark must not see it. */
+        Throwable thrown() {
+            return thrown;
+        }
+    }
+
+    /** The last words of a task, which travel to the driver with Spark's heartbeats. */
+    static final class Progress extends AccumulatorV2<String, String> {
+
+        private static final long serialVersionUID = 1L;
+
+        private volatile String text = "";
+
+        /** {@inheritDoc} */
+        @Override
+        public boolean isZero() {
+            return text.isEmpty();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public AccumulatorV2<String, String> copy() {
+            Progress copy = new Progress();
+            copy.add(text);
+            return copy;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void reset() {
+            text = "";
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void add(String words) {
+            text = words;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void merge(AccumulatorV2<String, String> other) {
+            text = other.isZero() ? text : other.value();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String value() {
+            return text;
+        }
     }
 }

@@ -11,13 +11,7 @@ public class SparkJobException extends RuntimeException {
     /** Whether an executor was lost. */
     private final boolean executorLost;
 
-    /**
-     * Creates an exception.
-     *
-     * @param message who failed, and why
-     * @param cause what was thrown
-     */
-    public SparkJobException(String message, Throwable cause) {
+    SparkJobException(String message, Throwable cause) {
         this(message, cause, false);
     }
 
@@ -29,7 +23,7 @@ public class SparkJobException extends RuntimeException {
      * @param executorLost whether it was for an executor that was lost, and not for what a task
      *     threw
      */
-    public SparkJobException(String message, Throwable cause, boolean executorLost) {
+    SparkJobException(String message, Throwable cause, boolean executorLost) {
         super(message, cause);
         this.executorLost = executorLost;
     }

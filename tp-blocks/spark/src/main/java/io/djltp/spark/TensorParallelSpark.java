@@ -13,6 +13,9 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 
 /**
@@ -42,6 +45,10 @@ public final class TensorParallelSpark {
 
     private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
 
+    private static final Pattern LOCAL_CLUSTER = Pattern.compile("local-cluster\\[\\s*(\\d+).*");
+    private static final String WAITING = "spark.scheduler.maxRegisteredResourcesWaitingTime";
+    private static final long SLOTS_INTERVAL = 100; // milliseconds
+
     private final int ranks;
     private final int ranksPerTask; // 0: by the master
     private final Duration timeout;
@@ -67,21 +74,6 @@ public final class TensorParallelSpark {
      */
     public static <R> R run(SparkSession spark, int ranks, RankTraining<R> training) {
         return builder().setRanks(ranks).build().run(spark.sparkContext(), training);
-    }
-
-    /**
-     * Runs a job of ranks.
-     *
-     * @param context the context
-     * @param ranks the number of ranks
-     * @param training what each task does
-     * @param <R> the type of the result
-     * @return the result of the task with rank 0
-     * @throws SparkJobException if a task fails, or its executor is lost
-     * @throws IllegalStateException if there are fewer slots than tasks
-     */
-    public static <R> R run(JavaSparkContext context, int ranks, RankTraining<R> training) {
-        return builder().setRanks(ranks).build().run(context.sc(), training);
     }
 
     /**
@@ -122,48 +114,109 @@ public final class TensorParallelSpark {
                                     + " repartition them into as many")
                             .formatted(rows.getNumPartitions(), tasks));
         }
-        Progress progress = new Progress();
+        BarrierTask.Progress progress = new BarrierTask.Progress();
         context.register(progress, "tensor-parallel progress");
         BarrierTask<T, R> task =
                 new BarrierTask<>(function, ranksPerTask(context), timeout, progress);
         List<SparkJobException> lost = new ArrayList<>(); // attempts that an executor ended
         while (true) {
-            checkSlots(context, tasks, lost);
             try {
+                checkSlots(context, tasks);
                 return new StageAttempt<>(rows.rdd(), task).run();
             } catch (SparkJobException e) {
                 if (!e.isExecutorLost() || lost.size() + 1 >= maxAttempts) {
-                    lost.forEach(e::addSuppressed);
-                    throw e;
+                    throw withSuppressed(e, lost);
                 }
                 lost.add(e);
                 logger.warn(
                         "Attempt {} of {} failed: {}", lost.size(), maxAttempts, e.getMessage());
+            } catch (IllegalStateException e) {
+                if (lost.isEmpty()) {
+                    throw e;
+                }
+                String text =
+                        "Attempt %d of %d could not begin: %s; it was to follow this one: %s"
+                                .formatted(
+                                        lost.size() + 1,
+                                        maxAttempts,
+                                        e.getMessage(),
+                                        lost.get(lost.size() - 1).getMessage());
+                throw withSuppressed(new SparkJobException(text, e, true), lost);
             }
         }
     }
 
-    private void checkSlots(SparkContext context, int tasks, List<SparkJobException> lost) {
-        try {
-            new BarrierSlots(context).check(tasks, ranksPerTask(context));
-        } catch (IllegalStateException e) {
-            if (lost.isEmpty()) {
-                throw e;
+    private static SparkJobException withSuppressed(
+            SparkJobException e, List<SparkJobException> lost) {
+        lost.forEach(e::addSuppressed);
+        return e;
+    }
+
+    /**
+     * Checks that the cluster can run the tasks at the same time, waiting for executors that are
+     * still to come: where there are fewer slots, Spark asks again for ten minutes before it gives
+     * up.
+     */
+    private void checkSlots(SparkContext context, int tasks) {
+        long patience = context.conf().getTimeAsSeconds(WAITING, "30s");
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(patience);
+        boolean complete = isComplete(context); // asked first: of one that comes then, slots count
+        int slots = slots(context);
+        while (slots < tasks && !complete && System.nanoTime() < end) {
+            try {
+                Thread.sleep(SLOTS_INTERVAL);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new SparkJobException("Interrupted while waiting for executors", e);
             }
-            SparkJobException last = lost.get(lost.size() - 1);
-            SparkJobException failure =
-                    new SparkJobException(
-                            "Attempt %d of %d could not begin: %s; it was to follow this one: %s"
-                                    .formatted(
-                                            lost.size() + 1,
-                                            maxAttempts,
-                                            e.getMessage(),
-                                            last.getMessage()),
-                            e,
-                            true);
-            lost.forEach(failure::addSuppressed);
-            throw failure;
+            complete = isComplete(context);
+            slots = slots(context);
         }
+        if (slots < tasks) {
+            String waited = ", after waiting %d s for executors to come (%s)";
+            throw new IllegalStateException(
+                    ("%d ranks, %d in each task, need %d tasks that run at the same time, and there"
+                                    + " are %d slots on %d executors of %s cores (spark.task.cpus"
+                                    + " is %s)%s: add executors (--num-executors), ask for fewer"
+                                    + " ranks, or for more ranks in each task (optRanksPerTask, or"
+                                    + " setRanksPerTask of a classifier)")
+                            .formatted(
+                                    ranks,
+                                    ranks / tasks,
+                                    tasks,
+                                    slots,
+                                    executors(context),
+                                    context.conf().get("spark.executor.cores", "all their"),
+                                    context.conf().get("spark.task.cpus", "1"),
+                                    complete ? "" : waited.formatted(patience, WAITING)));
+        }
+    }
+
+    /**
+     * Asks Spark for what it itself checks before a barrier stage. The call is public in Java, and
+     * private to Spark in Scala; what is public everywhere knows less: the status tracker has
+     * executors without their cores, and one that was lost until Spark's listeners have heard of
+     * it, the default parallelism is never below 2, a listener hears of executors that come after
+     * it only, and none of them counts what a task needs of GPUs.
+     */
+    private static int slots(SparkContext context) {
+        return context.maxNumConcurrentTasks(
+                context.resourceProfileManager().defaultResourceProfile());
+    }
+
+    /** Returns whether all executors have come that were asked for, as far as that is known. */
+    private static boolean isComplete(SparkContext context) {
+        Matcher localCluster = LOCAL_CLUSTER.matcher(context.master());
+        int wanted =
+                localCluster.matches()
+                        ? Integer.parseInt(localCluster.group(1))
+                        : context.conf().getInt("spark.executor.instances", Integer.MAX_VALUE);
+        return context.isLocal() || executors(context) >= wanted;
+    }
+
+    /** Counts the executors that the slots are of, by a call like that of {@link #slots}. */
+    private static int executors(SparkContext context) {
+        return context.isLocal() ? 1 : context.getExecutorIds().size(); // in local mode the driver
     }
 
     /**

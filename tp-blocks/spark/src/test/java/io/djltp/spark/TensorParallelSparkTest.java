@@ -2,13 +2,10 @@ package io.djltp.spark;
 
 import io.djltp.layout.ParallelMode;
 
-import org.apache.spark.SparkConf;
+import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
-import org.apache.spark.sql.SparkSession;
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -22,7 +19,7 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /** Jobs of ranks on two executors of Spark. */
-public class TensorParallelSparkTest {
+public class TensorParallelSparkTest extends OnSpark {
 
     private static final Pattern SECRET = Pattern.compile("[0-9a-f]{64}");
 
@@ -31,25 +28,22 @@ public class TensorParallelSparkTest {
     private static final String FAILED =
             "rank 1 \\(task 1 of 2, executor \\d+ on \\S+, pid \\d+\\) failed: ";
 
-    private SparkSession spark;
-    private Path events;
+    private final Path events;
 
-    @BeforeClass
-    public void start() throws IOException {
-        events = Files.createTempDirectory("events");
-        SparkConf conf =
-                new SparkConf()
-                        .set("spark.eventLog.enabled", "true")
-                        .set("spark.eventLog.compress", "false")
-                        .set("spark.eventLog.dir", events.toUri().toString());
-        spark = TestCluster.twoExecutors(conf);
+    public TensorParallelSparkTest() throws IOException {
+        this(Files.createTempDirectory("events"));
     }
 
-    @AfterClass(alwaysRun = true)
-    public void stop() {
-        if (spark != null) {
-            spark.stop();
-        }
+    private TensorParallelSparkTest(Path events) {
+        super(
+                TWO_EXECUTORS,
+                "spark.eventLog.enabled",
+                "true",
+                "spark.eventLog.compress",
+                "false",
+                "spark.eventLog.dir",
+                events.toUri().toString());
+        this.events = events;
     }
 
     @Test(timeOut = 120_000)
@@ -57,9 +51,10 @@ public class TensorParallelSparkTest {
         byte[] first = TensorParallelSpark.run(spark, 2, SmallTraining::train);
         byte[] second = TensorParallelSpark.run(spark, 2, SmallTraining::train);
         Assert.assertEquals(second, first);
-        TaskPlaces here =
-                new TaskPlaces(0, 2, List.of(new TaskPlaces.Place("here", "driver", 0, 0, "")));
-        byte[] alone = SmallTraining.train(new SparkRanks(here, null, 2, List.of(), text -> {}));
+        SparkRanks here =
+                new SparkRanks(
+                        0, 2, List.of(new SparkRanks.Place("", "driver", 0, 0, "")), 2, it -> {});
+        byte[] alone = SmallTraining.train(here);
         Assert.assertEquals(alone, first, "the model of two ranks in one JVM");
     }
 
@@ -94,14 +89,12 @@ public class TensorParallelSparkTest {
     /** Spark has made good what an executor lost in the stage before, once the ranks are there. */
     @Test(timeOut = 120_000)
     public void anExceptionOfATaskReachesTheDriver() {
-        JavaRDD<Integer> rows = numbers(1, 2).map(FailingRanks::endOfTheFirst).repartition(2);
+        JavaRDD<Integer> rows =
+                numbers(1, 2).map(TensorParallelSparkTest::endOfTheFirst).repartition(2);
         SparkJobException e =
                 assertFails(
                         FAILED + "java.lang.IllegalStateException: boom 42",
-                        () ->
-                                ranks(2).run(
-                                                rows,
-                                                (ranks, part) -> FailingRanks.throwOnTask1(ranks)));
+                        () -> ranks(2).run(rows, (ranks, part) -> throwOnTask1(ranks)));
         Assert.assertEquals(e.getCause().getClass(), IllegalStateException.class);
         Assert.assertFalse(e.isExecutorLost(), "by the time that the ranks began");
         Assert.assertEquals(runOnce(), "0");
@@ -154,7 +147,10 @@ public class TensorParallelSparkTest {
                                     + WAITING
                                     + ".*; it was to follow this one: "
                                     + killed,
-                            () -> twice.run(spark.sparkContext(), FailingRanks::dieOnTask1));
+                            () ->
+                                    twice.run(
+                                            spark.sparkContext(),
+                                            TensorParallelSparkTest::dieOnTask1));
         } finally {
             spark.sparkContext().conf().remove(WAITING);
         }
@@ -202,8 +198,7 @@ public class TensorParallelSparkTest {
     /** Runs what has no end, and ends it. */
     private RuntimeException endedBy(Consumer<Thread> end) {
         Thread caller = Thread.currentThread();
-        TestCluster.whenAJobRuns(
-                spark,
+        whenAJobRuns(
                 () -> {
                     sleep(2000);
                     end.accept(caller);
@@ -366,5 +361,44 @@ public class TensorParallelSparkTest {
                         IllegalArgumentException.class,
                         () -> ranks(2).run(numbers(1, 2, 3), (ranks, rows) -> 0));
         Assert.assertTrue(e.getMessage().contains("3 partitions"), e.getMessage());
+    }
+
+    /** Ends the executor of the second row, the first time. */
+    private static int endOfTheFirst(int row) {
+        if (row == 2 && TaskContext.get().attemptNumber() == 0) {
+            Runtime.getRuntime().halt(5);
+        }
+        return row;
+    }
+
+    private static Object throwOnTask1(SparkRanks ranks) {
+        if (ranks.getTask() == 1) {
+            throw new IllegalStateException("boom 42");
+        }
+        return ranks.getJob().exchange("never", NONE);
+    }
+
+    private static Object dieOnTask1(SparkRanks ranks) throws IOException {
+        if (ranks.getTask() == 1) {
+            long pid = ProcessHandle.current().pid();
+            new ProcessBuilder("kill", "-9", Long.toString(pid)).start();
+        }
+        return ranks.getJob().exchange("never", NONE).length
+                + ranks.getJob().exchange("nor this", NONE).length;
+    }
+
+    /** Memory is no cause of silence. */
+    @Test
+    public void aLostExecutorHasTheHintThatFits() {
+        Assert.assertEquals(
+                StageAttempt.Failure.lost(0, "2", "host", "Executor heartbeat timed out\n")
+                        .message(),
+                "task 0: executor 2 on host was lost (Executor heartbeat timed out). It stood"
+                        + " still, or the network is down: Spark waits spark.network.timeout for"
+                        + " its heartbeats");
+        String killed =
+                StageAttempt.Failure.lost(0, "2", "host", "Command exited with code 137").message();
+        Assert.assertTrue(killed.contains("spark.executor.memoryOverhead"), killed);
+        Assert.assertFalse(killed.contains("heartbeat"), killed);
     }
 }

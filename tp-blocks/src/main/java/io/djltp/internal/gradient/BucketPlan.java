@@ -6,9 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
-import java.util.function.BiPredicate;
 import java.util.stream.Collectors;
-import java.util.stream.IntStream;
 
 /**
  * Which gradients are summed by one operation: those of one group, type and device, in the order of
@@ -90,21 +88,6 @@ public final class BucketPlan {
             filling.bytes += gradient.bytes;
         }
         return fillings.stream().map(filling -> filling.numbers).toList();
-    }
-
-    /**
-     * Returns whether what was planned can stay.
-     *
-     * @param planned what buckets were made for
-     * @param now what is to be summed now
-     * @param same whether two of them are the same
-     * @param <T> what is summed
-     * @return whether all are the same, in the same order
-     */
-    static <T> boolean isFor(List<T> planned, List<T> now, BiPredicate<T, T> same) {
-        return planned.size() == now.size()
-                && IntStream.range(0, now.size())
-                        .allMatch(i -> same.test(planned.get(i), now.get(i)));
     }
 
     /**

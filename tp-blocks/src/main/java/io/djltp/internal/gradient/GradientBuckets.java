@@ -4,13 +4,15 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.collective.Work;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.FlatGradients;
 import io.djltp.parameters.ParallelParameters;
-import io.djltp.rank.ParallelContext;
+import io.djltp.parameters.SharedPart;
 
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.List;
 
 /**
@@ -23,11 +25,10 @@ import java.util.List;
  * are there, so that all ranks of a group issue the same operations in the same order. Buckets and
  * their memory are kept until other parameters are trained, or summed over other groups.
  */
+@SuppressWarnings("try") // a scope is used by being open
 final class GradientBuckets implements AutoCloseable {
 
     private final ParallelParameters parameters;
-    private final GradientGroups groups;
-    private final long limit;
     private List<Member> members = List.of(); // all, in the order of the tree
     private final List<Place> places = new ArrayList<>(); // of each member, or null: not summed
     private final List<Bucket> buckets = new ArrayList<>(); // in the order of issue
@@ -36,13 +37,9 @@ final class GradientBuckets implements AutoCloseable {
      * Creates the buckets of a rank.
      *
      * @param parameters the parameters
-     * @param groups over which ranks gradients are summed
-     * @param limit the bytes of a bucket; a larger gradient has one for itself
      */
-    GradientBuckets(ParallelParameters parameters, GradientGroups groups, long limit) {
+    GradientBuckets(ParallelParameters parameters) {
         this.parameters = parameters;
-        this.groups = groups;
-        this.limit = limit;
     }
 
     /** What is done with a gradient when it is summed. */
@@ -60,22 +57,53 @@ final class GradientBuckets implements AutoCloseable {
     }
 
     /**
-     * A parameter of the bucket.
+     * A gradient, or a part of one.
      *
      * @param parameter the parameter
      * @param value the rank's shard or replica
-     * @param group the group over which its gradient is summed, or {@code null}
+     * @param group the group over which it is summed, or {@code null}
+     * @param part the part of a shard that the ranks of the group hold alike, or {@code null} for
+     *     all of it
      */
-    private record Member(Parameter parameter, NDArray value, Communicator group) {
+    record Member(Parameter parameter, NDArray value, Communicator group, SharedPart part) {
 
         /** Returns whether nothing has changed. (Arrays are equal if their elements are.) */
-        boolean isSame(Member other) {
-            return parameter == other.parameter && value == other.value && group == other.group;
+        private static boolean areSame(List<Member> some, List<Member> others) {
+            boolean same = some.size() == others.size();
+            for (int i = 0; same && i < some.size(); i++) {
+                Member one = some.get(i);
+                Member other = others.get(i);
+                same = one.parameter == other.parameter && one.value == other.value;
+                same = same && one.group == other.group;
+                same = same && (one.part == null || one.part.equals(other.part));
+            }
+            return same;
         }
 
-        /** Returns the bytes of the gradient. */
-        long bytes() {
-            return value.size() * value.getDataType().getNumOfBytes();
+        private long length() {
+            return value.getShape().get(part.axis());
+        }
+
+        private BucketPlan.Gradient planned() {
+            long size = value.size();
+            size = part == null ? size : size / length() * part.place().length();
+            long bytes = size * value.getDataType().getNumOfBytes();
+            return new BucketPlan.Gradient(group, value.getDataType(), value.getDevice(), bytes);
+        }
+
+        private boolean isContiguous() {
+            return part == null || part.axis() == 0 || part.place().length() == length();
+        }
+
+        /** Returns the gradient, or a view of its part, of zeros if there is none. */
+        private NDArray gradient() {
+            NDArray gradient = Autograd.gradientOrZeros(value);
+            if (part == null) {
+                return gradient;
+            }
+            try (gradient) {
+                return part.of(gradient);
+            }
         }
     }
 
@@ -84,18 +112,21 @@ final class GradientBuckets implements AutoCloseable {
     /**
      * Begins to sum.
      *
-     * @param context the rank
-     * @param trained the parameters, in the order of the block tree
+     * @param now the gradients, in the order of the block tree
      */
-    void start(ParallelContext context, Collection<Parameter> trained) {
-        List<Member> now = new ArrayList<>();
-        for (Parameter parameter : trained) {
-            NDArray value = parameters.getStore(context).getHeld(parameter);
-            now.add(new Member(parameter, value, groups.of(context, parameter)));
-        }
-        if (!BucketPlan.isFor(members, now, Member::isSame)) {
+    void start(List<Member> now) {
+        if (!Member.areSame(members, now)) {
             close();
-            plan(now);
+            members = now;
+            now.forEach(member -> places.add(null));
+            List<BucketPlan.Gradient> planned = now.stream().map(Member::planned).toList();
+            for (List<Integer> numbers : BucketPlan.fill(planned, BucketPlan.BYTES)) {
+                Bucket bucket = new Bucket(numbers.stream().map(now::get).toList());
+                buckets.add(bucket);
+                for (int i = 0; i < numbers.size(); i++) {
+                    places.set(numbers.get(i), new Place(bucket, i));
+                }
+            }
         }
         buckets.forEach(Bucket::start);
     }
@@ -106,42 +137,38 @@ final class GradientBuckets implements AutoCloseable {
      * @param consumer what looks at them
      */
     void look(Consumer consumer) {
-        for (int i = 0; i < places.size(); i++) {
-            Member member = members.get(i);
+        for (int i = 0; i < members.size(); i++) {
             Place place = places.get(i);
             if (place == null) {
-                try (NDArray gradient = Autograd.gradient(member.value())) {
-                    consumer.accept(member.parameter(), member.value(), gradient);
-                }
+                use(members.get(i), consumer);
             } else {
                 place.bucket.await();
-                NDArray gradient = place.bucket.get(place.number);
-                consumer.accept(member.parameter(), member.value(), gradient);
+                give(members.get(i), place, consumer);
             }
         }
     }
 
     /**
-     * Hands all gradients out: first those that are not summed, while others travel, then the sums.
-     * Uses the gradients up.
+     * Waits for the sums, hands out all gradients and frees them: first those that are not summed.
      *
      * @param consumer what uses them
      */
     void finish(Consumer consumer) {
         try {
-            for (int i = 0; i < places.size(); i++) {
+            for (int i = 0; i < members.size(); i++) {
                 if (places.get(i) == null) {
-                    Member member = members.get(i);
-                    try (NDArray gradient = Autograd.gradient(member.value())) {
-                        consumer.accept(member.parameter(), member.value(), gradient);
-                    }
-                    Autograd.dropGradient(member.value());
+                    use(members.get(i), consumer);
+                    Autograd.dropGradient(members.get(i).value());
                 }
             }
             // in the order of the tree: an update may be a collective operation itself
-            for (int i = 0; i < places.size(); i++) {
-                if (places.get(i) != null) {
-                    handOut(members.get(i), places.get(i), consumer);
+            for (int i = 0; i < members.size(); i++) {
+                Place place = places.get(i);
+                if (place != null) {
+                    place.bucket.await();
+                    give(members.get(i), place, consumer);
+                    Autograd.dropGradient(members.get(i).value());
+                    place.bucket.releaseAlone(); // its memory is free for what comes next
                 }
             }
         } finally {
@@ -149,35 +176,20 @@ final class GradientBuckets implements AutoCloseable {
         }
     }
 
-    private static void handOut(Member member, Place place, Consumer consumer) {
-        place.bucket.await();
-        consumer.accept(member.parameter(), member.value(), place.bucket.get(place.number));
-        Autograd.dropGradient(member.value());
-        place.bucket.releaseAlone(); // its memory is free for what comes next
-    }
-
-    private void plan(List<Member> all) {
-        members = all;
-        all.forEach(member -> places.add(null));
-        List<BucketPlan.Gradient> gradients = all.stream().map(GradientBuckets::gradient).toList();
-        BucketPlan.fill(gradients, limit).forEach(this::make);
-    }
-
-    private static BucketPlan.Gradient gradient(Member member) {
-        NDArray value = member.value();
-        return new BucketPlan.Gradient(
-                member.group(), value.getDataType(), value.getDevice(), member.bytes());
-    }
-
-    private void make(List<Integer> numbers) {
-        List<Member> own = numbers.stream().map(members::get).toList();
-        List<String> names =
-                own.stream().map(member -> parameters.nameOf(member.parameter())).toList();
-        Bucket bucket = new Bucket(own, own.get(0).group(), BucketPlan.describe(names));
-        buckets.add(bucket);
-        for (int i = 0; i < own.size(); i++) {
-            places.set(numbers.get(i), new Place(bucket, i));
+    private static void use(Member member, Consumer consumer) {
+        try (NDArray gradient = Autograd.gradient(member.value())) {
+            consumer.accept(member.parameter(), member.value(), gradient);
         }
+    }
+
+    private static void give(Member member, Place place, Consumer consumer) {
+        NDArray sum = place.bucket.get(place.number);
+        consumer.accept(member.parameter(), member.value(), sum);
+    }
+
+    /** Waits for the sums, and puts them into the gradients. */
+    void putBack() {
+        buckets.forEach(Bucket::putBack);
     }
 
     /** Frees the memory of the buckets. */
@@ -190,77 +202,112 @@ final class GradientBuckets implements AutoCloseable {
     }
 
     /**
-     * Gradients of a rank that are summed over other ranks by one all-reduce: of one type, on one
-     * device, over one group. Several are copied into memory that the bucket keeps from step to
-     * step; a gradient that is alone stays where it is.
+     * Gradients of one type, on one device and of one group: copies in memory that is kept from
+     * step to step, or one gradient where it is.
      */
-    private static final class Bucket implements AutoCloseable {
+    private final class Bucket implements AutoCloseable {
 
-        private final List<Member> members;
-        private final Communicator group;
+        private final List<Member> own;
         private final String issuer;
-        private final BucketSum sum;
+        private final FlatGradients flat; // or null: one gradient that travels as it is
+        private NDArray alone; // while it travels
+        private Work work = Work.DONE;
 
-        /**
-         * Creates a bucket.
-         *
-         * @param members the parameters, of one type and on one device
-         * @param group the ranks that gradients are summed over
-         * @param issuer what errors call the gradients
-         */
-        Bucket(List<Member> members, Communicator group, String issuer) {
-            this.members = members;
-            this.group = group;
-            this.issuer = issuer;
-            sum =
-                    new BucketSum(
-                            members.size() == 1
-                                    ? null
-                                    : new FlatGradients(
-                                            members.stream().map(Member::value).toList()));
+        Bucket(List<Member> own) {
+            this.own = own;
+            List<String> names =
+                    own.stream()
+                            .map(member -> parameters.nameOf(member.parameter()))
+                            .distinct()
+                            .toList();
+            issuer = BucketPlan.describe(names);
+            flat = own.size() == 1 && own.get(0).isContiguous() ? null : flat(own);
         }
 
-        /**
-         * Begins to sum the gradients, and takes them from their leaves if it has a copy. A rank
-         * without a gradient takes part: others may have one.
-         */
+        private static FlatGradients flat(List<Member> members) {
+            List<NDArray> parts = new ArrayList<>();
+            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                for (Member member : members) {
+                    SharedPart part = member.part();
+                    parts.add(part == null ? member.value() : part.of(member.value()));
+                }
+                return new FlatGradients(parts);
+            } finally {
+                for (int i = 0; i < parts.size(); i++) {
+                    if (members.get(i).part() != null) {
+                        parts.get(i).close();
+                    }
+                }
+            }
+        }
+
         void start() {
-            sum.releaseAlone(); // of a step that has failed
-            if (sum.flat() == null) {
-                sum.start(Autograd.gradientOrZeros(members.get(0).value()), group, issuer);
+            releaseAlone(); // of a step that has failed
+            TensorView summed;
+            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                if (flat == null) {
+                    alone = own.get(0).gradient();
+                    summed = TensorView.of(alone);
+                } else {
+                    for (int i = 0; i < own.size(); i++) {
+                        copy(own.get(i), i);
+                    }
+                    summed = flat.getAll();
+                }
+            }
+            Communicator group = own.get(0).group();
+            group.setIssuer(issuer);
+            work = group.allReduce(summed, ReduceOp.SUM);
+        }
+
+        private void copy(Member member, int number) {
+            if (member.part() != null) {
+                try (NDArray part = member.gradient()) {
+                    flat.set(number, part);
+                }
                 return;
             }
-            for (int i = 0; i < members.size(); i++) {
-                NDArray value = members.get(i).value();
-                try (NDArray gradient = Autograd.gradient(value)) {
-                    sum.flat().set(i, gradient);
-                }
-                Autograd.dropGradient(value); // its memory is free for what comes next
+            try (NDArray gradient = Autograd.gradient(member.value())) {
+                flat.set(number, gradient);
             }
-            sum.start(group, issuer);
+            Autograd.dropGradient(member.value()); // its memory is free for what comes next
         }
 
-        /** Waits for the sum. */
         void await() {
-            sum.await();
+            work.await();
+            work = Work.DONE;
         }
 
-        /**
-         * Returns the sum of a member's gradients, which stays open until {@link #releaseAlone()}.
-         */
+        /** Returns the sum of a gradient; of one that is alone until {@link #releaseAlone()}. */
         NDArray get(int number) {
-            return sum.get(number);
+            return flat == null ? alone : flat.get(number);
         }
 
-        /** Frees the gradient that is not in the memory of the bucket. */
+        void putBack() {
+            await();
+            releaseAlone();
+            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                for (int i = 0; flat != null && i < own.size(); i++) {
+                    try (NDArray gradient = own.get(i).gradient()) {
+                        flat.copyTo(i, gradient);
+                    }
+                }
+            }
+        }
+
         void releaseAlone() {
-            sum.releaseAlone();
+            if (alone != null) {
+                alone.close();
+                alone = null;
+            }
         }
 
-        /** Frees the memory that is kept. */
         @Override
         public void close() {
-            sum.close();
+            releaseAlone();
+            if (flat != null) {
+                flat.close();
+            }
         }
     }
 }

@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.torch.AutogradGraph;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.ParallelParameters;
@@ -118,7 +117,7 @@ public final class ParameterUses {
         // a graph of it, without which the nodes of leaves come and go
         try (Autograd.GradMode mode = Autograd.gradMode(true);
                 NDArray graph = array.reshape(array.getShape())) {
-            return foreign(AutogradGraph.nodesOf(List.of(graph)));
+            return foreign(Autograd.nodesOf(List.of(graph)));
         }
     }
 
@@ -126,12 +125,12 @@ public final class ParameterUses {
         Map<Long, Parameter> held = new HashMap<>();
         for (RankParameterStore store : parameters.getStores()) {
             for (Parameter parameter : parameters.getTrained()) {
-                held.put(AutogradGraph.nodeOfLeaf(store.getHeld(parameter)), parameter);
+                held.put(Autograd.nodeOfLeaf(store.getHeld(parameter)), parameter);
             }
         }
         for (Parameter parameter : parameters.getCut()) { // the model's arrays are placeholders
             if (parameter.getArray().hasGradient()) {
-                held.put(AutogradGraph.nodeOfLeaf(parameter.getArray()), parameter);
+                held.put(Autograd.nodeOfLeaf(parameter.getArray()), parameter);
             }
         }
         for (Map.Entry<Long, Parameter> each : held.entrySet()) {

@@ -14,7 +14,7 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
-import io.djltp.internal.torch.AttentionKernel;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -485,7 +485,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
             NDArray values =
                     training && dropout != null
                             ? dropped(store, mask, query, key, value)
-                            : AttentionKernel.of(
+                            : TorchOperations.attention(
                                     query, key, value, mask.bias(), mask.isCausalOnly());
             Shape all = values.getShape();
             return mask.clear(values)

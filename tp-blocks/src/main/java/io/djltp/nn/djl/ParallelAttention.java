@@ -12,7 +12,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
-import io.djltp.internal.torch.AttentionKernel;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -213,7 +213,7 @@ public final class ParallelAttention extends AbstractBlock {
             NDArray all = bias == null ? scores : scores.add(bias);
             values = drop(store, all.softmax(3), context).matMul(v);
         } else {
-            values = AttentionKernel.of(q, k, v, bias, false);
+            values = TorchOperations.attention(q, k, v, bias, false);
         }
         NDArray joined = values.transpose(0, 2, 1, 3); // [batch, queries, h, d]
         Shape shape = joined.getShape();

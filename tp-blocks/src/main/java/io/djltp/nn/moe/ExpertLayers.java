@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.internal.torch.IndexedRows;
+import io.djltp.internal.torch.TorchOperations;
 
 import java.util.function.Function;
 
@@ -34,10 +34,10 @@ record ExpertLayers(
      * @return the outputs, in the same order
      */
     NDArray forward(NDArray rows, long[] counts) {
-        NDList parts = IndexedRows.split(rows, counts);
-        NDList first = IndexedRows.unstack(hidden, rows.getManager());
-        NDList gates = gate == null ? null : IndexedRows.unstack(gate, rows.getManager());
-        NDList last = IndexedRows.unstack(output, rows.getManager());
+        NDList parts = TorchOperations.split(rows, counts);
+        NDList first = TorchOperations.unstack(hidden, rows.getManager());
+        NDList gates = gate == null ? null : TorchOperations.unstack(gate, rows.getManager());
+        NDList last = TorchOperations.unstack(output, rows.getManager());
         NDList outputs = new NDList();
         for (int e = 0; e < counts.length; e++) {
             NDArray x = parts.get(e);

@@ -12,14 +12,13 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
@@ -133,7 +132,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         if (context == null) {
             HeldParameters.checkWhole(hidden, "MixtureOfExperts");
         } else {
-            InnerPass.checkKeeps(context.getPass(), "A MixtureOfExperts");
+            context.getPass().checkKeeps("A MixtureOfExperts");
         }
         ParallelContext ranks = context == null || context.getSize() == 1 ? null : context;
         Region region = context == null ? Region.WHOLE : context.getPass().regionOf(input);
@@ -151,7 +150,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
         boolean spare = region.isRowsCut() && context.getPass().getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
-        NDArray all = input.reshape(input.size() / features, features);
+        NDArray taken = pass == null ? input : pass.takeRows(input);
+        NDArray all = taken.reshape(input.size() / features, features);
         NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
         Router router = Router.of(x, weight, bias, options.topK, options.isNormalized());
         TokenCounts counts = counts(ranks, region, router);
@@ -391,8 +391,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                                 + " experts exchanges follows from which "
                                 + options.topK
                                 + " of them the tokens choose, and not from shapes: with"
-                                + " optExchangeTokens(false) on a mesh of data and tensor it is known,"
-                                + " or count a step with CommunicationCounter");
+                                + " optExchangeTokens(false) on a mesh of data and tensor it is"
+                                + " known, or count a step with CommunicationCounter");
             }
             long there = own * options.experts;
             int experts = owners(pass.getTensorSize()).get(pass.getTensorRank()).length;

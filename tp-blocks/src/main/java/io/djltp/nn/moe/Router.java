@@ -3,9 +3,8 @@ package io.djltp.nn.moe;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
-import io.djltp.internal.torch.IndexedRows;
+import io.djltp.internal.torch.TorchOperations;
 
 /**
  * What a router has computed of some tokens: probabilities of the experts in float32, the choices,
@@ -31,17 +30,18 @@ record Router(NDArray logits, NDArray probabilities, Routing routing, NDArray we
     static Router of(NDArray x, NDArray weight, NDArray bias, int topK, boolean normalized) {
         int experts = (int) weight.getShape().get(0);
         long tokens = x.getShape().get(0);
-        NDArray logits = Autograd.toFloat32(Linear.linear(x, weight, bias).singletonOrThrow());
+        NDArray logits =
+                TorchOperations.toFloat32(Linear.linear(x, weight, bias).singletonOrThrow());
         NDArray probabilities = logits.softmax(1);
         Routing routing = Routing.of(HostReads.floats(logits), experts, topK);
         // the numbers stay open as long as the graph
         NDArray places = Numbers.create(x, routing.places());
         NDArray flat = probabilities.reshape(tokens * experts);
-        NDArray weights = IndexedRows.take(flat, places).reshape(tokens, topK);
+        NDArray weights = TorchOperations.takeRows(flat, places).reshape(tokens, topK);
         if (normalized) {
             weights = weights.div(weights.sum(new int[] {1}, true));
         }
-        weights = IndexedRows.inTypeOf(weights.reshape(tokens * topK), x, weights.getManager());
+        weights = TorchOperations.inTypeOf(weights.reshape(tokens * topK), x, weights.getManager());
         return new Router(logits, probabilities, routing, weights);
     }
 }

@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.internal.torch.AutogradGraph;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ForwardPass;
 import io.djltp.rank.ParallelContext;
 
@@ -60,10 +60,10 @@ final class RouterLosses extends Loss {
 
     /** Returns what the routers have computed on the way to the predictions. */
     private List<RouterPass> routersOf(ForwardPass pass, NDList predictions) {
-        Set<Long> graph = pass == null ? AutogradGraph.nodesOf(predictions) : Set.of();
+        Set<Long> graph = pass == null ? Autograd.nodesOf(predictions) : Set.of();
         Predicate<RouterPass> own =
                 pass == null
-                        ? router -> graph.contains(AutogradGraph.nodeOf(router.probabilities()))
+                        ? router -> graph.contains(Autograd.nodeOf(router.probabilities()))
                         : router -> router.pass() == pass;
         List<MixtureOfExperts> network = blocks.get();
         List<RouterPass> routers =

@@ -5,7 +5,7 @@ import ai.djl.ndarray.index.NDIndex;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.torch.IndexedRows;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.ParallelContext;
@@ -164,16 +164,16 @@ final class TokenDispatch {
     private NDArray ofOwn(NDArray x, NDArray factors, int[] own) {
         DispatchPlan plan = new DispatchPlan(routing, kept, 0, routing.tokens(), own);
         NDArray numbers = Numbers.create(x, plan.getTokens());
-        NDArray y = experts.forward(IndexedRows.take(x, numbers), plan.getCounts());
+        NDArray y = experts.forward(TorchOperations.takeRows(x, numbers), plan.getCounts());
         return sum(y, factors, plan, numbers, routing.tokens());
     }
 
     private NDArray sum(NDArray y, NDArray factors, DispatchPlan plan, NDArray numbers, long rows) {
         NDArray slots = Numbers.create(y, plan.getSlots());
-        NDArray weights = IndexedRows.take(factors, slots);
+        NDArray weights = TorchOperations.takeRows(factors, slots);
         return pass == null
-                ? IndexedRows.sum(y, weights, numbers, rows)
-                : pass.join(IndexedRows.sum(y, weights, numbers, rows), weights);
+                ? TorchOperations.sumRows(y, weights, numbers, rows)
+                : pass.join(TorchOperations.sumRows(y, weights, numbers, rows), weights);
     }
 
     private NDArray exchanged(
@@ -196,10 +196,12 @@ final class TokenDispatch {
         }
         NDArray numbers = Numbers.create(x, plan.getTokens());
         NDArray arrived =
-                mappings.exchange(IndexedRows.take(x, numbers), sent, arrival.getReceived());
-        NDArray sorted = IndexedRows.take(arrived, Numbers.create(x, arrival.getByExpert()));
+                mappings.exchange(
+                        TorchOperations.takeRows(x, numbers), sent, arrival.getReceived());
+        NDArray sorted =
+                TorchOperations.takeRows(arrived, Numbers.create(x, arrival.getByExpert()));
         NDArray y = experts.forward(sorted, arrival.getCounts());
-        NDArray back = IndexedRows.take(y, Numbers.create(x, arrival.getByRank()));
+        NDArray back = TorchOperations.takeRows(y, Numbers.create(x, arrival.getByRank()));
         NDArray home = mappings.exchange(back, arrival.getReceived(), sent);
         return sum(home, factors, plan, numbers, range.length());
     }

@@ -11,7 +11,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.internal.torch.DelegatedArray;
-import io.djltp.internal.torch.RootMeanSquare;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ForwardPass;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -73,11 +73,11 @@ public class RmsNorm extends AbstractBlock {
         checkFeatures(input.getShape(), own.getShape().get(0));
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         if (context == null) {
-            return new NDList(RootMeanSquare.normalize(input, own, epsilon));
+            return new NDList(TorchOperations.normalize(input, own, epsilon));
         }
         ForwardPass pass = context.getPass();
         NDArray x = pass.ofLastAxis(input, "RmsNorm of " + own.getShape().get(0) + " features");
-        NDArray y = RootMeanSquare.normalize(x, DelegatedArray.unwrap(own), epsilon);
+        NDArray y = TorchOperations.normalize(x, DelegatedArray.unwrap(own), epsilon);
         return new NDList(pass.enterLike(y, input, weight));
     }
 

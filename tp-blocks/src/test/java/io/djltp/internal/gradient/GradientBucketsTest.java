@@ -18,6 +18,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.Trainer;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
@@ -165,10 +166,11 @@ public class GradientBucketsTest {
                 (trainer, manager, numbers) -> {
                     steps(2, 4, 4, new ArrayList<>()).run(trainer, manager, numbers);
                     List<String> entries =
-                            ((ParallelTrainer) trainer)
-                                    .getRanks()
-                                    .getContext(1)
-                                    .getDataGroup()
+                            AbstractCommunicator.of(
+                                            ((ParallelTrainer) trainer)
+                                                    .getRanks()
+                                                    .getContext(1)
+                                                    .getDataGroup())
                                     .getRecorder()
                                     .entries();
                     assertTrue(

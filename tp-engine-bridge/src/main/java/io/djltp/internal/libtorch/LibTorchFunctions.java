@@ -57,6 +57,20 @@ public final class LibTorchFunctions {
     }
 
     /**
+     * Returns a function that libtorch may not have.
+     *
+     * @param name its symbol
+     * @return the function, or {@code null} if there is none of this name
+     */
+    public static Function find(String name) {
+        try {
+            return get(name);
+        } catch (UnsatisfiedLinkError e) {
+            return null;
+        }
+    }
+
+    /**
      * Returns a function of libtorch's part for GPUs, or of CUDA's libraries, which it depends on.
      *
      * @param name its symbol

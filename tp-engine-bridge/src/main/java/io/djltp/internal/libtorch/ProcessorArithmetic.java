@@ -1,5 +1,7 @@
 package io.djltp.internal.libtorch;
 
+import com.sun.jna.Function;
+
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -49,14 +51,13 @@ public final class ProcessorArithmetic {
     }
 
     private static Optional<String> instructions() {
-        for (String function : FUNCTIONS) {
-            try {
-                if ((LibTorchFunctions.get(function).invokeInt(new Object[0]) & 0xff) != 0) {
-                    return Optional.empty();
-                }
-            } catch (UnsatisfiedLinkError e) {
-                return Optional.of(
-                        "is not looked for on this platform: libtorch has no " + function);
+        for (String name : FUNCTIONS) {
+            Function function = LibTorchFunctions.find(name);
+            if (function == null) {
+                return Optional.of("is not looked for on this platform: libtorch has no " + name);
+            }
+            if ((function.invokeInt(new Object[0]) & 0xff) != 0) {
+                return Optional.empty();
             }
         }
         return Optional.of(

@@ -2,66 +2,115 @@ package io.djltp.internal.sockets;
 
 import io.djltp.environment.Admission;
 import io.djltp.environment.MasterPort;
+import io.djltp.job.Job;
 
 import java.io.Closeable;
+import java.io.EOFException;
 import java.io.IOException;
 import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.ClosedSelectorException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
-import java.util.ArrayList;
+import java.security.GeneralSecurityException;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import java.util.Arrays;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+
 /**
- * The port at which the ranks of a process are reached while a mesh is connected. A connection that
- * shows a {@linkplain RankTokens token} is let in, by an {@link Admission}.
+ * The port at which the ranks of a process are reached while a mesh is connected.
+ *
+ * <p>The process draws a ticket and sends it to the others over TLS. From it follow 64 random bytes
+ * for each two ranks: by the first 16 the connection is looked up, the next 32 it must show, and
+ * the last 16 are the answer. Each opens one connection, once, that comes in by an {@link
+ * Admission}.
  */
 final class RankDoor implements Closeable, Runnable {
 
+    /** How many bytes of a ticket there are. */
+    static final int TICKET = 32;
+
+    /** How many bytes the side that connects shows. */
+    static final int SHOWN = 48;
+
+    /** How many bytes it gets for it. */
+    static final int ANSWER = 16;
+
+    private static final int NAME = 16;
     private static final long ACCEPT_AGAIN_NANOS = 10_000_000;
 
-    private final RankTokens tokens;
+    private final byte[] ticket = new byte[TICKET];
     private final ServerSocketChannel server;
     private final Selector selector = Selector.open();
+    private final Thread thread = new Thread(this, "tp-job-ranks");
     private final Admission<SocketChannel> admission = new Admission<>(this::drop);
-    private final List<Shown> complete = new ArrayList<>();
-    private final Map<RankTokens.Pair, SocketChannel> arrived = new HashMap<>();
-    private boolean taken;
 
-    /** The bytes that a connection has shown so far. */
-    private record Shown(SelectionKey key, ByteBuffer bytes) {
+    private final Map<ByteBuffer, Pair> missing = new HashMap<>(); // by the names of connections
+    private final Map<Pair, SocketChannel> arrived = new HashMap<>();
 
-        SocketChannel channel() {
-            return (SocketChannel) key.channel();
+    /** Two ranks: the higher one connects to the lower one. */
+    record Pair(int from, int to) {
+
+        /** Returns the bytes by which the two know each other. */
+        byte[] token(byte[] ticket) {
+            try {
+                Mac mac = Mac.getInstance("HmacSHA512");
+                mac.init(new SecretKeySpec(ticket, mac.getAlgorithm()));
+                return mac.doFinal(ByteBuffer.allocate(8).putInt(from).putInt(to).array());
+            } catch (GeneralSecurityException e) {
+                throw new IllegalStateException("Java without HMAC of SHA-512", e);
+            }
         }
     }
 
-    /**
-     * Opens a door.
-     *
-     * @param address where to listen: an address of this machine, or the wildcard for all
-     * @param tokens who is let in
-     */
-    RankDoor(String address, RankTokens tokens) throws IOException {
-        this.tokens = tokens;
+    /** Opens a door for the ranks of a process, to which all higher ones connect. */
+    RankDoor(Job job) throws IOException {
+        new SecureRandom().nextBytes(ticket);
+        for (int to = job.getFirstRank(); to < job.getFirstRank() + job.getLocalRanks(); to++) {
+            for (int from = to + 1; from < job.getRanks(); from++) {
+                Pair pair = new Pair(from, to);
+                missing.put(ByteBuffer.wrap(pair.token(ticket), 0, NAME), pair);
+            }
+        }
+        // of this process, the address at which it is to listen: the wildcard means all
+        String address = job.getMember(job.getProcess()).address();
         server = MasterPort.bind(InetAddress.getByName(address), 0);
         server.configureBlocking(false);
         server.register(selector, SelectionKey.OP_ACCEPT);
-        Thread thread = new Thread(this, "tp-job-ranks");
         thread.setDaemon(true);
         thread.start();
     }
 
-    /** Returns where it listens. */
-    InetSocketAddress address() {
-        return (InetSocketAddress) server.socket().getLocalSocketAddress();
+    int port() {
+        return MasterPort.getPort(server);
+    }
+
+    byte[] ticket() {
+        return ticket.clone();
+    }
+
+    /** Waits until all have come, or some time has passed; returns whether they have. */
+    synchronized boolean await(long millis) throws InterruptedException {
+        if (!missing.isEmpty()) {
+            wait(millis);
+        }
+        return missing.isEmpty();
+    }
+
+    /** Says which connection is still to come. */
+    synchronized String describeMissing() {
+        return missing.values().stream()
+                .findFirst()
+                .map(pair -> "rank %d has not connected to rank %d".formatted(pair.from, pair.to))
+                .orElse("a connection that had come was lost");
     }
 
     /** {@inheritDoc} */
@@ -71,12 +120,6 @@ final class RankDoor implements Closeable, Runnable {
                 server) {
             while (server.isOpen()) {
                 selector.select(this::handle, Admission.SWEEP.toMillis());
-                if (!complete.isEmpty()) {
-                    // frees the channels of their keys: only then can they block again
-                    selector.selectNow(key -> {});
-                    complete.forEach(this::letIn);
-                    complete.clear();
-                }
                 admission.dropLate();
             }
         } catch (IOException | ClosedSelectorException e) {
@@ -91,11 +134,11 @@ final class RankDoor implements Closeable, Runnable {
             if (key.isAcceptable()) {
                 accept();
             } else {
-                read((Shown) key.attachment());
+                read(key, (SocketChannel) key.channel());
             }
         } catch (IOException e) {
-            if (key.attachment() != null) {
-                drop(((Shown) key.attachment()).channel()); // most strangers end so
+            if (key.channel() instanceof SocketChannel channel) {
+                drop(channel); // most strangers end so
             } else {
                 // no more files may be open: who has come stays, and would be met again at once
                 LockSupport.parkNanos(ACCEPT_AGAIN_NANOS);
@@ -105,45 +148,40 @@ final class RankDoor implements Closeable, Runnable {
 
     private void accept() throws IOException {
         SocketChannel channel = server.accept();
-        if (channel == null) {
-            return;
-        }
-        channel.configureBlocking(false);
-        SelectionKey key = channel.register(selector, SelectionKey.OP_READ);
-        // one byte more than there may be: a rank waits for the answer before it says more
-        ByteBuffer bytes = ByteBuffer.allocate(RankTokens.SHOWN + 1);
-        Shown shown = new Shown(key, bytes);
-        key.attach(shown);
-        admission.arrive(channel);
-    }
-
-    private void read(Shown shown) throws IOException {
-        boolean ended = shown.channel().read(shown.bytes) < 0;
-        if (ended || !shown.bytes.hasRemaining()) {
-            drop(shown.channel());
-        } else if (shown.bytes.position() == RankTokens.SHOWN) {
-            admission.leave(shown.channel());
-            shown.key.cancel();
-            complete.add(shown);
+        if (channel != null) {
+            channel.configureBlocking(false);
+            // one byte more than there may be: a rank waits for the answer before it says more
+            ByteBuffer shown = ByteBuffer.allocate(SHOWN + 1);
+            channel.register(selector, SelectionKey.OP_READ, shown);
+            admission.arrive(channel);
         }
     }
 
-    private void letIn(Shown shown) {
-        byte[] bytes = new byte[RankTokens.SHOWN];
-        shown.bytes.flip().get(bytes);
-        RankTokens.Pair pair = tokens.admit(bytes);
-        try {
-            if (pair == null) {
-                throw new IOException("a stranger");
-            }
-            SocketChannel channel = shown.channel();
-            channel.configureBlocking(true);
-            channel.socket().setTcpNoDelay(true);
-            channel.write(ByteBuffer.wrap(tokens.answer(pair)));
-            arrive(pair, channel);
-        } catch (IOException e) {
-            RankSockets.closeQuietly(shown.channel());
+    private void read(SelectionKey key, SocketChannel channel) throws IOException {
+        ByteBuffer shown = (ByteBuffer) key.attachment();
+        if (channel.read(shown) < 0 || !shown.hasRemaining()) {
+            throw new EOFException("a stranger");
         }
+        if (shown.position() == SHOWN) {
+            key.cancel();
+            admission.leave(channel);
+            letIn(channel, Arrays.copyOf(shown.array(), SHOWN));
+        }
+    }
+
+    private synchronized void letIn(SocketChannel channel, byte[] shown) throws IOException {
+        ByteBuffer name = ByteBuffer.wrap(shown, 0, NAME);
+        Pair pair = missing.get(name);
+        byte[] token = pair == null ? new byte[SHOWN] : pair.token(ticket);
+        // takes the same time wherever they differ
+        if (pair == null || !MessageDigest.isEqual(Arrays.copyOf(token, SHOWN), shown)) {
+            throw new IOException("a stranger");
+        }
+        channel.socket().setTcpNoDelay(true);
+        channel.write(ByteBuffer.wrap(token, SHOWN, ANSWER));
+        missing.remove(name);
+        arrived.put(pair, channel);
+        notifyAll();
     }
 
     private void drop(SocketChannel channel) {
@@ -151,32 +189,30 @@ final class RankDoor implements Closeable, Runnable {
         RankSockets.closeQuietly(channel);
     }
 
-    private synchronized void arrive(RankTokens.Pair pair, SocketChannel channel) {
-        arrived.put(pair, channel);
-        notifyAll();
-        if (taken) {
-            RankSockets.closeQuietly(channel);
+    /** Closes the port, and gives away all that have come, in blocking mode. */
+    Map<Pair, SocketChannel> take() throws IOException {
+        close();
+        for (SocketChannel channel : arrived.values()) {
+            channel.configureBlocking(true);
         }
+        return arrived;
     }
 
-    /** Waits until so many have come, or some time has passed; returns whether they have. */
-    synchronized boolean await(int count, long millis) throws InterruptedException {
-        if (arrived.size() < count) {
-            wait(millis);
-        }
-        return arrived.size() == count;
-    }
-
-    /** Gives away all that have come. Those that come later are closed. */
-    synchronized Map<RankTokens.Pair, SocketChannel> take() {
-        taken = true;
-        return Map.copyOf(arrived);
-    }
-
-    /** {@inheritDoc} */
+    /** Closes the port. Those that have come stay. */
     @Override
     public void close() throws IOException {
         server.close();
         selector.wakeup();
+        boolean interrupted = false;
+        while (thread.isAlive()) { // shortly: then they are no longer the selector's
+            try {
+                thread.join();
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
     }
 }

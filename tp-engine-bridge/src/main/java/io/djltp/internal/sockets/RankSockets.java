@@ -73,24 +73,22 @@ public final class RankSockets {
     }
 
     private void connect() throws IOException, InterruptedException {
-        RankTokens tokens = new RankTokens(job);
+        RankDoor door = new RankDoor(job);
         boolean done = false;
-        RankDoor door = new RankDoor(job.getMember(job.getProcess()).address(), tokens);
         try (door) {
-            int expected = tokens.missing();
             byte[] offer =
-                    ByteBuffer.allocate(RankTokens.TICKET + Integer.BYTES)
-                            .put(tokens.ticket())
-                            .putInt(door.address().getPort())
+                    ByteBuffer.allocate(RankDoor.TICKET + Integer.BYTES)
+                            .put(door.ticket())
+                            .putInt(door.port())
                             .array();
             byte[][] offers = job.exchange("mesh: " + name, offer);
             // half the time of an exchange: those who succeed wait for the others in the next one
             Duration time = job.getTimeout().dividedBy(2);
             long deadline = System.nanoTime() + time.toNanos();
-            String error = dialAll(offers, door.address().getAddress(), deadline);
-            while (error == null && !door.await(expected, PAUSE_MILLIS)) {
+            String error = dialAll(offers, deadline);
+            while (error == null && !door.await(PAUSE_MILLIS)) {
                 if (isOver(deadline)) {
-                    error = tokens.describeMissing() + " within " + time.toMillis() + " ms";
+                    error = door.describeMissing() + " within " + time.toMillis() + " ms";
                 }
             }
             job.check("connecting the mesh '" + name + "'", error);
@@ -112,15 +110,19 @@ public final class RankSockets {
     }
 
     /** Connects the ranks of this process to all lower ones; returns what went wrong, if it did. */
-    private String dialAll(byte[][] offers, InetAddress own, long deadline)
-            throws InterruptedException {
+    private String dialAll(byte[][] offers, long deadline)
+            throws IOException, InterruptedException {
         for (int from = first(); from < first() + channels.length; from++) {
             for (int to = 0; to < from; to++) {
                 int process = job.processOf(to);
-                byte[] ticket = Arrays.copyOf(offers[process], RankTokens.TICKET);
-                int port = ByteBuffer.wrap(offers[process]).getInt(RankTokens.TICKET);
-                InetSocketAddress address = new InetSocketAddress(host(process, own), port);
-                byte[] token = new RankTokens.Pair(from, to).token(ticket);
+                byte[] ticket = Arrays.copyOf(offers[process], RankDoor.TICKET);
+                int port = ByteBuffer.wrap(offers[process]).getInt(RankDoor.TICKET);
+                InetAddress host = InetAddress.getByName(job.getMember(process).address());
+                if (host.isAnyLocalAddress()) {
+                    host = InetAddress.getLoopbackAddress(); // it is this process
+                }
+                InetSocketAddress address = new InetSocketAddress(host, port);
+                byte[] token = new RankDoor.Pair(from, to).token(ticket);
                 try {
                     channels[from - first()][to] = dial(address, token, deadline);
                 } catch (IOException e) {
@@ -131,14 +133,6 @@ public final class RankSockets {
             }
         }
         return null;
-    }
-
-    private String host(int process, InetAddress own) {
-        if (process != job.getProcess()) {
-            return job.getMember(process).address();
-        }
-        InetAddress host = own.isAnyLocalAddress() ? InetAddress.getLoopbackAddress() : own;
-        return host.getHostAddress();
     }
 
     /** Tries again, as a flood of strangers may have pushed a connection out. */
@@ -171,12 +165,12 @@ public final class RankSockets {
     }
 
     private void show(SocketChannel channel, byte[] token, long deadline) throws IOException {
-        ByteBuffer shown = ByteBuffer.wrap(token, 0, RankTokens.SHOWN);
+        ByteBuffer shown = ByteBuffer.wrap(token, 0, RankDoor.SHOWN);
         while (shown.hasRemaining()) {
             channel.write(shown);
         }
         byte[] answer = readAnswer(channel.socket(), deadline);
-        byte[] expected = Arrays.copyOfRange(token, RankTokens.SHOWN, token.length);
+        byte[] expected = Arrays.copyOfRange(token, RankDoor.SHOWN, token.length);
         if (!MessageDigest.isEqual(answer, expected)) {
             throw new EOFException("what listens there is not the process of that rank");
         }
@@ -184,7 +178,7 @@ public final class RankSockets {
 
     /** Waits in short turns: a frozen process does not answer, and the job fails meanwhile. */
     private byte[] readAnswer(Socket socket, long deadline) throws IOException {
-        byte[] answer = new byte[RankTokens.ANSWER];
+        byte[] answer = new byte[RankDoor.ANSWER];
         InputStream in = socket.getInputStream();
         socket.setSoTimeout(PAUSE_MILLIS);
         int read = 0;

@@ -7,14 +7,20 @@ import ai.djl.pytorch.jni.JniUtils;
 
 import io.djltp.internal.libtorch.LibTorch;
 
+import org.bytedeco.pytorch.Edge;
+import org.bytedeco.pytorch.Node;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
-import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.concurrent.atomic.AtomicInteger;
-import java.util.function.IntSupplier;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.HashSet;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 
 /** What a rank needs of libtorch's autograd and DJL does not offer to code outside its engine. */
+@SuppressWarnings("try") // a scope is used by being open
 public final class Autograd {
 
     /** Held while a thread sets its number of threads. */
@@ -50,7 +56,6 @@ public final class Autograd {
      * @param leaf an array with {@link NDArray#setRequiresGradient(boolean)} set
      * @return the gradient, to be closed by the caller
      */
-    @SuppressWarnings("try") // a scope is used by being open
     public static NDArray gradientOrZeros(NDArray leaf) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor tensor = TensorView.of(leaf).tensor();
@@ -71,8 +76,8 @@ public final class Autograd {
     }
 
     /**
-     * Drops a leaf's gradient, if it has one: the next backward pass leaves its own in its place,
-     * where it would add to a gradient of zeros.
+     * Drops a leaf's gradient, if it has one: the next backward pass leaves its own instead of
+     * adding to a gradient of zeros.
      *
      * @param leaf the leaf
      */
@@ -90,11 +95,8 @@ public final class Autograd {
      * @param manager the manager of the view
      * @return the view
      */
-    @SuppressWarnings("try") // a scope is used by being open
     public static NDArray detach(NDArray array, NDManager manager) {
-        try (TorchScope scope = TorchScope.open()) {
-            return TensorView.toArray(TensorView.of(array).tensor().detach(), manager);
-        }
+        return TorchScope.array(manager, () -> TensorView.of(array).tensor().detach());
     }
 
     /**
@@ -133,17 +135,63 @@ public final class Autograd {
     }
 
     /**
-     * Returns an array in float32 as a part of its graph. (DJL's {@code toType} leaves the graph
-     * where the type changes.)
+     * Returns the nodes that results depend on, in the graph that libtorch has recorded. Nodes are
+     * known by their address, which is theirs as long as an array that was computed through them is
+     * open.
      *
-     * @param array an array of any floating point type
-     * @return the array in float32, attached to its manager
+     * @param results the results
+     * @return the addresses of their nodes, of all operations before, and of the leaves; none if no
+     *     result depends on something that requires a gradient
      */
-    @SuppressWarnings("try") // a scope is used by being open
-    public static NDArray toFloat32(NDArray array) {
+    public static Set<Long> nodesOf(Iterable<NDArray> results) {
+        Set<Long> reached = new HashSet<>();
         try (TorchScope scope = TorchScope.open()) {
-            Tensor narrow = TensorView.of(array).tensor().to(ScalarType.Float);
-            return TensorView.toArray(narrow, array.getManager());
+            Deque<Node> open = new ArrayDeque<>();
+            for (NDArray result : results) {
+                Node first = TensorView.of(result).tensor().grad_fn();
+                if (first != null) {
+                    open.add(first);
+                }
+            }
+            while (!open.isEmpty()) {
+                Node node = open.poll();
+                if (reached.add(node.address())) {
+                    for (int i = 0; i < node.num_outputs(); i++) {
+                        Edge edge = node.next_edge(i);
+                        if (edge.is_valid()) {
+                            open.add(edge.function());
+                        }
+                    }
+                }
+            }
+        }
+        return reached;
+    }
+
+    /**
+     * Returns the node that an array comes from.
+     *
+     * @param array the array
+     * @return the address of the node, or 0 if the array is a leaf or needs no gradient
+     */
+    public static long nodeOf(NDArray array) {
+        try (TorchScope scope = TorchScope.open()) {
+            Node node = TensorView.of(array).tensor().grad_fn();
+            return node == null ? 0 : node.address();
+        }
+    }
+
+    /**
+     * Returns the node under which a graph knows a leaf.
+     *
+     * @param leaf an array that requires a gradient and was not computed
+     * @return the address of the node
+     */
+    public static long nodeOfLeaf(NDArray leaf) {
+        try (TorchScope scope = TorchScope.open();
+                GradMode mode = gradMode(true)) {
+            Tensor tensor = TensorView.of(leaf).tensor();
+            return tensor.view_as(tensor).grad_fn().next_edge(0).function().address();
         }
     }
 
@@ -205,23 +253,15 @@ public final class Autograd {
         return (PtNDArray) DelegatedArray.unwrap(array);
     }
 
-    private static int inFreshThread(IntSupplier task) {
-        AtomicInteger result = new AtomicInteger();
-        Thread thread = new Thread(() -> result.set(task.getAsInt()), "tp-threads");
-        thread.setDaemon(true);
-        thread.start();
-        boolean interrupted = false;
-        while (thread.isAlive()) {
-            try {
-                thread.join();
-            } catch (InterruptedException e) {
-                interrupted = true; // it takes microseconds: it is waited for
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        return result.get();
+    private static int inFreshThread(Supplier<Integer> task) {
+        return CompletableFuture.supplyAsync(
+                        task,
+                        run -> {
+                            Thread thread = new Thread(run, "tp-threads");
+                            thread.setDaemon(true);
+                            thread.start();
+                        })
+                .join();
     }
 
     /**

@@ -14,7 +14,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * create one ends the process), so here the 16 bits of a number lie in an array of another type of
  * 16 bits.
  */
-@SuppressWarnings("try") // a scope is used by being open
 public final class BFloat16 {
 
     /** The data type of an array whose elements are the bits of numbers in bfloat16. */
@@ -30,10 +29,7 @@ public final class BFloat16 {
      * @return the numbers in float32
      */
     public static NDArray toFloat32(NDArray bits, NDManager manager) {
-        try (TorchScope scope = TorchScope.open()) {
-            Tensor numbers = TensorView.of(bits).tensor().view(ScalarType.BFloat16);
-            return TensorView.toArray(numbers.to(ScalarType.Float), manager);
-        }
+        return TorchScope.array(manager, () -> numbers(bits).to(ScalarType.Float));
     }
 
     /**
@@ -44,10 +40,12 @@ public final class BFloat16 {
      * @return their bits, an array of {@link #BITS}
      */
     public static NDArray bitsOf(NDArray numbers, NDManager manager) {
-        try (TorchScope scope = TorchScope.open()) {
-            Tensor rounded = TensorView.of(numbers).tensor().detach().to(ScalarType.BFloat16);
-            return TensorView.toArray(rounded.view(ScalarType.Half), manager);
-        }
+        return TorchScope.array(
+                manager,
+                () -> {
+                    Tensor own = TensorView.of(numbers).tensor().detach();
+                    return own.to(ScalarType.BFloat16).view(ScalarType.Half);
+                });
     }
 
     /**
@@ -59,10 +57,11 @@ public final class BFloat16 {
      * @return the bits of the product, [m, n], attached to the manager of the left one
      */
     public static NDArray dot(NDArray left, NDArray right) {
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor numbers = TensorView.of(left).tensor().view(ScalarType.BFloat16);
-            Tensor others = TensorView.of(right).tensor().view(ScalarType.BFloat16);
-            return TensorView.toArray(numbers.mm(others).view(ScalarType.Half), left.getManager());
-        }
+        return TorchScope.arrayWithoutGraph(
+                left.getManager(), () -> numbers(left).mm(numbers(right)).view(ScalarType.Half));
+    }
+
+    private static Tensor numbers(NDArray bits) {
+        return TensorView.of(bits).tensor().view(ScalarType.BFloat16);
     }
 }

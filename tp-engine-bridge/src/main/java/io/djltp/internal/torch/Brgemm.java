@@ -7,23 +7,42 @@ import com.sun.jna.Pointer;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.libtorch.LibTorchFunctions;
 
+import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
- * A product of matrices by {@code at::native::cpublas::brgemm}, which libtorch's attention uses: in
- * the calling thread, from factors where they lie, with sums in float32. The preset does not bind
- * it, and it is looked up by its name, which is that of the version of libtorch that {@link
- * LibTorch} insists on.
+ * Products of matrices by {@code at::native::cpublas::brgemm}, oneDNN's kernel that libtorch's
+ * attention uses: on a processor, in the calling thread, from factors where they lie, with sums in
+ * float32. The preset does not bind it, and it is looked up by its name, which is that of the
+ * version of libtorch that {@link LibTorch} insists on.
  *
- * <p>oneDNN's kernel walks over its left factor, and over what it adds to, in steps that the
- * processor does not foresee, and waits for memory at each. So rows that no cache holds are read
- * before: one walk from the first element to the last, here the sum of squares by MKL, has the rate
- * of the memory, and leaves them in the cache of the core.
+ * <p>In float32, libtorch's own products are MKL's, which uses AVX-512 on processors of Intel only,
+ * and copies its factors before it multiplies them. On others that have AVX-512, oneDNN's kernel is
+ * faster by a tenth to a quarter. As long as a sum has at most {@value #LONGEST} summands, both add
+ * them one after another, with one rounding for each: the bits are the same. Where they are not, or
+ * MKL is faster, the products here are libtorch's own.
+ *
+ * <p>In bfloat16, ATen's own product, {@code mm}, rounds its result to the type of its factors.
+ * This one adds in float32 and into memory that is given, such as a weight; it wants its right
+ * factor in pairs of rows ("VNNI"), as the processor multiplies them.
+ *
+ * <p>The kernel walks over its left factor, and over what it adds to, in steps that the processor
+ * does not foresee, and waits for memory at each. So rows that no cache holds are read before: one
+ * walk from the first element to the last, here the sum of squares by MKL, has the rate of the
+ * memory, and leaves them in the cache of the core.
  */
-final class Brgemm {
+public final class Brgemm {
+
+    /** What MKL divides otherwise; and of few summands, rows or columns its kernels are others. */
+    private static final long LONGEST = 192;
+
+    private static final long SHORTEST = 8;
+    private static final long NARROWEST = 16;
 
     /** Rows at a time: with 128 features in float32 half of a cache of 1 MiB. */
-    static final long PREFETCHED_ROWS = 1024;
+    private static final long PREFETCHED_ROWS = 1024;
 
     /**
      * Some times the cache of a core: what a chunk was put into is smaller and still there. What is
@@ -32,102 +51,192 @@ final class Brgemm {
      */
     private static final long LEAST_BYTES = 4L << 20;
 
-    private static final String SQUARES = "sdot_"; // of BLAS: float f(int *n, x, int *step, y, ..)
     private static final int[] STEP = {1};
 
-    private static final Function READ = find();
+    /** {@code float sdot_(int *n, float *x, int *step, float *y, int *step)} of BLAS, or null. */
+    private static final Function SQUARES =
+            Platform.isLinux() && Platform.is64Bit() ? LibTorchFunctions.find("sdot_") : null;
 
-    private final Function multiply;
-    private final int bytes;
-    private final long mostRows;
-    private final boolean packed;
+    private static final Kernel FLOAT32 = findFloat32();
 
-    /**
-     * Looks the function up.
-     *
-     * @param symbol its symbol, which says the type of the factors
-     * @param bytes the bytes of an element of that type
-     * @param mostRows rows of a call. A thread keeps a compiled kernel for each shape that it has
-     *     seen: of these rows, and of the powers of two below, which the rest is divided into
-     * @param packed whether the right factor is in pairs of rows ("VNNI")
-     * @throws UnsatisfiedLinkError if there is none of this name, as on Windows
-     */
-    Brgemm(String symbol, int bytes, long mostRows, boolean packed) {
-        multiply = LibTorchFunctions.get(symbol);
-        this.bytes = bytes;
-        this.mostRows = mostRows;
-        this.packed = packed;
+    private Brgemm() {}
+
+    /** Looked up when the first product in bfloat16 is computed. */
+    private static final class InBFloat16 {
+
+        /**
+         * One of 1,024 rows, 64 columns and an inner length of 128 has 80 us of arithmetic, and
+         * cost 2 us more.
+         */
+        static final Kernel KERNEL =
+                new Kernel(
+                        LibTorchFunctions.get(
+                                "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb"),
+                        Short.BYTES,
+                        4096,
+                        true);
+
+        static final Function GIVE_BACK =
+                LibTorchFunctions.get("_ZN2at6native7cpublas14brgemm_releaseEb");
+    }
+
+    private static Kernel findFloat32() {
+        String symbol = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb";
+        Function function = OneDnnLinear.hasFasterKernels() ? LibTorchFunctions.find(symbol) : null;
+        return function == null ? null : new Kernel(function, Float.BYTES, 1024, false);
+    }
+
+    /** {@return whether there are products in float32 here that are not libtorch's own} */
+    static boolean isFaster() {
+        return FLOAT32 != null;
     }
 
     /**
-     * Computes {@code target = left right}, or {@code target += left right}.
+     * Computes {@code target = left right}, with the bits of libtorch's {@code mm}.
      *
-     * @param left the left factor, [m, k], its rows contiguous
-     * @param right the right factor, [k, n], its rows contiguous; if packed [k/2, n, 2]
+     * @param left the left factor, float32 [m, k]
+     * @param right the right factor, float32 [k, n]
+     * @param target where the product goes, float32 [m, n]
+     */
+    public static void multiply(Tensor left, Tensor right, Tensor target) {
+        if (fits(left, right, target)) {
+            FLOAT32.run(left, right, target, false);
+        } else {
+            torch.mm_out(target, left, right);
+        }
+    }
+
+    /**
+     * Computes {@code target = keep target + factor left right}, with the bits of libtorch's {@code
+     * addmm}.
+     *
+     * @param left the left factor, float32 [m, k]
+     * @param right the right factor, float32 [k, n]
+     * @param target what is added to, float32 [m, n]
+     * @param keep the factor of the target; what it is multiplied with 0 need not be a number
+     * @param factor the factor of the product
+     */
+    public static void add(Tensor left, Tensor right, Tensor target, float keep, float factor) {
+        if ((keep == 0 || keep == 1) && fits(left, right, target)) {
+            // as MKL, which multiplies the factor that it copies
+            FLOAT32.run(left, right.mul(new Scalar(factor)), target, keep == 1);
+        } else {
+            target.addmm_(left, right, new Scalar(keep), new Scalar(factor));
+        }
+    }
+
+    private static boolean fits(Tensor left, Tensor right, Tensor target) {
+        long sum = left.size(1);
+        return FLOAT32 != null
+                && sum >= SHORTEST
+                && sum <= LONGEST
+                && left.size(0) >= NARROWEST
+                && right.size(1) >= NARROWEST
+                && left.stride(1) == 1
+                && right.stride(1) == 1
+                && target.stride(1) == 1
+                && !target.is_cuda();
+    }
+
+    /**
+     * Arranges the right factor of a product in bfloat16.
+     *
+     * @param matrix the factor, [k, n] with an even k, of any floating type
+     * @return what {@link #multiplyPacked} takes for it, bfloat16 [k/2, n, 2]
+     */
+    public static Tensor pack(Tensor matrix) {
+        long[] pairs = {matrix.size(0) / 2, 2, matrix.size(1)};
+        // rounded before it is arranged: the other way round takes longer
+        return matrix.to(ScalarType.BFloat16).reshape(pairs).transpose(1, 2).contiguous();
+    }
+
+    /**
+     * Computes {@code target = left right}, or {@code target += left right}, of factors in
+     * bfloat16.
+     *
+     * @param left the left factor, bfloat16 [m, k], its rows contiguous, with an even k
+     * @param packed the right factor, as {@link #pack} returns it
      * @param target where the product goes, float32 [m, n], its rows contiguous
      * @param add whether it is added to what is there
      */
-    void run(Tensor left, Tensor right, Tensor target, boolean add) {
-        long rows = left.size(0);
-        long inner = left.size(1);
-        long columns = right.size(1);
-        long ofLeft = rows > 1 ? left.stride(0) : inner;
-        long ofTarget = rows > 1 ? target.stride(0) : columns;
-        long from = left.data_ptr().address();
-        long to = target.data_ptr().address();
-        Pointer factor = new Pointer(right.data_ptr().address());
-        boolean farLeft = isFar(left);
-        boolean farTarget = add && isFar(target);
-        long most = farLeft || farTarget ? Math.min(mostRows, PREFETCHED_ROWS) : mostRows;
-        for (long done = 0; done < rows; ) {
-            long part = Math.min(most, Long.highestOneBit(rows - done));
-            Pointer ofRows = new Pointer(from + done * ofLeft * bytes);
-            Pointer into = new Pointer(to + done * ofTarget * Float.BYTES);
-            if (farLeft) {
-                prefetch(ofRows, ((part - 1) * ofLeft + inner) * bytes / Float.BYTES);
-            }
-            if (farTarget) {
-                prefetch(into, (part - 1) * ofTarget + columns);
-            }
-            multiply.invoke(
-                    new Object[] {
-                        part,
-                        columns,
-                        inner,
-                        ofLeft,
-                        packed ? columns : right.stride(0),
-                        ofTarget,
-                        add ? 1 : 0,
-                        ofRows,
-                        factor,
-                        into,
-                        packed ? 1 : 0
-                    });
-            done += part;
-        }
+    public static void multiplyPacked(Tensor left, Tensor packed, Tensor target, boolean add) {
+        InBFloat16.KERNEL.run(left, packed, target, add);
     }
 
-    private static Function find() {
-        try {
-            return Platform.isLinux() && Platform.is64Bit() ? LibTorchFunctions.get(SQUARES) : null;
-        } catch (UnsatisfiedLinkError e) {
-            return null; // products are not MKL's
-        }
+    /** Gives back what products in bfloat16 have set up in the calling thread: the tiles of AMX. */
+    public static void release() {
+        InBFloat16.GIVE_BACK.invoke(new Object[] {1});
     }
 
     /** Returns whether a matrix is part of an array that no cache of a core holds. */
     static boolean isFar(Tensor matrix) {
-        return READ != null && matrix.storage().nbytes() >= LEAST_BYTES;
+        return SQUARES != null && matrix.storage().nbytes() >= LEAST_BYTES;
+    }
+
+    /** Reads numbers of 32 bits. */
+    private static void prefetch(Pointer start, long count) {
+        int[] length = {Math.toIntExact(count)};
+        SQUARES.invokeFloat(new Object[] {length, start, STEP, start, STEP});
     }
 
     /**
-     * Reads numbers of 32 bits.
+     * The product of factors of one type.
      *
-     * @param start the first
-     * @param count how many
+     * @param multiply the function
+     * @param bytes the bytes of an element of that type
+     * @param mostRows rows of a call. A thread keeps a compiled kernel for each shape that it has
+     *     seen: of these rows, and of the powers of two below, which the rest is divided into
+     * @param packed whether the right factor is in pairs of rows
      */
-    private static void prefetch(Pointer start, long count) {
-        int[] length = {Math.toIntExact(count)};
-        READ.invokeFloat(new Object[] {length, start, STEP, start, STEP});
+    private record Kernel(Function multiply, int bytes, long mostRows, boolean packed) {
+
+        /**
+         * Computes {@code target = left right}, or {@code target += left right}.
+         *
+         * @param left the left factor, [m, k], its rows contiguous
+         * @param right the right factor, [k, n], its rows contiguous; if packed [k/2, n, 2]
+         * @param target where the product goes, float32 [m, n], its rows contiguous
+         * @param add whether it is added to what is there
+         */
+        void run(Tensor left, Tensor right, Tensor target, boolean add) {
+            long rows = left.size(0);
+            long inner = left.size(1);
+            long columns = right.size(1);
+            long ofLeft = rows > 1 ? left.stride(0) : inner;
+            long ofTarget = rows > 1 ? target.stride(0) : columns;
+            long from = left.data_ptr().address();
+            long to = target.data_ptr().address();
+            Pointer factor = new Pointer(right.data_ptr().address());
+            boolean farLeft = isFar(left);
+            boolean farTarget = add && isFar(target);
+            long most = farLeft || farTarget ? Math.min(mostRows, PREFETCHED_ROWS) : mostRows;
+            for (long done = 0, part; done < rows; done += part) {
+                part = Math.min(most, Long.highestOneBit(rows - done));
+                Pointer ofRows = new Pointer(from + done * ofLeft * bytes);
+                Pointer into = new Pointer(to + done * ofTarget * Float.BYTES);
+                if (farLeft) {
+                    prefetch(ofRows, ((part - 1) * ofLeft + inner) * bytes / Float.BYTES);
+                }
+                if (farTarget) {
+                    prefetch(into, (part - 1) * ofTarget + columns);
+                }
+                long ofRight = packed ? columns : right.stride(0);
+                int pairs = packed ? 1 : 0;
+                multiply.invoke(
+                        new Object[] {
+                            part,
+                            columns,
+                            inner,
+                            ofLeft,
+                            ofRight,
+                            ofTarget,
+                            add ? 1 : 0,
+                            ofRows,
+                            factor,
+                            into,
+                            pairs
+                        });
+            }
+        }
     }
 }

@@ -154,12 +154,11 @@ public final class DropoutMask {
 
     /** Converts zeros and ones, and scales them in the type that they are wanted in. */
     private static NDArray converted(NDArray mask, ScalarType type, float rate) {
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor converted = TensorView.of(mask).tensor().to(type);
-            if (rate < 1) {
-                converted.div_(new Scalar(1 - (double) rate));
-            }
-            return TensorView.toArray(converted, mask.getManager());
-        }
+        return TorchScope.arrayWithoutGraph(
+                mask.getManager(),
+                () -> {
+                    Tensor converted = TensorView.of(mask).tensor().to(type);
+                    return rate < 1 ? converted.div_(new Scalar(1 - (double) rate)) : converted;
+                });
     }
 }

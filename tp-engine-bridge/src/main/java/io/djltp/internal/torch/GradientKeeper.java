@@ -1,10 +1,15 @@
 package io.djltp.internal.torch;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
 
+import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorBase;
+import org.bytedeco.pytorch.TensorTensorHook;
 
-import java.util.Map;
+import java.util.Set;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.DoubleConsumer;
 
@@ -19,7 +24,7 @@ import java.util.function.DoubleConsumer;
 @SuppressWarnings("try") // a scope is used by being open
 public final class GradientKeeper implements AutoCloseable {
 
-    private final Map<String, KnownGradient> kept = new ConcurrentHashMap<>();
+    private final Set<KnownGradient> kept = ConcurrentHashMap.newKeySet();
 
     /** Creates a keeper that holds nothing yet. */
     public GradientKeeper() {}
@@ -49,22 +54,24 @@ public final class GradientKeeper implements AutoCloseable {
      */
     public NDArray scalar(NDArray input, NDArray value, NDArray gradient, DoubleConsumer listener) {
         Tensor known = TensorView.of(gradient).tensor(); // loads libtorch: before any hook is made
-        KnownGradient hook = new KnownGradient(known, listener, input.getManager(), kept);
-        try (TorchScope scope = TorchScope.open()) {
-            // The gradient of a sum is a view of one element: the cheapest way from here to a
-            // scalar and back. The value of the sum is replaced, its place in the graph stays.
-            Tensor tensor = TensorView.of(input).tensor();
-            Tensor node = tensor.view_as(tensor);
-            node.register_hook(hook);
-            Tensor scalar = node.sum().to(TensorView.of(value).tensor().scalar_type());
-            scalar.detach().copy_(TensorView.of(value).tensor().detach());
-            return TensorView.toArray(scalar, input.getManager());
-        }
+        KnownGradient hook = new KnownGradient(known, listener, input.getManager());
+        return TorchScope.array(
+                input.getManager(),
+                () -> {
+                    // The gradient of a sum is a view of one element: the cheapest way from here to
+                    // a scalar and back. The sum's value is replaced, its place in the graph stays.
+                    Tensor tensor = TensorView.of(input).tensor();
+                    Tensor node = tensor.view_as(tensor);
+                    node.register_hook(hook);
+                    Tensor scalar = node.sum().to(TensorView.of(value).tensor().scalar_type());
+                    scalar.detach().copy_(TensorView.of(value).tensor().detach());
+                    return scalar;
+                });
     }
 
     /** Frees the gradients that a backward pass has taken. */
     public void clearTaken() {
-        kept.values().stream().filter(KnownGradient::isTaken).forEach(KnownGradient::release);
+        kept.stream().filter(KnownGradient::isTaken).forEach(KnownGradient::release);
     }
 
     /** Returns how many gradients are kept. */
@@ -75,6 +82,74 @@ public final class GradientKeeper implements AutoCloseable {
     /** Frees all gradients. No backward pass through them may follow. */
     @Override
     public void close() {
-        kept.values().forEach(KnownGradient::release);
+        kept.forEach(KnownGradient::release);
+    }
+
+    /**
+     * A gradient hook that answers with a gradient computed before, times what comes from above. It
+     * is freed with the manager of the pass at the latest, by the thread that closes it: a pass may
+     * be given up without a backward pass.
+     */
+    private final class KnownGradient extends TensorTensorHook {
+
+        private final Tensor gradient;
+        private final DoubleConsumer listener; // or null
+        private final NDManager pass;
+        private final String id = UUID.randomUUID().toString();
+        private boolean taken;
+        private boolean released;
+
+        KnownGradient(Tensor gradient, DoubleConsumer listener, NDManager pass) {
+            this.gradient = new Tensor(gradient); // a reference of its own: that may be closed
+            this.listener = listener;
+            this.pass = pass;
+            kept.add(this);
+            pass.attachUncappedInternal(id, this::release);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public synchronized TensorBase call(TensorBase above) {
+            try (PointerScope scope = new PointerScope()) {
+                if (taken || released) {
+                    throw new IllegalStateException(
+                            released
+                                    ? "A backward pass through a loss whose pass was closed"
+                                    : "A second backward pass through the same loss");
+                }
+                taken = true;
+                Tensor scale = new Tensor(above); // one element, expanded to the input's shape
+                while (scale.dim() > 0) {
+                    scale = scale.select(0, 0);
+                }
+                double read = 0;
+                if (listener != null || !scale.is_cuda()) {
+                    read = HostReads.number(scale);
+                }
+                if (listener != null) {
+                    listener.accept(read);
+                }
+                if (read != 1) {
+                    gradient.mul_(scale);
+                }
+            } finally {
+                above.close(); // this call owns it: not left to the collector
+            }
+            return gradient;
+        }
+
+        synchronized boolean isTaken() {
+            return taken;
+        }
+
+        synchronized void release() {
+            if (!released) {
+                released = true;
+                kept.remove(this);
+                pass.detachInternal(id);
+                gradient.close();
+                close();
+            }
+        }
     }
 }

@@ -28,7 +28,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * takes it with a scaled loss only. From the forward to the backward pass the graph keeps the
  * rounded input and weight, 2 bytes an element, and not the input in float32.
  */
-@SuppressWarnings("try") // a scope is used by being open
 public final class LinearProduct {
 
     private final Precision precision;
@@ -71,24 +70,21 @@ public final class LinearProduct {
      */
     public NDArray of(NDArray x, NDArray weight, NDArray bias) {
         if (precision == Precision.FLOAT32) {
-            return float32(x, weight, bias);
+            return OneDnnLinear.isFaster(x, weight)
+                    ? OneDnnLinear.of(x, weight, bias)
+                    : Linear.linear(x, weight, bias).singletonOrThrow();
         }
         check(x, weight);
-        try (TorchScope scope = TorchScope.open()) {
-            Tensor product =
-                    torch.linear(
-                            round(TensorView.of(x).tensor()),
-                            round(TensorView.of(weight).tensor()),
-                            new TensorOptional());
-            NDArray y = TensorView.toArray(product.to(ScalarType.Float), x.getManager());
-            return bias == null ? y : y.addi(bias);
-        }
-    }
-
-    private static NDArray float32(NDArray x, NDArray weight, NDArray bias) {
-        return OneDnnLinear.isFaster(x, weight)
-                ? OneDnnLinear.of(x, weight, bias)
-                : Linear.linear(x, weight, bias).singletonOrThrow();
+        NDArray y =
+                TorchScope.array(
+                        x.getManager(),
+                        () ->
+                                torch.linear(
+                                                round(TensorView.of(x).tensor()),
+                                                round(TensorView.of(weight).tensor()),
+                                                new TensorOptional())
+                                        .to(ScalarType.Float));
+        return bias == null ? y : y.addi(bias);
     }
 
     /**

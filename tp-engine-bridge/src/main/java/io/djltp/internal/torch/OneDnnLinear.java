@@ -5,29 +5,69 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import com.sun.jna.Function;
+import com.sun.jna.Platform;
+import com.sun.jna.Pointer;
+
+import io.djltp.internal.libtorch.LibTorchFunctions;
+import io.djltp.internal.libtorch.ProcessorArithmetic;
+
+import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.VoidTensorHook;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.UUID;
 import java.util.function.Consumer;
 
 /**
- * The product \(y = x W^T\) of a linear layer, and the two of its backward pass, by {@link
- * OneDnnProduct}.
+ * The product \(y = x W^T\) of a linear layer in float32, and the two of its backward pass, by
+ * oneDNN, which libtorch brings along, in all threads of the calling one. Libtorch's own are MKL's,
+ * which uses AVX-512 on processors of Intel only; on others that have it, oneDNN is faster.
  *
- * <p>Autograd knows it as a product of no summands: of the first 0 features of x with those of W,
- * whose gradients cost nothing. Hooks put what it should be into the places: forward the product,
- * backward the gradients, into the zeros that autograd makes for the features that were left out.
- * So everything else is autograd's: which gradients are wanted, how they add up, and that nobody
- * has changed x or W since. {@link AutogradGraph} shows the product without the detour.
+ * <p>Both add products of float32 in float32, but in another order: the bits differ, the bound of
+ * the error is the same, \(k u / (1 - k u)\) times the product of the absolute values for sums of k
+ * summands in any order, with \(u = 2^{-24}\). (Higham, Accuracy and Stability of Numerical
+ * Algorithms, 2002, section 3.1.)
+ *
+ * <p>OneDNN compiles a kernel for each shape, which takes a millisecond and some 300 KiB. A batch
+ * of any number of rows is therefore computed in parts of a power of two.
+ *
+ * <p>Autograd knows the layer as a product of no summands: of the first 0 features of x with those
+ * of W, whose gradients cost nothing. Hooks put what it should be into the places: forward the
+ * product, backward the gradients, into the zeros that autograd makes for the features that were
+ * left out. So everything else is autograd's: which gradients are wanted, how they add up, and that
+ * nobody has changed x or W since. {@link Autograd#nodesOf} shows the product without the detour.
  *
  * <p>An instance serves one call, and lives as long as the manager of its input, or the graph.
  */
 @SuppressWarnings("try") // a scope is used by being open
-final class OneDnnLinear implements AutoCloseable {
+public final class OneDnnLinear implements AutoCloseable {
+
+    /**
+     * The system property that leaves all products to libtorch when it is {@code libtorch}. With
+     * {@code onednn} no product is too small: for tests.
+     */
+    private static final String PRODUCTS = System.getProperty("io.djltp.products", "");
+
+    private static final boolean ALWAYS = PRODUCTS.equals("onednn");
+
+    /** Smaller ones are faster by MKL, or as fast. */
+    private static final long FEWEST_ROWS = ALWAYS ? 1 : 32;
+
+    private static final long FEWEST_OPERATIONS = ALWAYS ? 1 : 1L << 25; // multiply and add
+
+    // void at::native::mkldnn_matmul(left, right, target, float beta, float alpha), or null
+    private static final Function MULTIPLY =
+            !PRODUCTS.equals("libtorch") && hasFasterKernels()
+                    ? LibTorchFunctions.find("_ZN2at6native13mkldnn_matmulERKNS_6TensorES3_S3_ff")
+                    : null;
 
     /** Whose manager was closed before the graph. */
     private static final List<OneDnnLinear> OUTLIVED = new ArrayList<>();
@@ -45,6 +85,35 @@ final class OneDnnLinear implements AutoCloseable {
         this.saved = saved;
     }
 
+    /** Returns whether oneDNN has kernels of AVX-512 here, and MKL does not use its own. */
+    static boolean hasFasterKernels() {
+        if (!Platform.isLinux()
+                || !Platform.is64Bit()
+                || isOfIntel()
+                || ProcessorArithmetic.limit(System.getenv()).isPresent()) {
+            return false;
+        }
+        Function avx512 = LibTorchFunctions.find("_ZN2at3cpu19is_avx512_supportedEv");
+        return avx512 != null && (avx512.invokeInt(new Object[0]) & 0xff) != 0;
+    }
+
+    private static boolean isOfIntel() {
+        try {
+            return Files.readString(Path.of("/proc/cpuinfo")).contains("GenuineIntel");
+        } catch (IOException e) {
+            return true; // not known: as it would be without all this
+        }
+    }
+
+    /**
+     * Returns whether layers have large products from here.
+     *
+     * @return {@code false} if all are libtorch's own
+     */
+    public static boolean isUsed() {
+        return MULTIPLY != null;
+    }
+
     /**
      * Returns whether the product of a layer is faster here than libtorch's own.
      *
@@ -52,7 +121,7 @@ final class OneDnnLinear implements AutoCloseable {
      * @param weight the weight
      */
     static boolean isFaster(NDArray x, NDArray weight) {
-        if (!OneDnnProduct.isUsed()
+        if (!isUsed()
                 || x.getDataType() != DataType.FLOAT32
                 || weight.getDataType() != DataType.FLOAT32
                 || x.getDevice().isGpu()
@@ -61,18 +130,16 @@ final class OneDnnLinear implements AutoCloseable {
         }
         Shape shape = x.getShape();
         long in = weight.getShape().get(1);
+        long out = weight.getShape().get(0);
         int last = shape.dimension() - 1;
         // of a constant with more axes the graph keeps only a view that nobody else can ask about
-        boolean known = last == 1 || !Autograd.isRecording() || requiresGradient(x);
+        boolean known = last == 1 || !Autograd.isRecording() || TensorView.of(x).requiresGradient();
         return last > 0
                 && known
                 && in > 0
                 && shape.get(last) == in
-                && OneDnnProduct.isFaster(shape.size() / in, in, weight.getShape().get(0));
-    }
-
-    private static boolean requiresGradient(NDArray x) {
-        return TensorView.of(x).requiresGradient();
+                && shape.size() / in >= FEWEST_ROWS
+                && shape.size() * out >= FEWEST_OPERATIONS;
     }
 
     /**
@@ -84,24 +151,23 @@ final class OneDnnLinear implements AutoCloseable {
      * @return the output, [.., out], attached to the manager of the input
      */
     static NDArray of(NDArray x, NDArray weight, NDArray bias) {
-        try (TorchScope scope = TorchScope.open()) {
-            Tensor from = TensorView.of(x).tensor().contiguous();
-            Tensor w = TensorView.of(weight).tensor();
-            boolean recorded =
-                    Autograd.isRecording() && (from.requires_grad() || w.requires_grad());
-            Tensor y = recorded ? record(from, w, x.getManager()) : compute(from, w);
-            if (bias != null) {
-                y = y.add_(TensorView.of(bias).tensor());
-            }
-            return TensorView.toArray(y, x.getManager());
-        }
+        return TorchScope.array(
+                x.getManager(),
+                () -> {
+                    Tensor from = TensorView.of(x).tensor().contiguous();
+                    Tensor w = TensorView.of(weight).tensor();
+                    boolean recorded =
+                            Autograd.isRecording() && (from.requires_grad() || w.requires_grad());
+                    Tensor y = recorded ? record(from, w, x.getManager()) : compute(from, w);
+                    return bias == null ? y : y.add_(TensorView.of(bias).tensor());
+                });
     }
 
     private static Tensor compute(Tensor x, Tensor weight) {
         long[] shape = TensorView.of(x).getShape().getShape();
         shape[shape.length - 1] = weight.size(0);
         Tensor y = x.new_empty(shape);
-        OneDnnProduct.multiply(rows(x.detach()), weight.detach().contiguous().t(), rows(y));
+        multiply(rows(x.detach()), weight.detach().contiguous().t(), rows(y));
         return y;
     }
 
@@ -124,15 +190,65 @@ final class OneDnnLinear implements AutoCloseable {
                         left.retainReference(),
                         right.retainReference());
         manager.attachInternal(UUID.randomUUID().toString(), call);
-        OneDnnProduct.multiply(call.input, call.weight.t(), rows(y.detach()));
+        multiply(call.input, call.weight.t(), rows(y.detach()));
         call.hook(y, gradient -> call.keep(rows(gradient.contiguous())));
         if (x.requires_grad()) {
-            call.hook(x, zeros -> OneDnnProduct.multiply(call.above, call.weight, rows(zeros)));
+            call.hook(x, zeros -> multiply(call.above, call.weight, rows(zeros)));
         }
         if (w.requires_grad()) {
-            call.hook(w, zeros -> OneDnnProduct.multiplyTransposed(call.above, call.input, zeros));
+            call.hook(w, zeros -> multiplyTransposed(call.above, call.input, zeros));
         }
         return y;
+    }
+
+    /**
+     * Computes {@code target = left right}, a part of the rows after another.
+     *
+     * @param left the left factor, float32 [m, k], contiguous
+     * @param right the right factor, float32 [k, n], contiguous or a transposed contiguous one
+     * @param target where the product goes, float32 [m, n], contiguous
+     */
+    private static void multiply(Tensor left, Tensor right, Tensor target) {
+        long rows = left.size(0);
+        for (long done = 0, part; done < rows; done += part) {
+            part = nextPart(rows - done);
+            run(left.narrow(0, done, part), right, target.narrow(0, done, part), part, false);
+        }
+    }
+
+    /**
+     * Computes {@code target = left^T right}, a part of the summands after another.
+     *
+     * @param left the left factor, float32 [k, m], contiguous
+     * @param right the right factor, float32 [k, n], contiguous
+     * @param target where the product goes, float32 [m, n], contiguous
+     */
+    private static void multiplyTransposed(Tensor left, Tensor right, Tensor target) {
+        long rows = left.size(0);
+        for (long done = 0, part; done < rows; done += part) {
+            part = nextPart(rows - done);
+            Tensor from = left.narrow(0, done, part).t();
+            run(from, right.narrow(0, done, part), target, part, done > 0);
+        }
+    }
+
+    private static long nextPart(long rows) {
+        return rows < FEWEST_ROWS ? rows : Long.highestOneBit(rows);
+    }
+
+    private static void run(Tensor left, Tensor right, Tensor target, long part, boolean add) {
+        if (part < FEWEST_ROWS) {
+            target.addmm_(left, right, new Scalar(add ? 1f : 0f), new Scalar(1f));
+            return;
+        }
+        MULTIPLY.invokeVoid(
+                new Object[] {
+                    new Pointer(left.address()),
+                    new Pointer(right.address()),
+                    new Pointer(target.address()),
+                    add ? 1f : 0f,
+                    1f
+                });
     }
 
     private void hook(Tensor tensor, Consumer<Tensor> action) {
@@ -142,14 +258,15 @@ final class OneDnnLinear implements AutoCloseable {
     }
 
     private void keep(Tensor gradient) {
-        release(above);
+        release();
         above = gradient.retainReference();
         wanted = hooks.size() - 1;
     }
 
-    private static void release(Tensor tensor) {
-        if (tensor != null) {
-            tensor.close();
+    private void release() {
+        if (above != null) {
+            above.close();
+            above = null;
         }
     }
 
@@ -163,16 +280,11 @@ final class OneDnnLinear implements AutoCloseable {
     }
 
     private boolean closeIfFree() {
-        for (Tensor each : saved) {
-            if (each.use_count() > 1) {
-                return false;
-            }
+        if (Arrays.stream(saved).anyMatch(each -> each.use_count() > 1)) {
+            return false;
         }
-        for (Tensor each : saved) {
-            each.close();
-        }
-        release(above);
-        above = null;
+        Arrays.stream(saved).forEach(Tensor::close);
+        release();
         input.close();
         weight.close();
         hooks.forEach(Hook::close);
@@ -195,8 +307,7 @@ final class OneDnnLinear implements AutoCloseable {
                     gradient) { // this call owns it: not left to the collector
                 action.accept(new Tensor(gradient));
                 if (this != hooks.get(0) && --wanted == 0) {
-                    release(above);
-                    above = null;
+                    release();
                 }
             }
         }

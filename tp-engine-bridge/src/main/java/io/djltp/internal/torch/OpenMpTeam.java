@@ -8,9 +8,6 @@ import com.sun.jna.Platform;
 
 import io.djltp.internal.libtorch.LibTorchFunctions;
 
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
-
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
@@ -30,8 +27,6 @@ import java.util.function.IntConsumer;
  * <p>The functions are those of GNU's OpenMP, which libtorch brings along on Linux.
  */
 public final class OpenMpTeam implements AutoCloseable {
-
-    private static final Logger logger = LoggerFactory.getLogger(OpenMpTeam.class);
 
     private static final OpenMp LIBRARY = OpenMp.find();
     private static final Map<Long, OpenMpTeam> TEAMS = new ConcurrentHashMap<>();
@@ -71,28 +66,17 @@ public final class OpenMpTeam implements AutoCloseable {
             Function productThreads) { // int MKL_Set_Num_Threads_Local(int), or null
 
         static OpenMp find() {
-            if (!Platform.isLinux() || !Platform.is64Bit()) {
+            // libtorch is asked, and not a file of OpenMP: JavaCPP may have loaded another one
+            if (!Platform.isLinux()
+                    || !Platform.is64Bit()
+                    || LibTorchFunctions.find("GOMP_parallel") == null) {
                 return null;
             }
-            try {
-                // libtorch is asked, and not a file of OpenMP: JavaCPP may have loaded another one
-                return new OpenMp(
-                        LibTorchFunctions.get("GOMP_parallel"),
-                        LibTorchFunctions.get("omp_get_thread_num"),
-                        LibTorchFunctions.get("omp_get_num_threads"),
-                        findProductThreads());
-            } catch (UnsatisfiedLinkError e) {
-                logger.debug("Libtorch does not divide its operations by GNU's OpenMP", e);
-                return null;
-            }
-        }
-
-        private static Function findProductThreads() {
-            try {
-                return LibTorchFunctions.get("MKL_Set_Num_Threads_Local");
-            } catch (UnsatisfiedLinkError e) {
-                return null; // products are not MKL's
-            }
+            return new OpenMp(
+                    LibTorchFunctions.get("GOMP_parallel"),
+                    LibTorchFunctions.get("omp_get_thread_num"),
+                    LibTorchFunctions.get("omp_get_num_threads"),
+                    LibTorchFunctions.find("MKL_Set_Num_Threads_Local"));
         }
 
         private static int call(Function function, Object... arguments) {

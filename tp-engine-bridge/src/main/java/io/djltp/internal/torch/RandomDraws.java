@@ -3,13 +3,9 @@ package io.djltp.internal.torch;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.javacpp.BytePointer;
-import org.bytedeco.javacpp.PointerScope;
-import org.bytedeco.pytorch.Generator;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.DispatchKey;
-
-import java.nio.ByteBuffer;
 
 /**
  * Who draws random numbers of libtorch. Its CPU generator is one for the process: what ranks draw
@@ -71,16 +67,55 @@ public final class RandomDraws {
      * @return the number
      */
     public static long fingerprint() {
-        LibTorch.load(); // before the first class of the preset
-        try (PointerScope scope = new PointerScope()) {
-            Generator generator = torch.getDefaultCPUGenerator();
-            Tensor state = generator.get_state();
-            ByteBuffer bytes = new BytePointer(state.data_ptr()).capacity(state.numel()).asBuffer();
-            long number = 0;
-            while (bytes.hasRemaining()) {
-                number = DropoutMask.key(number, bytes.get());
-            }
-            return number;
+        long number = 0;
+        for (byte each : getState()) {
+            number = DropoutMask.key(number, each);
+        }
+        return number;
+    }
+
+    /**
+     * Returns the state of the process's CPU generator.
+     *
+     * @return the state, for the same version of libtorch
+     */
+    public static byte[] getState() {
+        try (TorchScope scope = TorchScope.open()) {
+            Tensor state = torch.getDefaultCPUGenerator().get_state();
+            byte[] bytes = new byte[(int) state.numel()];
+            new BytePointer(state.data_ptr()).get(bytes);
+            return bytes;
+        }
+    }
+
+    /**
+     * Checks that a state is one of this version of libtorch.
+     *
+     * @param state what {@link #getState()} has returned
+     * @throws IllegalArgumentException if it is of another version
+     */
+    public static void checkState(byte... state) {
+        int expected = getState().length;
+        if (state.length != expected) {
+            throw new IllegalArgumentException(
+                    ("The state of a generator has %s bytes, not %s: it is of another version of"
+                                    + " libtorch")
+                            .formatted(expected, state.length));
+        }
+    }
+
+    /**
+     * Sets the process's CPU generator back, so that it draws once more what it has drawn since.
+     *
+     * @param state what {@link #getState()} has returned
+     * @throws IllegalArgumentException if it is of another version of libtorch
+     */
+    public static void setState(byte... state) {
+        checkState(state);
+        try (TorchScope scope = TorchScope.open()) {
+            Tensor tensor = torch.getDefaultCPUGenerator().get_state(); // of the type and length
+            new BytePointer(tensor.data_ptr()).put(state);
+            torch.getDefaultCPUGenerator().set_state(tensor);
         }
     }
 }

@@ -15,6 +15,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
+import java.util.Arrays;
 import java.util.Locale;
 
 /**
@@ -148,30 +149,19 @@ public final class TensorView {
      */
     public DataType getDataType() {
         ScalarType type = tensor.scalar_type().intern();
-        switch (type) {
-            case Float:
-                return DataType.FLOAT32;
-            case Double:
-                return DataType.FLOAT64;
-            case Half:
-                return DataType.FLOAT16;
-            case BFloat16:
-                return DataType.BFLOAT16;
-            case Int:
-                return DataType.INT32;
-            case Long:
-                return DataType.INT64;
-            case Short:
-                return DataType.INT16;
-            case Char:
-                return DataType.INT8;
-            case Byte:
-                return DataType.UINT8;
-            case Bool:
-                return DataType.BOOLEAN;
-            default:
-                throw new IllegalArgumentException("DJL has no data type for " + type);
-        }
+        return switch (type) {
+            case Float -> DataType.FLOAT32;
+            case Double -> DataType.FLOAT64;
+            case Half -> DataType.FLOAT16;
+            case BFloat16 -> DataType.BFLOAT16;
+            case Int -> DataType.INT32;
+            case Long -> DataType.INT64;
+            case Short -> DataType.INT16;
+            case Char -> DataType.INT8;
+            case Byte -> DataType.UINT8;
+            case Bool -> DataType.BOOLEAN;
+            default -> throw new IllegalArgumentException("DJL has no data type for " + type);
+        };
     }
 
     /**
@@ -181,6 +171,23 @@ public final class TensorView {
      */
     public Device getDevice() {
         return tensor.is_cuda() ? Device.gpu(tensor.device().index()) : Device.cpu();
+    }
+
+    /**
+     * Returns where an element is, as an error names it.
+     *
+     * @param place its place among all elements, the last axis running fastest
+     * @param shape the shape of the array
+     * @return the position along each axis, such as "[1, 2]"
+     */
+    public static String position(long place, Shape shape) {
+        long[] position = new long[shape.dimension()];
+        long rest = place;
+        for (int i = position.length - 1; i >= 0; i--) {
+            position[i] = rest % shape.get(i);
+            rest /= shape.get(i);
+        }
+        return Arrays.toString(position);
     }
 
     /** {@inheritDoc} */

@@ -1,9 +1,15 @@
 package io.djltp.internal.torch;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.NoGradGuard;
+import org.bytedeco.pytorch.Tensor;
+
+import java.util.function.Supplier;
 
 /**
  * Where public methods begin to work with tensors of the preset: frees those that are made until it
@@ -12,6 +18,7 @@ import org.bytedeco.pytorch.NoGradGuard;
  * <p>No object of the preset may be made before {@link LibTorch#load()}: the first one makes
  * JavaCPP load a libtorch, and unless it was told of DJL's that is its own, which ends the JVM.
  */
+@SuppressWarnings("try") // a scope is used by being open
 public final class TorchScope implements AutoCloseable {
 
     private final PointerScope pointers;
@@ -39,6 +46,32 @@ public final class TorchScope implements AutoCloseable {
      */
     public static TorchScope withoutGraph() {
         return new TorchScope(false);
+    }
+
+    /**
+     * Computes a tensor in a scope of its own, and hands it to DJL.
+     *
+     * @param manager the manager that the array is attached to
+     * @param computation computes the tensor, recorded for autograd as the thread is set to
+     * @return the array
+     */
+    public static NDArray array(NDManager manager, Supplier<Tensor> computation) {
+        try (TorchScope scope = open()) {
+            return TensorView.toArray(computation.get(), manager);
+        }
+    }
+
+    /**
+     * Computes a tensor in a scope of its own, and hands it to DJL.
+     *
+     * @param manager the manager that the array is attached to
+     * @param computation computes the tensor, which autograd does not see
+     * @return the array
+     */
+    public static NDArray arrayWithoutGraph(NDManager manager, Supplier<Tensor> computation) {
+        try (TorchScope scope = withoutGraph()) {
+            return TensorView.toArray(computation.get(), manager);
+        }
     }
 
     /** Frees what was made, and records again what was recorded before. */

@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.torch.ElementPosition;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -70,7 +69,7 @@ public final class TableShard {
                             .formatted(
                                     what,
                                     idAt(given, place),
-                                    ElementPosition.of(place, ids.getShape()),
+                                    TensorView.position(place, ids.getShape()),
                                     ids.getShape(),
                                     rows(),
                                     rows() - 1));

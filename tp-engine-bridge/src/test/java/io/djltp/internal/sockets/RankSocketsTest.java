@@ -77,8 +77,8 @@ public class RankSocketsTest {
                     try (ServerSocket silent =
                             new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
                         byte[] offer =
-                                ByteBuffer.allocate(RankTokens.TICKET + Integer.BYTES)
-                                        .putInt(RankTokens.TICKET, silent.getLocalPort())
+                                ByteBuffer.allocate(RankDoor.TICKET + Integer.BYTES)
+                                        .putInt(RankDoor.TICKET, silent.getLocalPort())
                                         .array();
                         job.exchange("mesh: mesh", offer);
                         try (Socket caller = silent.accept()) {

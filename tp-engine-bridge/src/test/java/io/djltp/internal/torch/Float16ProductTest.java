@@ -100,46 +100,29 @@ public class Float16ProductTest {
         }
     }
 
-    private interface Product {
-        void add(Tensor left, Tensor right, Tensor target, float keep, float factor);
-    }
-
     private static void assertWithinTheBound(Product product, long m, long k, long n) {
+        Products.Product plain =
+                (left, right, target, keep) ->
+                        product.add(left, right, target, keep, keep == 0 ? 1 : -0.5f);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             torch.manual_seed(m + k + n);
             for (boolean byRows : new boolean[] {true, false}) {
                 for (boolean too : new boolean[] {true, false}) {
                     Tensor left = byRows ? random(m, k + 2).narrow(1, 1, k) : random(k, m).t();
                     Tensor right = too ? random(k, n) : random(n, k + 1).narrow(1, 0, k).t();
-                    assertWithinTheBound(product, left, right);
+                    Products.assertFloat32Sums(left, right, plain, -0.5, 2, 2);
                 }
             }
         }
     }
 
-    private static void assertWithinTheBound(Product product, Tensor left, Tensor right) {
-        long n = right.size(1);
-        Tensor all =
-                torch.ones(new long[] {left.size(0), n + 3}, new TensorOptions(ScalarType.Float));
-        Tensor target = all.narrow(1, 0, n);
-        Tensor exact = left.to(ScalarType.Double).mm(right.to(ScalarType.Double));
-        Tensor sums = left.to(ScalarType.Double).abs().mm(right.to(ScalarType.Double).abs());
-        double bound = (left.size(1) + 2) * Math.scalb(1, -24) * (1 + sums.max().item_double());
-        product.add(left, right, target, 0, 1);
-        Assert.assertTrue(difference(target, exact) <= bound);
-        product.add(left, right, target, 1, -0.5f);
-        Assert.assertTrue(difference(target, exact.mul(new Scalar(0.5))) <= 2 * bound);
-        Assert.assertEquals(all.narrow(1, n, 3).min().item_float(), 1f);
-        Assert.assertEquals(all.narrow(1, n, 3).max().item_float(), 1f);
+    private interface Product {
+        void add(Tensor left, Tensor right, Tensor target, float keep, float factor);
     }
 
     private static Tensor random(long rows, long columns) {
         return torch.randn(new long[] {rows, columns}, new TensorOptions(ScalarType.Float))
                 .to(ScalarType.Half);
-    }
-
-    private static double difference(Tensor actual, Tensor expected) {
-        return actual.to(ScalarType.Double).sub(expected).abs().max().item_double();
     }
 
     /** {@code cublasGemmEx} for the memory of the host, as its documentation describes it. */

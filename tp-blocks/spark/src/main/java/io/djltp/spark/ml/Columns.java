@@ -13,6 +13,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Function2;
 
 import java.io.Serializable;
+import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.List;
 import java.util.stream.IntStream;
@@ -83,14 +84,12 @@ record Columns(int features, int label, Kind kind) implements Serializable {
         if (type instanceof VectorUDT) {
             return Kind.VECTOR;
         }
-        if (type instanceof ArrayType) {
-            DataType element = ((ArrayType) type).elementType();
-            if (element.equals(DataTypes.FloatType) || element.equals(DataTypes.DoubleType)) {
-                return Kind.REALS;
-            }
-            if (element.equals(DataTypes.IntegerType)) {
-                return Kind.INTEGERS;
-            }
+        DataType element = type instanceof ArrayType array ? array.elementType() : null;
+        if (DataTypes.FloatType.equals(element) || DataTypes.DoubleType.equals(element)) {
+            return Kind.REALS;
+        }
+        if (DataTypes.IntegerType.equals(element)) {
+            return Kind.INTEGERS;
         }
         if (type instanceof org.apache.spark.mllib.linalg.VectorUDT) { // it calls itself a vector
             throw new IllegalArgumentException(
@@ -118,43 +117,29 @@ record Columns(int features, int label, Kind kind) implements Serializable {
     }
 
     /**
-     * Reads the features into an array of 32 bits each: of float32, or of int32.
+     * Reads the features, 32 bits each: float32, or int32.
      *
      * @return what is wrong with them, or {@code null}
      */
-    String read(Row row, int[] bits) {
-        if (kind == Kind.VECTOR) {
-            double[] values = row.<Vector>getAs(features).toArray();
-            for (int i = 0; i < values.length; i++) {
-                bits[i] = Float.floatToRawIntBits((float) values[i]);
+    String read(Row row, ByteBuffer bits) {
+        double[] vector = kind == Kind.VECTOR ? row.<Vector>getAs(features).toArray() : null;
+        List<Number> list = kind == Kind.VECTOR ? null : row.getList(features);
+        int width = vector == null ? list.size() : vector.length;
+        for (int i = 0; i < width; i++) {
+            Number value = vector == null ? list.get(i) : (Number) vector[i];
+            if (value == null) {
+                return "feature " + i + " is null";
             }
-        } else {
-            List<Object> values = row.getList(features);
-            for (int i = 0; i < bits.length; i++) {
-                if (values.get(i) == null) {
-                    return "feature " + i + " is null";
-                }
-                Number value = (Number) values.get(i);
-                bits[i] =
-                        kind == Kind.INTEGERS
-                                ? value.intValue()
-                                : Float.floatToRawIntBits(value.floatValue());
+            if (kind == Kind.INTEGERS) {
+                bits.putInt(value.intValue());
+                continue;
             }
-        }
-        return kind == Kind.INTEGERS ? null : firstNotFinite(row, bits);
-    }
-
-    private String firstNotFinite(Row row, int[] bits) {
-        for (int i = 0; i < bits.length; i++) {
-            if (!Float.isFinite(Float.intBitsToFloat(bits[i]))) {
-                Object given =
-                        kind == Kind.VECTOR
-                                ? row.<Vector>getAs(features).apply(i)
-                                : row.getList(features).get(i);
-                boolean large = Double.isFinite(((Number) given).doubleValue());
+            if (!Float.isFinite(value.floatValue())) {
+                boolean large = Double.isFinite(value.doubleValue());
                 String why = large ? ", beyond float32 (" + Float.MAX_VALUE + ")" : "";
-                return "feature " + i + " is " + given + why;
+                return "feature " + i + " is " + value + why;
             }
+            bits.putFloat(value.floatValue());
         }
         return null;
     }
@@ -162,5 +147,52 @@ record Columns(int features, int label, Kind kind) implements Serializable {
     /** Returns the label of a row, NaN if it is missing. */
     double label(Row row) {
         return row.isNullAt(label) ? Double.NaN : ((Number) row.get(label)).doubleValue();
+    }
+
+    /** Sets the defaults of a classifier and its model. */
+    static void setDefaults(PredictionParams params) {
+        params.setDefault(params.featuresCol(), "features");
+        params.setDefault(params.predictionCol(), "prediction");
+        params.setDefault(params.topClassesCol(), "topClasses");
+        params.setDefault(params.topK(), 5);
+    }
+
+    /**
+     * Returns the columns with those that a model adds.
+     *
+     * @throws IllegalArgumentException if the features are missing, a prediction is there already,
+     *     or both have one name
+     */
+    static StructType withPredictions(StructType schema, PredictionParams params) {
+        String best = params.getPredictionCol();
+        String top = params.getTopClassesCol();
+        of(schema, params.getFeaturesCol(), null);
+        if (!best.isEmpty() && isSame(best, top)) {
+            throw new IllegalArgumentException(
+                    "predictionCol and topClassesCol are both '"
+                            + best
+                            + "': give one another name, or an empty one, which leaves its column"
+                            + " out (setPredictionCol, setTopClassesCol)");
+        }
+        StructType each =
+                new StructType()
+                        .add("label", DataTypes.LongType, false)
+                        .add("name", DataTypes.StringType, false)
+                        .add("probability", DataTypes.FloatType, false);
+        StructType all = with(schema, best, DataTypes.DoubleType);
+        return with(all, top, DataTypes.createArrayType(each, false));
+    }
+
+    private static StructType with(StructType schema, String name, DataType type) {
+        if (name.isEmpty()) {
+            return schema; // switched off, as everywhere in Spark ML
+        }
+        if (places(schema, name).length > 0) {
+            throw new IllegalArgumentException(
+                    "The DataFrame has a column '"
+                            + name
+                            + "' already: choose another name for the predictions");
+        }
+        return schema.add(name, type, false);
     }
 }

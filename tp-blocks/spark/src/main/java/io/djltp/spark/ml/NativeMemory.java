@@ -6,13 +6,10 @@ import io.djltp.cost.ModelCost;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
-import io.djltp.report.SystemMemory;
 import io.djltp.spark.SparkRanks;
 
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
-
-import java.util.OptionalLong;
 
 /**
  * Whether an executor can hold the weights of its ranks. They are outside of the Java heap, where
@@ -48,14 +45,6 @@ final class NativeMemory {
                                     OVERHEAD,
                                     mebibytes(needed * 3 / 2)));
         }
-        OptionalLong available = SystemMemory.available();
-        if (available.isPresent() && needed > available.getAsLong()) {
-            throw new IllegalStateException(
-                    ("The machine has %d MiB of memory left, and the weights and what the"
-                                    + " optimizer keeps of them need %d MiB: share the classes"
-                                    + " out to more ranks, on more machines")
-                            .formatted(available.getAsLong() / MIB, mebibytes(needed)));
-        }
     }
 
     private static long mebibytes(long bytes) {
@@ -68,9 +57,9 @@ final class NativeMemory {
                 ModelCost.builder()
                         .setBlock(plan.network().newNetwork())
                         .setMesh(DeviceMesh.of(ParallelMode.MIXED, ranks.getRanks()))
-                        .setInputs(plan.network().inputShape(plan.batchSize()))
+                        .setInputs(plan.network().inputShape(plan.settings().getBatchSize()))
                         .setLoss(new VocabParallelCrossEntropyLoss())
-                        .setOptimizer(plan.newOptimizer());
+                        .setOptimizer(plan.settings().newOptimizer());
         if (plan.network().ids()) {
             builder.optIdType(DataType.INT32);
         }

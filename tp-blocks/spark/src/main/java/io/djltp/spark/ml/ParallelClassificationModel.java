@@ -38,7 +38,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     ParallelClassificationModel(String uid, SavedNetwork network) {
         this.uid = uid;
         this.network = network;
-        setPredictionDefaults();
+        Columns.setDefaults(this);
     }
 
     /**
@@ -47,7 +47,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
      * @return the reader
      */
     public static MLReader<ParallelClassificationModel> read() {
-        return new NetworkFiles.Reader();
+        return new SavedNetwork.Reader();
     }
 
     /**
@@ -153,13 +153,13 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     /** {@inheritDoc} */
     @Override
     public StructType transformSchema(StructType schema) {
-        return withPredictions(schema);
+        return Columns.withPredictions(schema, this);
     }
 
     /** {@inheritDoc} */
     @Override
     public Dataset<Row> transform(Dataset<?> dataset) {
-        StructType schema = withPredictions(dataset.schema());
+        StructType schema = Columns.withPredictions(dataset.schema(), this);
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), null);
         if ((columns.kind() == Columns.Kind.INTEGERS) != network.plan().ids()) {
             throw new IllegalArgumentException(
@@ -191,7 +191,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     /** {@inheritDoc} */
     @Override
     public MLWriter write() {
-        return new NetworkFiles.Writer(this);
+        return new SavedNetwork.Writer(this);
     }
 
     /**

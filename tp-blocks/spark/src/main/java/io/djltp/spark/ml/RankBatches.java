@@ -14,10 +14,20 @@ import io.djltp.rank.RankPool;
 import io.djltp.spark.SparkRanks;
 import io.djltp.training.ParallelTrainer;
 
+import scala.Tuple2;
+
+import java.io.BufferedOutputStream;
+import java.io.EOFException;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.channels.Channels;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
@@ -103,7 +113,7 @@ final class RankBatches implements ResumableDataset {
             return own;
         }
         long[] shares = new long[pool.getWorldSize()];
-        Arrays.setAll(shares, rank -> RankRows.rowsOf(rank, shares.length, rows));
+        Arrays.setAll(shares, rank -> KnownRows.rowsOf(rank, shares.length, rows));
         int[] starts = new int[pool.size() + 1];
         for (int i = 0; i < pool.size(); i++) {
             starts[i + 1] = starts[i] + (int) shares[pool.getContext(i).getRank()];
@@ -128,18 +138,19 @@ final class RankBatches implements ResumableDataset {
     private final class Epoch implements Iterator<Batch> {
 
         private final NDManager manager;
-        private final int[][] orders = new int[ranks.getLocalRanks()][];
-        private final ByteBuffer record;
+        private final int[][] orders = new int[ranks.getLocalRanks()][]; // of the ranks' rows
+        private final int batchSize = plan.settings().getBatchSize();
+        private final int width = plan.network().width();
+        private final ByteBuffer record = ByteBuffer.allocate(KnownRows.recordBytes(width));
         private long done; // batches
 
         Epoch(NDManager manager, int epoch, long firstBatch) {
             this.manager = manager;
             done = firstBatch;
-            record = ByteBuffer.allocate(RowFile.recordBytes(plan.network().width()));
             for (int i = 0; i < orders.length; i++) {
                 int rank = ranks.getFirstRank() + i;
-                long rows = RankRows.rowsOf(rank, ranks.getRanks(), plan.rows());
-                orders[i] = order(rows, plan.seed(), epoch, rank);
+                long rows = KnownRows.rowsOf(rank, ranks.getRanks(), plan.rows());
+                orders[i] = order(rows, plan.settings().getSeed(), epoch, rank);
             }
         }
 
@@ -154,7 +165,7 @@ final class RankBatches implements ResumableDataset {
                 throw new NoSuchElementException();
             }
             try {
-                return batch(Math.min(plan.batchSize(), plan.rows() - done * plan.batchSize()));
+                return batch(Math.min(batchSize, plan.rows() - done * batchSize));
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
             }
@@ -162,7 +173,6 @@ final class RankBatches implements ResumableDataset {
 
         private Batch batch(long rows) throws IOException {
             int size = ranks.getRanks();
-            int width = plan.network().width();
             int first = ranks.getFirstRank();
             long from = firstRow(first, rows);
             int own = (int) (firstRow(first + orders.length, rows) - from);
@@ -172,8 +182,8 @@ final class RankBatches implements ResumableDataset {
             long start = 0; // of a rank's rows in the file
             int row = 0;
             for (int i = 0; i < orders.length; i++) {
-                long share = RankRows.rowsOf(first + i, size, rows);
-                int before = (int) (done * plan.batchSize() / size);
+                long share = KnownRows.rowsOf(first + i, size, rows);
+                int before = (int) (done * batchSize / size);
                 for (int k = 0; k < share; k++, row++) {
                     file.read(start + orders[i][before + k], record);
                     for (int j = 0; j < width; j++) {
@@ -184,12 +194,20 @@ final class RankBatches implements ResumableDataset {
                 start += orders[i].length;
             }
             NDManager scope = manager.newSubManager();
-            NDArray data = data(scope, values.flip(), rows, from, own);
-            NDArray all = scope.create(gather(ownLabels, rows));
+            NDArray data = scope.zeros(plan.network().inputShape(rows), plan.network().inputType());
+            if (own > 0) {
+                try (NDArray mine =
+                        scope.create(
+                                values.flip(),
+                                plan.network().inputShape(own),
+                                data.getDataType())) {
+                    data.set(new NDIndex().addSliceDim(from, from + own), mine);
+                }
+            }
             return new Batch(
                     scope,
                     new NDList(data),
-                    new NDList(all),
+                    new NDList(scope.create(gather(ownLabels, rows))),
                     (int) rows,
                     Batchifier.STACK,
                     Batchifier.STACK,
@@ -202,23 +220,52 @@ final class RankBatches implements ResumableDataset {
             int size = ranks.getRanks();
             return rank * (rows / size) + Math.min(rank, rows % size);
         }
+    }
 
-        private NDArray data(NDManager scope, ByteBuffer values, long rows, long from, int own) {
-            NDArray data = scope.zeros(plan.network().inputShape(rows), plan.network().inputType());
-            if (own > 0) {
-                try (NDArray mine =
-                        scope.create(
-                                values,
-                                plan.network().inputShape(own),
-                                plan.network().inputType())) {
-                    if (own == rows) {
-                        mine.copyTo(data);
-                    } else {
-                        data.set(new NDIndex().addSliceDim(from, from + own), mine);
-                    }
+    /** The rows of a task, in a file of its executor: the Java heap holds none of them. */
+    static final class RowFile implements AutoCloseable {
+
+        private static final int BUFFER = 1 << 20;
+
+        private final FileChannel channel;
+        private final int recordBytes;
+
+        /**
+         * Writes a file, which ends with this object.
+         *
+         * @param folder where the file is
+         * @param width the number of features
+         * @param records the records
+         */
+        RowFile(Path folder, int width, Iterator<Tuple2<Long, byte[]>> records) throws IOException {
+            recordBytes = KnownRows.recordBytes(width);
+            channel =
+                    FileChannel.open(
+                            Files.createTempFile(folder, "tp-rows", ".bin"),
+                            StandardOpenOption.READ,
+                            StandardOpenOption.WRITE,
+                            StandardOpenOption.DELETE_ON_CLOSE);
+            OutputStream out = new BufferedOutputStream(Channels.newOutputStream(channel), BUFFER);
+            while (records.hasNext()) {
+                out.write(records.next()._2());
+            }
+            out.flush();
+        }
+
+        private void read(long row, ByteBuffer record) throws IOException {
+            record.clear();
+            while (record.hasRemaining()) {
+                if (channel.read(record, row * recordBytes + record.position()) < 0) {
+                    throw new EOFException("Row " + row + " is not in the file of the task");
                 }
             }
-            return data;
+            record.flip();
+        }
+
+        /** Deletes the file. */
+        @Override
+        public void close() throws IOException {
+            channel.close();
         }
     }
 }

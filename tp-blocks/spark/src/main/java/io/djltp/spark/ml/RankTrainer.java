@@ -43,7 +43,14 @@ final class RankTrainer {
 
     private static final String NAME = "classifier";
 
-    private RankTrainer() {}
+    private final SparkRanks ranks;
+    private final TrainingPlan plan;
+    private final EpochLosses losses = new EpochLosses();
+
+    RankTrainer(SparkRanks ranks, TrainingPlan plan) {
+        this.ranks = ranks;
+        this.plan = plan;
+    }
 
     /**
      * What the ranks have trained.
@@ -54,61 +61,35 @@ final class RankTrainer {
     record Trained(byte[] parameters, double[] losses) implements Serializable {}
 
     /** Trains, and returns the network in the task with rank 0. */
-    static Trained train(SparkRanks ranks, Iterator<Tuple2<Long, byte[]>> rows, TrainingPlan plan)
-            throws Exception {
+    Trained train(Iterator<Tuple2<Long, byte[]>> rows) throws Exception {
         NativeMemory.check(plan, ranks);
         // not private to Spark in Java; where Spark's own rows are, and ended with the executor
         Path folder = Path.of(Utils.getLocalDir(SparkEnv.get().conf()));
-        try (RowFile file = new RowFile(folder, plan.network().width())) {
-            keep(ranks, rows, plan, file);
+        try (RankBatches.RowFile file =
+                new RankBatches.RowFile(folder, plan.network().width(), rows)) {
             Device device = ranks.getGpus().isEmpty() ? Device.cpu() : ranks.getGpus().get(0);
-            Engine.getEngine("PyTorch").setRandomSeed(Math.toIntExact(plan.seed()));
+            Engine.getEngine("PyTorch").setRandomSeed(Math.toIntExact(plan.settings().getSeed()));
             try (Model model = Model.newInstance(NAME, device, "PyTorch")) {
                 model.setBlock(plan.network().newNetwork());
-                double[] losses = train(ranks, plan, file, model);
-                return ranks.getTask() > 0 ? null : trained(folder, model, losses);
+                train(file, model);
+                return ranks.getTask() > 0 ? null : trained(folder, model);
             }
         }
     }
 
-    private static void keep(
-            SparkRanks ranks, Iterator<Tuple2<Long, byte[]>> rows, TrainingPlan plan, RowFile file)
-            throws IOException {
-        long[] counts = new long[ranks.getLocalRanks()];
-        while (rows.hasNext()) {
-            Tuple2<Long, byte[]> row = rows.next();
-            counts[RankRows.rankOf(row._1()) - ranks.getFirstRank()]++;
-            file.add(row._2());
-        }
-        file.flush();
-        for (int i = 0; i < counts.length; i++) {
-            int rank = ranks.getFirstRank() + i;
-            long expected = RankRows.rowsOf(rank, ranks.getRanks(), plan.rows());
-            if (counts[i] != expected) {
-                throw new IllegalStateException(
-                        ("The DataFrame had %d rows, of which rank %d should have %d, but it got"
-                                        + " %d: rows that change from one reading to the next have"
-                                        + " to be kept, with cache() or in a file")
-                                .formatted(plan.rows(), rank, expected, counts[i]));
-            }
-        }
-    }
-
-    private static double[] train(SparkRanks ranks, TrainingPlan plan, RowFile file, Model model)
-            throws Exception {
-        LossOptions options =
-                new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, plan.labelSmoothing(), 0);
-        EpochLosses losses = new EpochLosses(ranks, plan.epochs());
-        CheckpointListener checkpoints = plan.newCheckpoints(losses);
+    private void train(RankBatches.RowFile file, Model model) throws Exception {
+        float smoothing = (float) plan.settings().getLabelSmoothing();
+        LossOptions options = new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, smoothing, 0);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss("loss", options))
-                        .optOptimizer(plan.newOptimizer())
+                        .optOptimizer(plan.settings().newOptimizer())
                         .optDevices(new Device[] {model.getNDManager().getDevice()})
                         .addTrainingListeners(
                                 new EpochTrainingListener(),
                                 new EvaluatorTrainingListener(),
                                 new DivergenceCheckTrainingListener(),
                                 losses);
+        CheckpointListener checkpoints = plan.newCheckpoints(losses);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // the last one
         }
@@ -121,56 +102,44 @@ final class RankTrainer {
                                 .optBatchCheck(false) // each task has rows of its own
                                 .build())) {
             trainer.setMetrics(new Metrics());
-            trainer.initialize(plan.network().inputShape(plan.batchSize()));
+            int epochs = plan.settings().getEpochs();
+            trainer.initialize(plan.network().inputShape(plan.settings().getBatchSize()));
             RankBatches batches = new RankBatches(plan, ranks, file, trainer);
             if (checkpoints == null) {
-                EasyTrain.fit(trainer, plan.epochs(), batches, null);
+                EasyTrain.fit(trainer, epochs, batches, null);
             } else {
-                checkpoints.fit(trainer, plan.epochs(), batches, null);
+                checkpoints.fit(trainer, epochs, batches, null);
             }
         }
-        return losses.all();
     }
 
     /** Reads the file that DJL writes, of a model that the end of its trainer has made whole. */
-    private static Trained trained(Path parent, Model model, double[] losses) throws IOException {
+    private Trained trained(Path parent, Model model) throws IOException {
         Path folder = Files.createTempDirectory(parent, "tp-spark");
         try {
             model.save(folder, NAME);
             try (Stream<Path> files = Files.list(folder)) {
-                return new Trained(read(files.findFirst().orElseThrow()), losses);
+                Path file = files.findFirst().orElseThrow();
+                if (Files.size(file) > Integer.MAX_VALUE - Long.BYTES) {
+                    throw new IllegalStateException(
+                            ("The trained network has %d bytes, more than the 2 GiB that Spark"
+                                            + " brings to the driver: train with"
+                                            + " TensorParallelSpark.run, and let the task with rank"
+                                            + " 0 write it")
+                                    .formatted(Files.size(file)));
+                }
+                double[] all = losses.all.stream().mapToDouble(Double::doubleValue).toArray();
+                return new Trained(Files.readAllBytes(file), all);
             }
         } finally {
             ai.djl.util.Utils.deleteQuietly(folder); // Spark has Utils too
         }
     }
 
-    private static byte[] read(Path file) throws IOException {
-        if (Files.size(file) > Integer.MAX_VALUE - Long.BYTES) {
-            throw new IllegalStateException(
-                    ("The trained network has %d bytes, more than the 2 GiB that Spark brings to"
-                                    + " the driver: train with TensorParallelSpark.run, and let the"
-                                    + " task with rank 0 write it")
-                            .formatted(Files.size(file)));
-        }
-        return Files.readAllBytes(file);
-    }
-
     /** Keeps the loss of each epoch, and tells the driver of it. */
-    static final class EpochLosses extends TrainingListenerAdapter implements Resumable {
+    private final class EpochLosses extends TrainingListenerAdapter implements Resumable {
 
         private final List<Double> all = new ArrayList<>();
-        private final SparkRanks ranks;
-        private final int epochs;
-
-        EpochLosses(SparkRanks ranks, int epochs) {
-            this.ranks = ranks;
-            this.epochs = epochs;
-        }
-
-        double[] all() {
-            return all.stream().mapToDouble(Double::doubleValue).toArray();
-        }
 
         /** {@inheritDoc} */
         @Override
@@ -179,7 +148,11 @@ final class RankTrainer {
             all.add(loss);
             ranks.report(
                     String.format(
-                            Locale.ROOT, "epoch %d of %d: loss %.5f", all.size(), epochs, loss));
+                            Locale.ROOT,
+                            "epoch %d of %d: loss %.5f",
+                            all.size(),
+                            plan.settings().getEpochs(),
+                            loss));
         }
 
         /** {@inheritDoc} */

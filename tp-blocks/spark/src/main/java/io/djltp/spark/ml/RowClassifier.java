@@ -109,20 +109,15 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
     private ByteBuffer values(List<Row> rows, int width) {
         ByteBuffer values = ByteBuffer.allocateDirect(rows.size() * width * Integer.BYTES);
         values.order(ByteOrder.nativeOrder());
-        int[] bits = new int[width];
         for (Row row : rows) {
             int own = columns.width(row);
-            String problem =
-                    own == width
-                            ? columns.read(row, bits)
-                            : own < 0
-                                    ? "it has no features"
-                                    : "it has " + own + " features, the network takes " + width;
+            String wrong = own < 0 ? "it has no features" : null;
+            if (own >= 0 && own != width) {
+                wrong = "it has " + own + " features, the network takes " + width;
+            }
+            String problem = wrong == null ? columns.read(row, values) : wrong;
             if (problem != null) {
                 throw new IllegalArgumentException("A row is bad: %s: %s".formatted(problem, row));
-            }
-            for (int each : bits) {
-                values.putInt(each);
             }
         }
         return values.flip();

@@ -2,6 +2,20 @@ package io.djltp.spark.ml;
 
 import ai.djl.util.JsonUtils;
 
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.ml.util.DefaultParamsReader;
+import org.apache.spark.ml.util.DefaultParamsWriter;
+import org.apache.spark.ml.util.MLReader;
+import org.apache.spark.ml.util.MLWriter;
+
+import scala.Option;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
@@ -26,6 +40,8 @@ record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[
     static final String NAMES = "synset.txt";
     static final String LOSSES = "losses.json";
 
+    private static final String FOLDER = "djl"; // beside the folder metadata of Spark ML
+
     /** Returns the files. */
     Map<String, byte[]> files() {
         Map<String, byte[]> files = new TreeMap<>();
@@ -44,17 +60,81 @@ record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[
     }
 
     /** Makes a network of its files. */
-    static SavedNetwork of(Map<String, byte[]> files) {
-        List<String> names =
-                files.containsKey(NAMES) ? text(files, NAMES).lines().toList() : List.of();
+    private static SavedNetwork of(Map<String, byte[]> files) {
+        for (String needed : List.of(PARAMETERS, NETWORK, LOSSES)) {
+            if (!files.containsKey(needed)) {
+                throw new IllegalArgumentException(
+                        ("The saved model has no file %s/%s: copy the model's folder again, or save"
+                                        + " the model again")
+                                .formatted(FOLDER, needed));
+            }
+        }
+        byte[] names = files.getOrDefault(NAMES, new byte[0]);
         return new SavedNetwork(
-                NetworkPlan.ofJson(text(files, NETWORK)),
+                NetworkPlan.ofJson(text(files.get(NETWORK))),
                 files.get(PARAMETERS),
-                names.toArray(new String[0]),
-                JsonUtils.GSON.fromJson(text(files, LOSSES), double[].class));
+                text(names).lines().toArray(String[]::new),
+                JsonUtils.GSON.fromJson(text(files.get(LOSSES)), double[].class));
     }
 
-    private static String text(Map<String, byte[]> files, String name) {
-        return new String(files.get(name), StandardCharsets.UTF_8);
+    private static String text(byte[] content) {
+        return new String(content, StandardCharsets.UTF_8);
+    }
+
+    /** Writes a model by Spark ML's conventions. */
+    static final class Writer extends MLWriter {
+
+        private final ParallelClassificationModel model;
+
+        Writer(ParallelClassificationModel model) {
+            this.model = model;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void saveImpl(String path) {
+            DefaultParamsWriter.saveMetadata(model, path, sparkSession(), Option.empty());
+            Path folder = new Path(path, FOLDER);
+            try {
+                FileSystem system =
+                        folder.getFileSystem(sparkSession().sparkContext().hadoopConfiguration());
+                for (Map.Entry<String, byte[]> file : model.network().files().entrySet()) {
+                    try (OutputStream out = system.create(new Path(folder, file.getKey()))) {
+                        out.write(file.getValue());
+                    }
+                }
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+    }
+
+    /** Reads a model. */
+    static final class Reader extends MLReader<ParallelClassificationModel> {
+
+        /** {@inheritDoc} */
+        @Override
+        public ParallelClassificationModel load(String path) {
+            DefaultParamsReader.Metadata metadata =
+                    DefaultParamsReader.loadMetadata(
+                            path, sparkSession(), ParallelClassificationModel.class.getName());
+            Path folder = new Path(path, FOLDER);
+            Map<String, byte[]> files = new TreeMap<>();
+            try {
+                FileSystem system =
+                        folder.getFileSystem(sparkSession().sparkContext().hadoopConfiguration());
+                for (FileStatus file : system.listStatus(folder)) {
+                    try (InputStream in = system.open(file.getPath())) {
+                        files.put(file.getPath().getName(), in.readAllBytes());
+                    }
+                }
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+            ParallelClassificationModel model =
+                    new ParallelClassificationModel(metadata.uid(), of(files));
+            metadata.getAndSetParams(model, Option.empty());
+            return model;
+        }
     }
 }

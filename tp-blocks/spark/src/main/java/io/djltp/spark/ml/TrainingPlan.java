@@ -1,10 +1,7 @@
 package io.djltp.spark.ml;
 
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
-
 import io.djltp.checkpoint.CheckpointListener;
-import io.djltp.spark.ml.RankTrainer.EpochLosses;
+import io.djltp.checkpoint.Resumable;
 
 import java.io.Serializable;
 import java.net.URI;
@@ -15,41 +12,26 @@ import java.util.Map;
 /**
  * How a classifier is trained, the same in all tasks.
  *
+ * @param settings what the user has set
  * @param network its network
  * @param rows the rows of an epoch
- * @param batchSize the rows of a step, over all ranks
- * @param epochs the passes over the rows
- * @param optimizer the name of the optimizer
- * @param learningRate its learning rate
- * @param labelSmoothing the smoothed part of the labels
- * @param seed the seed of first weights and of the order of rows
  * @param checksum tells the rows from others
- * @param checkpointFolder a folder for checkpoints that all executors see, or empty for none
- * @param checkpointInterval after how many steps one is taken
  */
-record TrainingPlan(
-        NetworkPlan network,
-        long rows,
-        int batchSize,
-        int epochs,
-        String optimizer,
-        float learningRate,
-        float labelSmoothing,
-        long seed,
-        long checksum,
-        String checkpointFolder,
-        int checkpointInterval)
+record TrainingPlan(ParallelClassifier settings, NetworkPlan network, long rows, long checksum)
         implements Serializable {
 
-    TrainingPlan {
-        if (checkpointFolder.matches("[A-Za-z][A-Za-z0-9+.-]+:.*")
-                && !checkpointFolder.startsWith("file:")) {
+    /** Returns the folder for checkpoints, or {@code null} for none. */
+    static Path folder(String given) {
+        boolean uri = given.startsWith("file:");
+        if (given.matches("[A-Za-z][A-Za-z0-9+.-]+:.*") && !uri) {
             throw new IllegalArgumentException(
                     ("The checkpointFolder %s is no path of a file system that all executors have"
                                     + " mounted, such as file:/mnt/shared/run: the ranks write"
                                     + " their parts there themselves")
-                            .formatted(checkpointFolder));
+                            .formatted(given));
         }
+        Path path = uri ? Path.of(URI.create(given)) : Path.of(given);
+        return given.isEmpty() ? null : path;
     }
 
     /**
@@ -58,23 +40,23 @@ record TrainingPlan(
      *
      * @param losses what goes on counting
      */
-    CheckpointListener newCheckpoints(EpochLosses losses) {
-        if (checkpointFolder.isEmpty()) {
+    CheckpointListener newCheckpoints(Resumable losses) {
+        Path folder = folder(settings.getCheckpointFolder());
+        if (folder == null) {
             return null;
         }
-        boolean uri = checkpointFolder.startsWith("file:");
         // what makes a training what it is; the epochs are not among that: there may be more
         Map<String, String> options = new LinkedHashMap<>();
         options.put("network", network.toString());
         options.put("rows", rows + ", checksum " + Long.toHexString(checksum));
-        options.put("batchSize", Integer.toString(batchSize));
-        options.put("optimizer", optimizer);
-        options.put("learningRate", Float.toString(learningRate));
-        options.put("labelSmoothing", Float.toString(labelSmoothing));
-        options.put("seed", Long.toString(seed));
+        options.put("batchSize", "" + settings.getBatchSize());
+        options.put("optimizer", settings.getOptimizer());
+        options.put("learningRate", "" + settings.getLearningRate());
+        options.put("labelSmoothing", "" + settings.getLabelSmoothing());
+        options.put("seed", "" + settings.getSeed());
         return CheckpointListener.builder()
-                .setFolder(uri ? Path.of(URI.create(checkpointFolder)) : Path.of(checkpointFolder))
-                .optEverySteps(checkpointInterval)
+                .setFolder(folder)
+                .optEverySteps(settings.getCheckpointInterval())
                 .optOptions(options)
                 .optState("losses", losses)
                 .build();
@@ -82,21 +64,6 @@ record TrainingPlan(
 
     /** Returns the batches of an epoch. */
     long batches() {
-        return (rows + batchSize - 1) / batchSize;
-    }
-
-    Optimizer newOptimizer() {
-        Tracker rate = Tracker.fixed(learningRate);
-        switch (optimizer) {
-            case "adam":
-                return Optimizer.adam().optLearningRateTracker(rate).build();
-            case "adamw":
-                return Optimizer.adamW().optLearningRateTracker(rate).build();
-            case "sgd":
-                return Optimizer.sgd().setLearningRateTracker(rate).build();
-            default:
-                throw new IllegalArgumentException(
-                        "The optimizer '" + optimizer + "' is none of adam, adamw and sgd");
-        }
+        return (rows + settings.getBatchSize() - 1) / settings.getBatchSize();
     }
 }

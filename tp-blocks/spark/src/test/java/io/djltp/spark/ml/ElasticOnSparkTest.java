@@ -1,16 +1,11 @@
 package io.djltp.spark.ml;
 
+import io.djltp.spark.OnSpark;
 import io.djltp.spark.SparkJobException;
-import io.djltp.spark.TestCluster;
 
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.RowFactory;
-import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -18,41 +13,30 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.stream.Stream;
 
 /** A training whose executor is killed (SIGKILL) goes on from its last checkpoint. */
-public class ElasticOnSparkTest {
+public class ElasticOnSparkTest extends OnSpark {
 
     private static final int EPOCHS = 3;
 
-    private SparkSession spark;
     private Dataset<Row> rows;
     private ParallelClassificationModel undisturbed;
 
-    @BeforeClass
-    public void start() throws IOException {
-        spark = TestCluster.twoExecutors();
-        List<Row> all = new ArrayList<>();
-        for (int i = 0; i < 45; i++) {
-            List<Float> features = List.of((float) Math.sin(i), (float) Math.cos(i), i / 45f);
-            all.add(RowFactory.create(features, i % 7));
-        }
-        StructType schema =
-                new StructType()
-                        .add("features", DataTypes.createArrayType(DataTypes.FloatType))
-                        .add("label", DataTypes.IntegerType);
-        rows = spark.createDataFrame(all, schema);
-        undisturbed = classifier(Files.createTempDirectory("elastic"), 0, 0).fit(rows);
+    public ElasticOnSparkTest() {
+        super(TWO_EXECUTORS);
     }
 
-    @AfterClass(alwaysRun = true)
-    public void stop() {
-        if (spark != null) {
-            spark.stop();
-        }
+    @BeforeClass
+    public void start() throws IOException {
+        rows =
+                spark.range(45)
+                        .selectExpr(
+                                "array(float(sin(id)), float(cos(id)), float(id / 45)) as features",
+                                "int(id % 7) as label");
+        undisturbed = classifier(Files.createTempDirectory("elastic"), 0, 0).fit(rows);
     }
 
     /** Of 9 steps of 3 epochs, the fifth is the first that can be killed. */

@@ -2,53 +2,66 @@ package io.djltp.spark.ml;
 
 import ai.djl.Device;
 import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.metric.Metrics;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
 import ai.djl.training.ParameterStore;
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.listener.EpochTrainingListener;
+import ai.djl.training.listener.EvaluatorTrainingListener;
+import ai.djl.training.listener.TrainingListenerAdapter;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.Batchifier;
+import ai.djl.util.Progress;
 
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.spark.SparkJobException;
-import io.djltp.spark.TestCluster;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.spark.OnSpark;
+import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
-import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 
 /**
  * The lemmatiser, on words of the German dictionary, trained from a DataFrame on two executors: on
  * some of them, or with {@code -Ddjltp.spark.full=true} with all 120,658 lemmas as classes.
  */
-public class LemmatiserOnSparkTest {
+public class LemmatiserOnSparkTest extends OnSpark {
 
     private static final boolean FULL = Boolean.getBoolean("djltp.spark.full");
     private static final int WORDS = FULL ? 8192 : 1003;
     private static final int TABLE = FULL ? 1 << 17 : 4096;
     private static final int DIM = FULL ? 64 : 16;
+    private static final int RANKS = 2;
     private static final int BATCH = FULL ? 512 : 64;
     private static final int EPOCHS = FULL ? 2 : 3;
     private static final int CHECKED = 256; // predictions: with all logits of so many words
@@ -56,9 +69,12 @@ public class LemmatiserOnSparkTest {
 
     private static final Logger logger = LoggerFactory.getLogger(LemmatiserOnSparkTest.class);
 
-    private SparkSession spark;
     private Dataset<Row> words;
     private final List<String> lemmas = new ArrayList<>();
+
+    public LemmatiserOnSparkTest() {
+        super(TWO_EXECUTORS);
+    }
 
     @BeforeClass
     public void start() throws IOException {
@@ -81,33 +97,30 @@ public class LemmatiserOnSparkTest {
             List<Integer> ids = Arrays.stream(nGrams.rowsOf(word)).boxed().toList();
             rows.add(RowFactory.create(word, ids, label));
         }
-        StructType schema =
-                new StructType()
-                        .add("word", DataTypes.StringType)
-                        .add("ngrams", DataTypes.createArrayType(DataTypes.IntegerType))
-                        .add("lemma", DataTypes.IntegerType);
-        spark = TestCluster.twoExecutors();
+        StructType schema = StructType.fromDDL("word string, ngrams array<int>, lemma int");
         words = spark.createDataFrame(rows, schema).repartition(3).cache();
     }
 
-    @AfterClass(alwaysRun = true)
-    public void stop() {
-        if (spark != null) {
-            spark.stop();
+    /** The lemmatiser below its head. */
+    public static final class LemmaBody implements BodyFactory {
+
+        @Override
+        public Block newBody(Map<String, String> arguments) {
+            return LemmaNetwork.body(
+                    Integer.parseInt(arguments.get("rows")),
+                    Integer.parseInt(arguments.get("dim")));
         }
     }
 
-    private ParallelClassifier classifier(String... more) {
-        List<String> arguments = new ArrayList<>(List.of("rows=" + TABLE, "dim=" + DIM));
-        arguments.addAll(List.of(more));
+    private ParallelClassifier classifier() {
         return new ParallelClassifier()
                 .setFeaturesCol("ngrams")
                 .setLabelCol("lemma")
                 .setClassNames(lemmas.toArray(new String[0]))
                 .setBody(LemmaBody.class.getName())
-                .setBodyArguments(arguments.toArray(new String[0]))
+                .setBodyArguments("rows=" + TABLE, "dim=" + DIM)
                 .setHeadSigma(LemmaNetwork.HEAD_SIGMA)
-                .setRanks(2)
+                .setRanks(RANKS)
                 .setBatchSize(BATCH)
                 .setEpochs(EPOCHS)
                 .setLearningRate(RATE);
@@ -118,12 +131,7 @@ public class LemmatiserOnSparkTest {
         ParallelClassificationModel first = classifier().fit(words);
         ParallelClassificationModel second = classifier().fit(words);
         Assert.assertEquals(second.network().parameters(), first.network().parameters());
-        List<int[]> ids = new ArrayList<>();
-        List<Long> labels = new ArrayList<>();
-        for (Row row : words.collectAsList()) {
-            ids.add(row.<Integer>getList(1).stream().mapToInt(Integer::intValue).toArray());
-            labels.add((long) row.getInt(2));
-        }
+        List<Row> rows = words.collectAsList();
         ClassificationHead head =
                 ClassificationHead.builder()
                         .setUnits(lemmas.size())
@@ -132,7 +140,8 @@ public class LemmatiserOnSparkTest {
         LemmaNetwork.initializeHead(head);
         Block network = LemmaNetwork.create(TABLE, DIM, head);
         try (Model model = Model.newInstance("one", Device.cpu(), "PyTorch")) {
-            List<Double> losses = OneJvm.train(model, network, ids, labels, 2, BATCH, EPOCHS, RATE);
+            model.setBlock(network);
+            List<Double> losses = trainInOneJvm(model, rows);
             logger.info(
                     "{} classes, losses of two executors {}, of one JVM {}",
                     lemmas.size(),
@@ -143,17 +152,16 @@ public class LemmatiserOnSparkTest {
                 double loss = losses.get(epoch);
                 Assert.assertEquals(first.getTrainingLosses()[epoch], loss, 1e-5 * loss);
             }
-            checkPredictions(first, network, ids);
+            checkPredictions(first, network, rows);
         }
     }
 
     private void checkPredictions(
-            ParallelClassificationModel model, Block network, List<int[]> ids) {
+            ParallelClassificationModel model, Block network, List<Row> rows) {
         List<Row> predicted = model.setTopK(3).transform(words).collectAsList();
         Assert.assertEquals(predicted.size(), WORDS);
         try (NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
-            int[] flat = ids.stream().limit(CHECKED).flatMapToInt(Arrays::stream).toArray();
-            NDArray input = manager.create(flat, new Shape(CHECKED, ids.get(0).length));
+            NDArray input = ids(manager, rows.subList(0, CHECKED));
             NDArray logits =
                     network.forward(new ParameterStore(manager, false), new NDList(input), false)
                             .singletonOrThrow();
@@ -172,15 +180,90 @@ public class LemmatiserOnSparkTest {
         }
     }
 
-    @Test(timeOut = 120_000)
-    public void aKilledExecutorIsNamedAndTheNextFitWorks() throws IOException {
-        Path mark = Files.createTempDirectory("kill").resolve("mark");
-        ParallelClassifier classifier = classifier("kill=" + mark).setEpochs(1);
-        SparkJobException e =
-                Assert.expectThrows(SparkJobException.class, () -> classifier.fit(words));
-        Assert.assertTrue(
-                e.getMessage().matches("(?s)(rank|task) 1.*executor \\d+ on \\S+.*"),
-                e.getMessage());
-        Assert.assertEquals(classifier.fit(words).getNumClasses(), lemmas.size());
+    private static NDArray ids(NDManager manager, List<Row> rows) {
+        int[] ids =
+                rows.stream()
+                        .flatMap(row -> row.<Integer>getList(1).stream())
+                        .mapToInt(Integer::intValue)
+                        .toArray();
+        return manager.create(ids, new Shape(rows.size(), ids.length / rows.size()));
+    }
+
+    /** Trains as two executors do; returns the loss of each epoch. */
+    private static List<Double> trainInOneJvm(Model model, List<Row> rows) throws Exception {
+        Engine.getEngine("PyTorch").setRandomSeed(42);
+        List<Double> losses = new ArrayList<>();
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optDevices(new Device[] {Device.cpu()})
+                        .optOptimizer(
+                                Optimizer.adam()
+                                        .optLearningRateTracker(Tracker.fixed(RATE))
+                                        .build())
+                        .addTrainingListeners(
+                                new EpochTrainingListener(),
+                                new EvaluatorTrainingListener(),
+                                new TrainingListenerAdapter() {
+                                    @Override
+                                    public void onEpoch(Trainer trainer) {
+                                        losses.add(
+                                                (double)
+                                                        trainer.getTrainingResult().getTrainLoss());
+                                    }
+                                });
+        ParallelConfig parallel =
+                ParallelConfig.builder().setMode(ParallelMode.MIXED).setRanks(RANKS).build();
+        try (ParallelTrainer trainer = new ParallelTrainer(model, config, parallel)) {
+            trainer.setMetrics(new Metrics());
+            trainer.initialize(new Shape(BATCH, rows.get(0).getList(1).size()));
+            EasyTrain.fit(trainer, EPOCHS, new Batches(rows), null);
+        }
+        return losses;
+    }
+
+    /** Of every batch, rank r has some of the rows r, r + ranks, r + 2 ranks and so on. */
+    private static final class Batches implements ai.djl.training.dataset.Dataset {
+
+        private final List<Row> rows;
+        private int epoch;
+
+        Batches(List<Row> rows) {
+            this.rows = rows;
+        }
+
+        @Override
+        public Iterable<Batch> getData(NDManager manager) {
+            Map<Integer, List<Row>> batches = new TreeMap<>();
+            for (int rank = 0; rank < RANKS; rank++) {
+                int own = (rows.size() - rank + RANKS - 1) / RANKS;
+                int[] order = RankBatches.order(own, 42, epoch, rank);
+                for (int i = 0; i < own; i++) {
+                    batches.computeIfAbsent(i / (BATCH / RANKS), key -> new ArrayList<>())
+                            .add(rows.get(order[i] * RANKS + rank));
+                }
+            }
+            epoch++;
+            return () ->
+                    batches.values().stream()
+                            .map(each -> batch(manager, each, batches.size()))
+                            .iterator();
+        }
+
+        private static Batch batch(NDManager manager, List<Row> rows, int count) {
+            NDManager scope = manager.newSubManager();
+            long[] labels = rows.stream().mapToLong(row -> row.getInt(2)).toArray();
+            return new Batch(
+                    scope,
+                    new NDList(ids(scope, rows)),
+                    new NDList(scope.create(labels)),
+                    labels.length,
+                    Batchifier.STACK,
+                    Batchifier.STACK,
+                    0,
+                    count);
+        }
+
+        @Override
+        public void prepare(Progress progress) {}
     }
 }

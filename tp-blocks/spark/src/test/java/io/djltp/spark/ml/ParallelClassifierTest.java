@@ -1,10 +1,19 @@
 package io.djltp.spark.ml;
 
 import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.ParameterStore;
 
+import io.djltp.spark.OnSpark;
 import io.djltp.spark.SparkJobException;
-import io.djltp.spark.TestCluster;
 import io.djltp.torch.Precision;
 
 import org.apache.spark.SparkConf;
@@ -12,20 +21,15 @@ import org.apache.spark.ml.Pipeline;
 import org.apache.spark.ml.PipelineModel;
 import org.apache.spark.ml.PipelineStage;
 import org.apache.spark.ml.feature.StringIndexer;
-import org.apache.spark.ml.linalg.VectorUDT;
-import org.apache.spark.ml.linalg.Vectors;
 import org.apache.spark.ml.param.Param;
 import org.apache.spark.ml.param.ParamMap;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.RowFactory;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.testng.Assert;
 import org.testng.SkipException;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -33,7 +37,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -41,37 +44,19 @@ import java.util.TreeMap;
 import java.util.function.UnaryOperator;
 
 /** The classifier by Spark ML's conventions, and what it refuses. */
-public class ParallelClassifierTest {
+public class ParallelClassifierTest extends OnSpark {
 
-    private static final String[] NAMES = {"north", "east", "south", "west"};
     private static final int ROWS = 43;
 
-    private SparkSession spark;
     private Dataset<Row> rows;
 
-    @BeforeClass
-    public void start() throws IOException {
-        spark = TestCluster.start("local[1]", new SparkConf());
-        List<Row> all = new ArrayList<>();
-        for (int i = 0; i < ROWS; i++) {
-            double angle = i % 4 * Math.PI / 2 + 0.01 * i;
-            all.add(
-                    RowFactory.create(
-                            Vectors.dense(Math.sin(angle), Math.cos(angle), 1), NAMES[i % 4], i));
-        }
-        StructType schema =
-                new StructType()
-                        .add("features", new VectorUDT())
-                        .add("direction", DataTypes.StringType)
-                        .add("number", DataTypes.IntegerType);
-        rows = spark.createDataFrame(all, schema).repartition(2);
+    public ParallelClassifierTest() {
+        super(LOCAL, "spark.executor.memoryOverhead", "384m");
     }
 
-    @AfterClass(alwaysRun = true)
-    public void stop() {
-        if (spark != null) {
-            spark.stop();
-        }
+    @BeforeClass
+    public void makeRows() {
+        rows = directions(ROWS).drop("x", "y").repartition(2);
     }
 
     private static ParallelClassifier classifier() {
@@ -110,7 +95,7 @@ public class ParallelClassifierTest {
         ParallelClassificationModel model = (ParallelClassificationModel) loaded.stages()[1];
         Assert.assertEquals(model.getTrainingLosses().length, 30);
         Assert.assertEquals(model.getClassNames().length, 4);
-        PlainDjl.check(model, predicted);
+        checkPlainDjl(model, predicted);
     }
 
     @Test
@@ -386,7 +371,7 @@ public class ParallelClassifierTest {
                                             return row;
                                         }),
                         rows.schema());
-        TestCluster.whenAJobRuns(spark, caller::interrupt);
+        whenAJobRuns(caller::interrupt);
         SparkJobException e =
                 Assert.expectThrows(
                         SparkJobException.class,
@@ -397,25 +382,16 @@ public class ParallelClassifierTest {
     }
 
     /** Last, since the session keeps what is set. */
-    @Test(priority = 1, timeOut = 60_000)
-    public void tooLittleNativeMemoryIsToldBeforeTheTraining() throws IOException {
-        spark.stop();
-        spark =
-                TestCluster.start(
-                        "local[1]", new SparkConf().set("spark.executor.memoryOverhead", "384m"));
-        Dataset<Row> few =
-                spark.createDataFrame(
-                        List.of(RowFactory.create(Vectors.dense(new double[64]), 0)),
-                        new StructType()
-                                .add("features", new VectorUDT())
-                                .add("label", DataTypes.IntegerType));
+    @Test(timeOut = 60_000)
+    public void tooLittleNativeMemoryIsToldBeforeTheTraining() {
+        Dataset<Row> few = numbers("0").limit(1);
         RuntimeException e =
                 Assert.expectThrows(
                         RuntimeException.class,
                         () ->
                                 new ParallelClassifier()
                                         .setRanks(2)
-                                        .setNumClasses(2_000_000)
+                                        .setNumClasses(40_000_000)
                                         .fit(few));
         Assert.assertTrue(
                 e.getMessage()
@@ -425,5 +401,39 @@ public class ParallelClassifierTest {
                                         + " \\(spark.executor.memoryOverhead\\), .* need \\d+ MiB:"
                                         + " set spark.executor.memoryOverhead to \\d+m.*"),
                 e.getMessage());
+    }
+
+    /** DJL alone loads what was saved for it, and finds the same. */
+    private static void checkPlainDjl(ParallelClassificationModel model, List<Row> predicted)
+            throws Exception {
+        Path folder = Files.createTempDirectory("djl");
+        model.saveAsDjl(folder);
+        try (Model plain = Model.newInstance("classifier", Device.cpu(), "PyTorch");
+                NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
+            plain.setBlock(
+                    new SequentialBlock()
+                            .add(Linear.builder().setUnits(8).build())
+                            .add(Activation::relu)
+                            .add(Linear.builder().setUnits(4).build()));
+            plain.load(folder);
+            for (Row row : predicted) {
+                org.apache.spark.ml.linalg.Vector features = row.getAs("features");
+                float[] values = new float[3];
+                for (int i = 0; i < 3; i++) {
+                    values[i] = (float) features.apply(i);
+                }
+                NDArray logits =
+                        plain.getBlock()
+                                .forward(
+                                        new ParameterStore(manager, false),
+                                        new NDList(manager.create(values, new Shape(1, 3))),
+                                        false)
+                                .singletonOrThrow();
+                Assert.assertEquals(
+                        (double) logits.argMax().getLong(), row.<Double>getAs("prediction"));
+            }
+        }
+        Assert.assertEquals(
+                Files.readAllLines(folder.resolve("synset.txt")), List.of(model.getClassNames()));
     }
 }

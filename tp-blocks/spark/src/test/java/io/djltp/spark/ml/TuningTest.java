@@ -1,9 +1,8 @@
 package io.djltp.spark.ml;
 
+import io.djltp.spark.OnSpark;
 import io.djltp.spark.SparkJobException;
-import io.djltp.spark.TestCluster;
 
-import org.apache.spark.SparkConf;
 import org.apache.spark.ml.Model;
 import org.apache.spark.ml.Pipeline;
 import org.apache.spark.ml.PipelineModel;
@@ -19,12 +18,10 @@ import org.apache.spark.ml.tuning.CrossValidatorModel;
 import org.apache.spark.ml.tuning.ParamGridBuilder;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.api.java.UDF0;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
@@ -35,29 +32,19 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** The classifier among the other stages of Spark ML, and under its search for parameters. */
-public class TuningTest {
+public class TuningTest extends OnSpark {
 
     private static final AtomicInteger READ = new AtomicInteger();
 
-    private SparkSession spark;
     private Dataset<Row> rows;
 
-    @BeforeClass
-    public void start() throws IOException {
-        spark = TestCluster.start("local[1]", new SparkConf());
-        rows =
-                spark.range(0, 48, 1, 2)
-                        .selectExpr(
-                                "sin(id * 1.5708) + id * 0.001 as x",
-                                "cos(id * 1.5708) as y",
-                                "element_at(array('n', 'e', 's', 'w'), int(id % 4) + 1) as name");
+    public TuningTest() {
+        super(LOCAL);
     }
 
-    @AfterClass(alwaysRun = true)
-    public void stop() {
-        if (spark != null) {
-            spark.stop();
-        }
+    @BeforeClass
+    public void makeRows() {
+        rows = directions(48).drop("features").withColumnRenamed("direction", "name");
     }
 
     private static ParallelClassifier classifier() {
@@ -80,7 +67,7 @@ public class TuningTest {
                             new IndexToString()
                                     .setInputCol("prediction")
                                     .setOutputCol("found")
-                                    .setLabels(new String[] {"e", "n", "s", "w"})
+                                    .setLabels(new String[] {"east", "north", "south", "west"})
                         });
     }
 

@@ -2,7 +2,6 @@ package io.djltp.internal.collective.local;
 
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GroupFailure;
 
 import java.time.Duration;
@@ -12,7 +11,6 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
@@ -25,14 +23,17 @@ final class LocalBarrier {
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
 
     private final SpinBarrier meeting;
-    private final long timeoutNanos;
-    private final int[] ranks; // by their numbers in the group of all ranks
+    private final Duration timeout;
+    final int[] ranks; // by their numbers in the group of all ranks
     private final int worldSize;
 
     private final CollectiveCall[] calls; // the latest call of each rank
     private final long[] latest; // the meeting that each rank has come to last
-    private final SmallMessages.Mailbox[] mailboxes; // what each rank hands to the others
-    private final GroupFailure failure;
+
+    /** What each rank hands to the others; a rank puts its own there before it meets them. */
+    final SmallMessages.Mailbox[] mailboxes;
+
+    final GroupFailure failure;
     private final Map<Integer, LocalBarrier> parts = new HashMap<>(); // of the present split
     private final Place[] places; // of the ranks in the present split
     private final Runnable wake;
@@ -50,7 +51,7 @@ final class LocalBarrier {
         this.ranks = ranks;
         this.worldSize = worldSize;
         this.failure = failure;
-        timeoutNanos = timeout.toNanos();
+        this.timeout = timeout;
         places = new Place[ranks.length];
         calls = new CollectiveCall[ranks.length];
         latest = new long[ranks.length];
@@ -62,33 +63,13 @@ final class LocalBarrier {
         failure.onSet(wake);
     }
 
-    int size() {
-        return calls.length;
-    }
-
-    /** Returns the number of a rank of this group in the group of all ranks. */
-    int getWorldRank(int rank) {
-        return ranks[rank];
-    }
-
-    /**
-     * Returns what each rank hands to the others; a rank puts its own there before it meets them.
-     */
-    SmallMessages.Mailbox[] getShelves() {
-        return mailboxes;
-    }
-
-    GroupFailure getFailure() {
-        return failure;
-    }
-
     /**
      * A rank's place in a part of the group.
      *
-     * @param rendezvous where the ranks of the part meet
+     * @param barrier where the ranks of the part meet
      * @param rank the rank in the part
      */
-    record Part(LocalBarrier rendezvous, int rank) {}
+    record Part(LocalBarrier barrier, int rank) {}
 
     /** What a rank says in a split. */
     private record Place(int rank, int color, int key) {}
@@ -109,19 +90,14 @@ final class LocalBarrier {
                             .sorted(Comparator.comparingInt(Place::key))
                             .mapToInt(Place::rank)
                             .toArray();
-            int[] worldRanks = Arrays.stream(members).map(this::getWorldRank).toArray();
+            int[] worldRanks = Arrays.stream(members).map(member -> ranks[member]).toArray();
             LocalBarrier shared =
                     parts.computeIfAbsent(
-                            color,
-                            c -> new LocalBarrier(worldRanks, worldSize, timeout(), failure));
+                            color, c -> new LocalBarrier(worldRanks, worldSize, timeout, failure));
             part = new Part(shared, Arrays.stream(members).boxed().toList().indexOf(rank));
         }
         leave(rank);
         return part;
-    }
-
-    private Duration timeout() {
-        return Duration.ofNanos(timeoutNanos);
     }
 
     /**
@@ -159,10 +135,6 @@ final class LocalBarrier {
         throwFailure(rank);
     }
 
-    void fail(CollectiveException cause) {
-        failure.set(cause);
-    }
-
     /** Lets go of the group's failure, which lives longer, when the last rank has closed. */
     void close() {
         if (closed.incrementAndGet() == calls.length) {
@@ -171,7 +143,7 @@ final class LocalBarrier {
     }
 
     private void awaitOthers(int rank, long present) {
-        long end = System.nanoTime() + timeoutNanos;
+        long end = System.nanoTime() + timeout.toNanos();
         while (!meeting.hasEnded(present)) {
             // a failure after the meeting is for later: the others count on this rank now
             if (failure.isSet() && meeting.breakBarrier(present)) {
@@ -179,16 +151,13 @@ final class LocalBarrier {
             }
             long left = end - System.nanoTime();
             if (left <= 0) {
-                fail(new CollectiveException(describeTimeout(rank, present)));
+                failure.set(new CollectiveException(describeTimeout(rank, present)));
             } else {
                 try {
                     meeting.sleep(present, left);
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
-                    fail(
-                            new CollectiveException(
-                                    "rank " + ranks[rank] + " was interrupted in " + calls[rank],
-                                    e));
+                    failure.set(calls[rank].interruptedOn(ranks[rank], e));
                 }
             }
         }
@@ -205,7 +174,7 @@ final class LocalBarrier {
                 for (int i = 0; i < calls.length; i++) {
                     all.add("rank " + ranks[i] + " " + calls[i]);
                 }
-                fail(new CollectiveException(DifferentCalls.describe(all)));
+                failure.set(new CollectiveException(CollectiveCall.describeDifference(all)));
                 return false;
             }
         }
@@ -216,21 +185,11 @@ final class LocalBarrier {
         List<String> missing = new ArrayList<>();
         for (int i = 0; i < latest.length; i++) {
             if (latest[i] != present) {
-                missing.add(
-                        "rank "
-                                + ranks[i]
-                                + (calls[i] == null
-                                        ? " (has not called anything yet)"
-                                        : " (last in " + calls[i] + ")"));
+                String last =
+                        calls[i] == null ? "has not called anything yet" : "last in " + calls[i];
+                missing.add("rank " + ranks[i] + " (" + last + ")");
             }
         }
-        return "time-out after "
-                + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
-                + " ms: rank "
-                + ranks[rank]
-                + " waits in "
-                + calls[rank]
-                + " for "
-                + String.join(", ", missing);
+        return calls[rank].timedOut(timeout, ranks[rank], missing);
     }
 }

@@ -33,22 +33,21 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** How long a rank waits for the others when nothing else is said. */
     public static final Duration DEFAULT_TIMEOUT = Duration.ofMinutes(5);
 
-    private final LocalBarrier rendezvous;
+    private final LocalBarrier barrier;
     private final BlockReduction reduction = new BlockReduction();
     private final SmallMessages small;
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    private LocalCommunicator(LocalBarrier rendezvous, int rank) {
-        super(rank, rendezvous.size(), rendezvous.getFailure());
-        this.rendezvous = rendezvous;
-        small = new SmallMessages(rank, rendezvous.getShelves());
+    private LocalCommunicator(LocalBarrier barrier, int rank) {
+        super(rank, barrier.ranks.length, barrier.failure);
+        this.barrier = barrier;
+        small = new SmallMessages(rank, barrier.mailboxes);
     }
 
-    private LocalCommunicator(
-            LocalCommunicator parent, int color, LocalBarrier rendezvous, int rank) {
-        super(parent, color, rank, rendezvous.size());
-        this.rendezvous = rendezvous;
-        small = new SmallMessages(rank, rendezvous.getShelves());
+    private LocalCommunicator(LocalCommunicator parent, int color, LocalBarrier barrier, int rank) {
+        super(parent, color, rank, barrier.ranks.length);
+        this.barrier = barrier;
+        small = new SmallMessages(rank, barrier.mailboxes);
     }
 
     /**
@@ -76,10 +75,10 @@ public final class LocalCommunicator extends AbstractCommunicator {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
         }
         int[] ranks = IntStream.range(0, size).toArray();
-        LocalBarrier rendezvous = new LocalBarrier(ranks, size, timeout, new GroupFailure());
+        LocalBarrier barrier = new LocalBarrier(ranks, size, timeout, new GroupFailure());
         List<Communicator> group = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
-            group.add(new LocalCommunicator(rendezvous, i));
+            group.add(new LocalCommunicator(barrier, i));
         }
         return group;
     }
@@ -89,21 +88,19 @@ public final class LocalCommunicator extends AbstractCommunicator {
     protected Work start(CollectiveCall call) {
         if (small.take(call)) {
             small.put(call);
-            rendezvous.meet(getRank(), call);
+            barrier.meet(getRank(), call);
             small.finish(call);
             call.finish();
             return Work.DONE;
         }
-        CollectiveCall[] calls = rendezvous.meet(getRank(), call);
+        CollectiveCall[] calls = barrier.meet(getRank(), call);
         if (call.getCollective() != Collective.BARRIER) {
             try (PointerScope scope = new PointerScope()) {
                 carryOut(call, calls);
             } catch (RuntimeException | Error e) {
-                rendezvous.fail(
-                        new CollectiveException(
-                                "rank " + getWorldRank() + " failed in " + call + ": " + e, e));
+                barrier.failure.set(call.failedOn(getWorldRank(), e));
             } finally {
-                rendezvous.leave(getRank()); // the others wait for it, whatever was thrown
+                barrier.leave(getRank()); // the others wait for it, whatever was thrown
             }
         }
         call.finish();
@@ -112,25 +109,16 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private void carryOut(CollectiveCall call, CollectiveCall[] calls) {
         switch (call.getCollective()) {
-            case ALL_REDUCE:
-                allReduce(call, calls);
-                break;
-            case ALL_GATHER:
-                allGather(call, calls);
-                break;
-            case REDUCE_SCATTER:
-                reduceScatter(call, calls);
-                break;
-            case BROADCAST:
+            case ALL_REDUCE -> allReduce(call, calls);
+            case ALL_GATHER -> allGather(call, calls);
+            case REDUCE_SCATTER -> reduceScatter(call, calls);
+            case BROADCAST -> {
                 if (getRank() != call.getRoot()) {
                     BlockReduction.copy(flatInput(calls[call.getRoot()]), flatOutput(call));
                 }
-                break;
-            case ALL_TO_ALL:
-                allToAll(call, calls);
-                break;
-            default:
-                throw new IllegalArgumentException("Not an operation on tensors: " + call);
+            }
+            case ALL_TO_ALL -> allToAll(call, calls);
+            default -> throw new IllegalArgumentException("Not an operation on tensors: " + call);
         }
     }
 
@@ -166,11 +154,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
             if (sent != expected) {
                 throw new CollectiveException(
                         "rank %s sends %s elements to rank %s, which expects %s"
-                                .formatted(
-                                        rendezvous.getWorldRank(i),
-                                        sent,
-                                        getWorldRank(),
-                                        expected));
+                                .formatted(barrier.ranks[i], sent, getWorldRank(), expected));
             }
             long from = Arrays.stream(calls[i].getShares(), 0, getRank()).sum();
             BlockReduction.copy(
@@ -180,11 +164,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
     }
 
     private static Tensor[] flatInputs(CollectiveCall[] calls) {
-        Tensor[] all = new Tensor[calls.length];
-        for (int i = 0; i < all.length; i++) {
-            all[i] = flatInput(calls[i]);
-        }
-        return all;
+        return Arrays.stream(calls).map(LocalCommunicator::flatInput).toArray(Tensor[]::new);
     }
 
     private static Tensor flatInput(CollectiveCall call) {
@@ -198,8 +178,8 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     protected LocalCommunicator startSplit(CollectiveCall call, int color, int key) {
-        LocalBarrier.Part part = rendezvous.split(getRank(), call, color, key);
-        return new LocalCommunicator(this, color, part.rendezvous(), part.rank());
+        LocalBarrier.Part part = barrier.split(getRank(), call, color, key);
+        return new LocalCommunicator(this, color, part.barrier(), part.rank());
     }
 
     /** {@inheritDoc} */
@@ -207,7 +187,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
     public void close() {
         if (closed.compareAndSet(false, true)) {
             reduction.close();
-            rendezvous.close();
+            barrier.close();
             super.close();
         }
     }

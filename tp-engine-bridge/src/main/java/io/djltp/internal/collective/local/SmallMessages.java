@@ -8,6 +8,8 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.BytePointer;
+import org.bytedeco.javacpp.DoublePointer;
+import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.javacpp.Pointer;
 
 import java.nio.ByteBuffer;
@@ -32,7 +34,8 @@ final class SmallMessages {
     private final Mailbox[] mailboxes;
     private final Address tensor = new Address();
     private int parity;
-    private final SmallSums sums = new SmallSums();
+    private float[] floats = new float[0];
+    private float[] floatSum = new float[0];
 
     /**
      * Creates a rank's end.
@@ -93,22 +96,17 @@ final class SmallMessages {
     /** Makes the result of what all ranks have put there, once they have met. */
     void finish(CollectiveCall call) {
         switch (call.getCollective()) {
-            case ALL_REDUCE:
-                reduce(call, 0, call.getInput().size());
-                break;
-            case REDUCE_SCATTER:
-                reduce(
-                        call,
-                        Arrays.stream(call.getShares(), 0, rank).sum(),
-                        call.getShares()[rank]);
-                break;
-            case ALL_GATHER:
-                gather(call);
-                break;
-            default: // a broadcast
+            case ALL_REDUCE -> reduce(call, 0, call.getInput().size());
+            case REDUCE_SCATTER -> {
+                long[] shares = call.getShares();
+                reduce(call, Arrays.stream(shares, 0, rank).sum(), shares[rank]);
+            }
+            case ALL_GATHER -> gather(call);
+            default -> { // a broadcast
                 if (call.getRoot() != rank) {
                     take(call.getRoot(), tensor.of(call.getOutput(), 0), call.getBytes());
                 }
+            }
         }
     }
 
@@ -132,14 +130,70 @@ final class SmallMessages {
         }
     }
 
+    /**
+     * Reduces a range of the elements in all mailboxes: each element is \(((x_0 + x_1) + x_2) +
+     * ...\) in the order of the ranks, as in {@link BlockReduction}.
+     */
     private void reduce(CollectiveCall call, long start, long length) {
-        int width = call.getDataType().getNumOfBytes();
-        if (call.getDataType() == DataType.FLOAT32) {
-            sums.reduceFloats(mailboxes, parity, (int) start, (int) length, call.getOp());
-        } else {
-            sums.reduceDoubles(mailboxes, parity, (int) start, (int) length, call.getOp());
+        if (length == 0) {
+            return;
         }
-        copy(tensor.of(call.getOutput(), 0), sums.getResult(), length * width);
+        Pointer to = tensor.of(call.getOutput(), 0);
+        if (call.getDataType() == DataType.FLOAT32) {
+            reduceFloats(to, (int) start, (int) length, call.getOp());
+        } else {
+            reduceDoubles(to, (int) start, (int) length, call.getOp());
+        }
+    }
+
+    /** Reduces floats on Java's arrays, whose loops the virtual machine vectorizes. */
+    private void reduceFloats(Pointer to, int start, int length, ReduceOp op) {
+        if (floatSum.length < length) {
+            floatSum = new float[length];
+            floats = new float[length];
+        }
+        mailboxes[0].place(parity).asFloatBuffer().get(start, floatSum, 0, length);
+        for (int i = 1; i < mailboxes.length; i++) {
+            mailboxes[i].place(parity).asFloatBuffer().get(start, floats, 0, length);
+            add(floatSum, floats, length, op);
+        }
+        new FloatPointer(to).put(floatSum, 0, length);
+    }
+
+    private static void add(float[] sum, float[] more, int length, ReduceOp op) {
+        if (op == ReduceOp.SUM) {
+            for (int i = 0; i < length; i++) {
+                sum[i] += more[i];
+            }
+        } else if (op == ReduceOp.MAX) {
+            for (int i = 0; i < length; i++) {
+                sum[i] = Math.max(sum[i], more[i]);
+            }
+        } else {
+            for (int i = 0; i < length; i++) {
+                sum[i] = Math.min(sum[i], more[i]);
+            }
+        }
+    }
+
+    /** Does the same with doubles, one by one: they are few, such as a sum of squares. */
+    private void reduceDoubles(Pointer to, int start, int length, ReduceOp op) {
+        double[] sums = new double[length];
+        for (int i = 0; i < length; i++) {
+            int place = (start + i) * Double.BYTES;
+            double sum = mailboxes[0].place(parity).getDouble(place);
+            for (int from = 1; from < mailboxes.length; from++) {
+                double more = mailboxes[from].place(parity).getDouble(place);
+                sum =
+                        switch (op) {
+                            case SUM -> sum + more;
+                            case MAX -> Math.max(sum, more);
+                            case MIN -> Math.min(sum, more);
+                        };
+            }
+            sums[i] = sum;
+        }
+        new DoublePointer(to).put(sums, 0, length);
     }
 
     /** A place in a tensor, as an argument: one object for all calls. */
@@ -148,95 +202,6 @@ final class SmallMessages {
         Address of(TensorView view, long bytes) {
             address = view.address() + bytes;
             return this;
-        }
-    }
-
-    /**
-     * The arithmetic of small reductions, of floats on Java's arrays, whose loops the virtual
-     * machine vectorizes: each element is \(((x_0 + x_1) + x_2) + ...\) in the order of the ranks,
-     * as in {@link BlockReduction}.
-     */
-    private static final class SmallSums {
-
-        private float[] floats = new float[0];
-        private float[] floatSum = new float[0];
-        private ByteBuffer result = ByteBuffer.allocateDirect(0);
-        private Pointer pointer;
-
-        /** Returns where the result of the last reduction lies. */
-        Pointer getResult() {
-            return pointer;
-        }
-
-        /**
-         * Reduces a range of the elements in all mailboxes.
-         *
-         * @param mailboxes what is reduced
-         * @param parity which of the two places of each mailbox
-         * @param start the first element of the range
-         * @param length the number of elements
-         * @param op the reduction
-         */
-        void reduceFloats(
-                SmallMessages.Mailbox[] mailboxes, int parity, int start, int length, ReduceOp op) {
-            if (floatSum.length < length) {
-                floatSum = new float[length];
-                floats = new float[length];
-            }
-            float[] sum = floatSum;
-            mailboxes[0].place(parity).asFloatBuffer().get(start, sum, 0, length);
-            for (int rank = 1; rank < mailboxes.length; rank++) {
-                mailboxes[rank].place(parity).asFloatBuffer().get(start, floats, 0, length);
-                add(sum, floats, length, op);
-            }
-            result(length * Float.BYTES).asFloatBuffer().put(0, sum, 0, length);
-        }
-
-        private static void add(float[] sum, float[] more, int length, ReduceOp op) {
-            if (op == ReduceOp.SUM) {
-                for (int i = 0; i < length; i++) {
-                    sum[i] += more[i];
-                }
-            } else if (op == ReduceOp.MAX) {
-                for (int i = 0; i < length; i++) {
-                    sum[i] = Math.max(sum[i], more[i]);
-                }
-            } else {
-                for (int i = 0; i < length; i++) {
-                    sum[i] = Math.min(sum[i], more[i]);
-                }
-            }
-        }
-
-        /** Does the same with doubles, one by one: they are few, such as a sum of squares. */
-        void reduceDoubles(
-                SmallMessages.Mailbox[] mailboxes, int parity, int start, int length, ReduceOp op) {
-            ByteBuffer sums = result(length * Double.BYTES);
-            for (int i = 0; i < length; i++) {
-                int place = (start + i) * Double.BYTES;
-                double sum = mailboxes[0].place(parity).getDouble(place);
-                for (int rank = 1; rank < mailboxes.length; rank++) {
-                    sum = add(sum, mailboxes[rank].place(parity).getDouble(place), op);
-                }
-                sums.putDouble(i * Double.BYTES, sum);
-            }
-        }
-
-        private static double add(double sum, double more, ReduceOp op) {
-            if (op == ReduceOp.SUM) {
-                return sum + more;
-            }
-            return op == ReduceOp.MAX ? Math.max(sum, more) : Math.min(sum, more);
-        }
-
-        private ByteBuffer result(int bytes) {
-            if (pointer == null || result.capacity() < bytes) {
-                result =
-                        ByteBuffer.allocateDirect(Math.max(bytes, 1))
-                                .order(ByteOrder.nativeOrder());
-                pointer = new BytePointer(result);
-            }
-            return result;
         }
     }
 }

@@ -78,9 +78,14 @@ final class Cuda {
 
     /** Throws if a call has failed. One that goes on has not. */
     static void checkNccl(int error, String call) {
-        if (error != nccl.ncclSuccess && error != nccl.ncclInProgress) {
+        if (!isGood(error)) {
             throw new CollectiveException(call + " failed: " + ncclText(error));
         }
+    }
+
+    /** Returns whether a call of NCCL has not failed; it may go on. */
+    static boolean isGood(int result) {
+        return result == nccl.ncclSuccess || result == nccl.ncclInProgress;
     }
 
     private static String text(BytePointer pointer) {

@@ -48,7 +48,6 @@ public final class NcclCommunicator extends AbstractCommunicator {
 
     private static volatile boolean ordersOnStream; // for tests without a GPU
 
-    private final NcclGroup group;
     private final NcclEndpoint endpoint;
     private final ncclComm comm;
     private final NcclOperations operations;
@@ -56,7 +55,6 @@ public final class NcclCommunicator extends AbstractCommunicator {
 
     private NcclCommunicator(int rank, int size, NcclGroup group, NcclEndpoint to, ncclComm comm) {
         super(rank, size, group.getFailure());
-        this.group = group;
         this.comm = comm;
         endpoint = to;
         operations = new NcclOperations(comm, rank);
@@ -67,7 +65,6 @@ public final class NcclCommunicator extends AbstractCommunicator {
             NcclCommunicator parent, int color, int rank, int size, ncclComm comm) {
         super(parent, color, rank, size);
         this.comm = comm;
-        group = parent.group;
         endpoint = parent.endpoint;
         operations = new NcclOperations(comm, rank);
         isPart = true;
@@ -118,8 +115,8 @@ public final class NcclCommunicator extends AbstractCommunicator {
         if (refusal != null) {
             throw new IllegalArgumentException(refusal);
         }
-        ncclComm[] comms = new NcclBootstrap(size, firstRank, gpus, timeout).run(uniqueId);
         NcclGroup group = new NcclGroup(size, timeout);
+        ncclComm[] comms = group.connect(uniqueId, firstRank, gpus);
         List<NcclCommunicator> ranks = new ArrayList<>();
         int device = Cuda.currentOrNone();
         try {
@@ -133,7 +130,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
         } catch (CollectiveException e) {
             group.getFailure().set(e); // aborts those that have been added
             ranks.forEach(NcclCommunicator::close);
-            NcclBootstrap.abort(Arrays.asList(comms).subList(ranks.size(), comms.length));
+            NcclGroup.abort(Arrays.asList(comms).subList(ranks.size(), comms.length));
             throw e;
         } finally {
             Cuda.restore(device);
@@ -161,18 +158,6 @@ public final class NcclCommunicator extends AbstractCommunicator {
         }
     }
 
-    boolean isPart() {
-        return isPart;
-    }
-
-    void throwIfFailed() {
-        checkFailure();
-    }
-
-    boolean hasFailed() {
-        return getFailure().isSet();
-    }
-
     /** Lets operations on host memory behave as those on a GPU's, or no longer: for tests. */
     static void orderOnStream(boolean order) {
         ordersOnStream = order;
@@ -193,7 +178,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
         }
         boolean isBarrier = call.getCollective() == Collective.BARRIER;
         boolean onGpu = !isBarrier && isOnGpu(call);
-        NcclWork work = new NcclWork(endpoint, this, call, onGpu);
+        NcclWork work = new NcclWork(endpoint, call, onGpu);
         guard(
                 call,
                 () ->
@@ -202,7 +187,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
                                 comm,
                                 stream ->
                                         isBarrier
-                                                ? operations.barrier(endpoint.getScratch(), stream)
+                                                ? operations.barrier(endpoint.scratch, stream)
                                                 : operations.queue(call, stream)));
         return work;
     }
@@ -217,17 +202,17 @@ public final class NcclCommunicator extends AbstractCommunicator {
         Device device = tensor.getDevice();
         boolean onGpu = !Device.Type.CPU.equals(device.getDeviceType());
         if (onGpu
-                ? device.getDeviceId() != endpoint.getDevice()
-                : !endpoint.reachesHostMemory() && tensor.size() > 0) {
+                ? device.getDeviceId() != endpoint.device
+                : !endpoint.reachesHostMemory && tensor.size() > 0) {
             throw new IllegalArgumentException(
                     ("%s: the tensor is on %s, which GPU %s of rank %s does not work on:"
                                     + " copy it to %s")
                             .formatted(
                                     call,
                                     device,
-                                    endpoint.getDevice(),
+                                    endpoint.device,
                                     getWorldRank(),
-                                    Device.gpu(endpoint.getDevice())));
+                                    Device.gpu(endpoint.device)));
         }
         return onGpu;
     }
@@ -250,7 +235,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     protected NcclCommunicator startSplit(CollectiveCall call, int color, int key) {
-        NcclWork work = new NcclWork(endpoint, this, call, false);
+        NcclWork work = new NcclWork(endpoint, call, false);
         guard(call, () -> endpoint.call(work, comm, () -> endpoint.split(comm, color, key)));
         ncclComm part = endpoint.takePart();
         checkFailure();

@@ -1,5 +1,6 @@
 package io.djltp.internal.collective.nccl;
 
+import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
 
 import org.bytedeco.cuda.cudart.CUstream_st;
@@ -7,77 +8,97 @@ import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.javacpp.Pointer;
+import org.bytedeco.javacpp.PointerPointer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntSupplier;
 import java.util.function.ToIntFunction;
 
 /**
- * What a rank has on its GPU: the communicators of the group and of the parts that it was split
+ * What a rank has on its GPU: NCCL's communicators of the group and of the parts that it was split
  * into, and the stream that they share, so that the order of the calls is the order of execution.
  *
  * <p>All native calls on them are made under one lock, and none takes long: the communicators are
  * non-blocking, and what waits asks again and again and lets go of the lock in between. So they can
  * be aborted at any time, by any thread.
  */
+@SuppressWarnings("try") // a lock is used by being held
 final class NcclEndpoint {
+
+    private static final Logger logger = LoggerFactory.getLogger(NcclEndpoint.class);
+
+    /** How long a thread that is stuck is waited for. */
+    static final Duration PATIENCE = Duration.ofSeconds(2);
 
     /** How long the end of a communicator that has not failed may take. */
     private static final Duration CLOSING = Duration.ofSeconds(5);
 
-    /** No result of NCCL's. */
-    private static final int ALREADY_CLOSED = -1;
+    final NcclGroup group;
+    final int rank;
+    final int device;
+    final boolean reachesHostMemory;
+    final OperationQueue queue;
 
-    private final NativeCallLock lock = new NativeCallLock();
-    private final NcclGroup group;
-    private final int rank;
-    private final int device;
-    private final boolean reachesHostMemory;
-    private final NcclComms comms;
-    private final OperationQueue queue;
-    private final Pointer scratch = new Pointer();
+    /** An element of the GPU's memory for barriers. */
+    final Pointer scratch = new Pointer();
 
+    private final ReentrantLock lock = new ReentrantLock();
+    private final List<ncclComm> open = new ArrayList<>();
+    // where NCCL puts the communicator of a part when the call that asked for it has long returned:
+    // in memory that outlives the call, therefore, and not an argument that JavaCPP copies back
+    private final PointerPointer<ncclComm> part = new PointerPointer<>(1L);
+    private final int[] state = new int[1];
+    private boolean ended; // the communicators have been given to be aborted, or freed
     private volatile boolean closed;
 
     NcclEndpoint(NcclGroup group, int rank, int device, ncclComm comm) {
         this.group = group;
         this.rank = rank;
         this.device = device;
-        comms = new NcclComms(comm);
+        open.add(comm);
+        clearPart();
+        part.retainReference(); // not to be freed with a scope of the caller
         Cuda.use(device);
         reachesHostMemory = NcclLibrary.reachesHostMemory(device);
         queue = new OperationQueue(device);
         Cuda.check(cudart.cudaMalloc(scratch, Integer.BYTES), "cudaMalloc on GPU " + device);
     }
 
-    int getRank() {
-        return rank;
+    /** The lock, while a thread makes native calls. */
+    private interface Held extends AutoCloseable {
+        @Override
+        void close();
     }
 
-    int getDevice() {
-        return device;
+    private Held hold() {
+        lock.lock();
+        return lock::unlock;
     }
 
-    boolean reachesHostMemory() {
-        return reachesHostMemory;
-    }
-
-    /** Returns an element of the GPU's memory for barriers. */
-    Pointer getScratch() {
-        return scratch;
-    }
-
-    NcclGroup getGroup() {
-        return group;
-    }
-
-    OperationQueue getQueue() {
-        return queue;
+    private void clearPart() {
+        part.put(0, (ncclComm) null);
     }
 
     boolean isClosed() {
         return closed;
+    }
+
+    /** Throws if the group has failed, once nothing of it runs any more. */
+    void checkFailure() {
+        group.checkFailure(rank);
+    }
+
+    /** Ends the group if the thread was interrupted; the flag stays. */
+    void checkInterrupt(CollectiveCall call) {
+        if (Thread.currentThread().isInterrupted()) {
+            group.getFailure().set(call.interruptedOn(rank, new InterruptedException()));
+        }
     }
 
     /**
@@ -88,96 +109,100 @@ final class NcclEndpoint {
      * @param calls makes the calls of NCCL and returns its result
      */
     void issue(NcclWork work, ncclComm comm, ToIntFunction<CUstream_st> calls) {
-        begin(work, () -> calls.applyAsInt(queue.getStream()));
-        awaitLaunch(work, comm);
-        lock.run(
-                () -> {
-                    if (!comms.isEnded()) {
-                        Cuda.use(device);
-                        queue.add(work);
-                    }
-                });
-        group.checkFailure(work);
+        begin(work, () -> calls.applyAsInt(queue.stream));
+        awaitLaunch(work.call, comm);
+        try (Held held = hold()) {
+            if (!ended) {
+                Cuda.use(device);
+                queue.add(work);
+            }
+        }
+        checkFailure();
     }
 
     /** Makes a call that goes on in the background, and waits for its end. */
     void call(NcclWork work, ncclComm comm, IntSupplier call) {
         begin(work, call);
-        awaitLaunch(work, comm);
+        awaitLaunch(work.call, comm);
         queue.end();
     }
 
     private void begin(NcclWork work, IntSupplier call) {
-        int result = lock.get(() -> beginLocked(work, call));
-        if (result != nccl.ncclSuccess && result != nccl.ncclInProgress) {
-            group.fail(describe(work, result));
+        int result = nccl.ncclSuccess;
+        try (Held held = hold()) {
+            if (closed) {
+                throw new CollectiveException("the rank was closed before");
+            }
+            if (!ended) {
+                Cuda.use(device);
+                queue.sweep();
+                queue.begin(work);
+                result = call.getAsInt();
+            }
         }
-        group.checkFailure(work);
-    }
-
-    private int beginLocked(NcclWork work, IntSupplier call) {
-        if (closed) {
-            throw new CollectiveException("the rank was closed before");
+        if (!Cuda.isGood(result)) {
+            group.fail(describe(work.call, result));
         }
-        if (comms.isEnded()) {
-            return nccl.ncclSuccess;
-        }
-        Cuda.use(device);
-        queue.sweep();
-        queue.begin(work);
-        return call.getAsInt();
+        checkFailure();
     }
 
     /**
      * Waits until a call has got through: only then the operation is on the stream, and the
      * communicator takes another one.
      */
-    private void awaitLaunch(NcclWork work, ncclComm comm) {
+    private void awaitLaunch(CollectiveCall call, ncclComm comm) {
         Backoff backoff = new Backoff();
         int result = getState(comm);
         while (result == nccl.ncclInProgress) {
-            group.checkInterrupt(work);
-            group.checkFailure(work);
+            checkInterrupt(call);
+            checkFailure();
             backoff.pause();
             result = getState(comm);
         }
         if (result != nccl.ncclSuccess) {
-            group.fail(describe(work, result));
+            group.fail(describe(call, result));
         }
-        group.checkFailure(work);
+        checkFailure();
     }
 
+    /** Returns NCCL's error or the state that a communicator is in. */
     private int getState(ncclComm comm) {
-        return lock.get(() -> comms.getState(comm));
+        try (Held held = hold()) {
+            if (ended) {
+                return nccl.ncclSuccess;
+            }
+            int error = nccl.ncclCommGetAsyncError(comm, state);
+            return error == nccl.ncclSuccess ? state[0] : error;
+        }
     }
 
     /** Returns whether an operation is done. */
     boolean isDone(NcclWork work) {
-        return lock.get(
-                () -> {
-                    if (!comms.isEnded()) {
-                        queue.sweep();
-                    }
-                    return work.getCall().isFinished();
-                });
+        try (Held held = hold()) {
+            if (!ended) {
+                queue.sweep();
+            }
+            return work.call.isFinished();
+        }
     }
 
     /** Returns whether the stream is past an operation, done or aborted. */
     boolean isPast(NcclWork work) {
-        return lock.get(() -> closed || queue.isPast(work));
+        try (Held held = hold()) {
+            return closed || queue.isPast(work);
+        }
     }
 
     /** Makes the current stream wait for an operation; the calling thread goes on. */
     void awaitOnStream(NcclWork work) {
-        lock.run(
-                () -> {
-                    if (!comms.isEnded()) {
-                        Cuda.use(device);
-                        queue.awaitOnStream(work);
-                    }
-                });
-        if (!work.getCall().isFinished()) {
-            group.checkFailure(work);
+        try (Held held = hold()) {
+            if (!ended) {
+                Cuda.use(device);
+                queue.awaitOnStream(work);
+            }
+        }
+        if (!work.call.isFinished()) {
+            checkFailure();
         }
     }
 
@@ -188,50 +213,68 @@ final class NcclEndpoint {
      * @return the error, or {@code null}
      */
     String findError() {
-        return lock.getUnlessBusy(
-                () -> {
-                    if (comms.isEnded()) {
-                        return null;
-                    }
-                    queue.sweep();
-                    int error = comms.findError();
-                    return error == nccl.ncclSuccess ? null : describe(queue.getOldest(), error);
-                },
-                null);
+        if (!lock.tryLock()) {
+            return null;
+        }
+        try (Held held = lock::unlock) {
+            if (ended) {
+                return null;
+            }
+            queue.sweep();
+            for (ncclComm comm : open) {
+                int result = getState(comm);
+                if (!Cuda.isGood(result)) {
+                    NcclWork oldest = queue.getOldest();
+                    return describe(oldest == null ? null : oldest.call, result);
+                }
+            }
+            return null;
+        }
     }
 
-    /** Says what went wrong in an operation, or in none if that is {@code null}. */
-    String describe(NcclWork work, int error) {
-        String where = work == null ? "between operations" : "in " + work.getCall();
+    /** Says what went wrong in a call, or in none if that is {@code null}. */
+    private String describe(CollectiveCall call, int error) {
+        String where = call == null ? "between operations" : "in " + call;
         return "rank " + rank + " failed " + where + ": " + Cuda.ncclText(error);
     }
 
     /** Begins a split; the result is there when the communicator is ready again. */
     int split(ncclComm comm, int color, int key) {
-        return comms.beginSplit(comm, color, key);
+        clearPart();
+        return nccl.ncclCommSplit(comm, color, key, part, null);
     }
 
     /** Returns the result of the split, or {@code null} if the group has failed just now. */
     ncclComm takePart() {
-        return lock.get(comms::takePart);
+        try (Held held = hold()) {
+            ncclComm comm = ended ? null : takeUnclaimedPart();
+            if (comm != null) {
+                open.add(comm);
+            }
+            return comm;
+        }
     }
 
-    /** Returns the result of a split that nobody else will come to take, or {@code null}. */
+    /**
+     * Returns the result of a split that nobody else will come to take, or {@code null}. Any
+     * thread, after the end.
+     */
     ncclComm takeUnclaimedPart() {
-        return comms.takeUnclaimedPart();
+        ncclComm comm = part.get(ncclComm.class, 0);
+        clearPart();
+        return comm;
     }
 
     /** Returns whether no operation is under way, as far as can be said without waiting. */
     boolean isIdle() {
-        return lock.getUnlessBusy(
-                () -> {
-                    try {
-                        return comms.isEnded() || queue.isEmpty();
-                    } catch (CollectiveException e) {
-                        return true; // an error of the GPU: nothing to wait for
-                    }
-                },
-                false);
+        if (!lock.tryLock()) {
+            return false;
+        }
+        try (Held held = lock::unlock) {
+            return ended || queue.isEmpty();
+        } catch (CollectiveException e) {
+            return true; // an error of the GPU: nothing to wait for
+        }
     }
 
     /**
@@ -242,35 +285,53 @@ final class NcclEndpoint {
      * @return the communicators, those of parts first, for the caller to abort
      */
     List<ncclComm> end(long deadline) {
-        return lock.getEvenIfStuck(rank, deadline, comms::end);
+        Backoff backoff = new Backoff();
+        boolean locked = lock.tryLock();
+        while (!locked && System.nanoTime() <= deadline) {
+            backoff.pause();
+            locked = lock.tryLock();
+        }
+        if (!locked) {
+            logger.warn("Rank {} is stuck in a native call: aborting under it", rank);
+        }
+        ended = true;
+        List<ncclComm> all = partsFirst();
+        open.clear();
+        if (locked) {
+            lock.unlock();
+        }
+        return all;
+    }
+
+    private List<ncclComm> partsFirst() {
+        List<ncclComm> all = new ArrayList<>(open);
+        Collections.reverse(all);
+        return all;
     }
 
     /** Frees a communicator when its operations are done; aborts the group if they do not end. */
     void close(ncclComm comm) {
-        int result = lock.get(() -> finish(comm));
-        if (result == ALREADY_CLOSED) {
-            return;
+        int result;
+        try (Held held = hold()) {
+            if (ended || !open.contains(comm)) {
+                return;
+            }
+            Cuda.use(device);
+            result = nccl.ncclCommFinalize(comm);
         }
-        if (result == nccl.ncclSuccess || result == nccl.ncclInProgress) {
+        if (Cuda.isGood(result)) {
             awaitFinished(comm);
         } else {
-            group.fail(describe(queue.getOldest(), result));
+            NcclWork oldest = queue.getOldest();
+            group.fail(describe(oldest == null ? null : oldest.call, result));
         }
-        lock.run(
-                () -> {
-                    if (!comms.isEnded()) {
-                        Cuda.use(device);
-                        comms.destroy(comm);
-                    }
-                });
-    }
-
-    private int finish(ncclComm comm) {
-        if (!comms.contains(comm)) {
-            return ALREADY_CLOSED;
+        try (Held held = hold()) {
+            if (!ended) {
+                Cuda.use(device);
+                nccl.ncclCommDestroy(comm);
+                open.remove(comm);
+            }
         }
-        Cuda.use(device);
-        return nccl.ncclCommFinalize(comm);
     }
 
     private void awaitFinished(ncclComm comm) {
@@ -279,7 +340,7 @@ final class NcclEndpoint {
         while (getState(comm) == nccl.ncclInProgress) {
             if (System.nanoTime() - start > CLOSING.toNanos()) {
                 NcclWork work = queue.getOldest();
-                String where = work == null ? "" : " in " + work.getCall();
+                String where = work == null ? "" : " in " + work.call;
                 group.fail("rank " + rank + " was closed while it waits" + where);
             }
             backoff.pause();
@@ -288,24 +349,27 @@ final class NcclEndpoint {
 
     /** Frees everything. */
     void close() {
-        lock.get(comms::getOpen).forEach(this::close);
+        List<ncclComm> all;
+        try (Held held = hold()) {
+            all = partsFirst();
+        }
+        all.forEach(this::close);
         if (group.getFailure().isSet()) {
             group.awaitAborted();
         }
-        lock.run(this::free);
-        group.onClose();
-    }
-
-    private void free() {
-        if (!closed) {
-            Cuda.use(device);
-            if (!comms.isEnded()) {
-                queue.sweep();
+        try (Held held = hold()) {
+            if (!closed) {
+                Cuda.use(device);
+                if (!ended) {
+                    queue.sweep();
+                }
+                closed = true;
+                queue.close();
+                cudart.cudaFree(scratch);
+                ended = true;
+                part.releaseReference();
             }
-            closed = true;
-            queue.close();
-            cudart.cudaFree(scratch);
-            comms.close();
         }
+        group.onClose();
     }
 }

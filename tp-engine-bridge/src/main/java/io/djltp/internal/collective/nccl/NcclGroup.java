@@ -3,18 +3,21 @@ package io.djltp.internal.collective.nccl;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.FlightRecorder;
 import io.djltp.collective.GroupFailure;
 
+import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
+import org.bytedeco.cuda.nccl.ncclConfig_t;
+import org.bytedeco.cuda.nccl.ncclUniqueId;
+import org.bytedeco.javacpp.PointerPointer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
@@ -29,8 +32,13 @@ final class NcclGroup {
 
     private static final Logger logger = LoggerFactory.getLogger(NcclGroup.class);
 
-    private static final long LONGEST_INTERVAL_MILLIS = 50;
+    /** What marks a configuration as initialised, {@code NCCL_API_MAGIC}. */
+    private static final int MAGIC = 0xcafebeef;
 
+    /** What marks an option as not set, {@code NCCL_CONFIG_UNDEF_INT}. */
+    private static final int UNDEFINED = Integer.MIN_VALUE;
+
+    private static final long LONGEST_INTERVAL_MILLIS = 50;
     private static final long SETTLE_NANOS = 10_000_000;
 
     /** How long a thread waits for an abort: far longer than one takes. */
@@ -54,6 +62,101 @@ final class NcclGroup {
         return failure;
     }
 
+    /**
+     * Brings the ranks of this process together with all others of the group, at once, and waits
+     * until all have come.
+     *
+     * @param uniqueId the id under which they meet
+     * @param firstRank the first rank of this process
+     * @param devices the GPU of each
+     * @return the communicators of this process's ranks
+     */
+    ncclComm[] connect(byte[] uniqueId, int firstRank, int... devices) {
+        int device = Cuda.currentOrNone();
+        // in memory that outlives the call: NCCL fills it in again when a communicator is ready
+        try (PointerPointer<ncclComm> places = new PointerPointer<>(devices.length)) {
+            for (int i = 0; i < devices.length; i++) {
+                places.put(i, (ncclComm) null);
+            }
+            int error = begin(places, uniqueId, firstRank, devices);
+            ncclComm[] comms = new ncclComm[devices.length];
+            Arrays.setAll(comms, i -> places.get(ncclComm.class, i));
+            try {
+                Cuda.checkNccl(error, "ncclGroupEnd");
+                awaitAll(comms, firstRank);
+            } catch (CollectiveException e) {
+                abort(Arrays.asList(comms));
+                int last = firstRank + devices.length - 1;
+                String ranks = last == firstRank ? "rank " : "ranks " + firstRank + " to ";
+                throw new CollectiveException(
+                        "A group of %s ranks with %s%s in this process could not be formed: %s"
+                                .formatted(size, ranks, last, e.getMessage()),
+                        e);
+            }
+            return comms;
+        } finally {
+            Cuda.restore(device);
+        }
+    }
+
+    private int begin(
+            PointerPointer<ncclComm> places, byte[] uniqueId, int firstRank, int... devices) {
+        try (ncclUniqueId id = new ncclUniqueId();
+                ncclConfig_t config = newConfig()) {
+            id.internal().put(uniqueId);
+            int error = nccl.ncclGroupStart();
+            for (int i = 0; i < devices.length && Cuda.isGood(error); i++) {
+                Cuda.use(devices[i]);
+                error =
+                        nccl.ncclCommInitRankConfig(
+                                places.position(i), size, id, firstRank + i, config);
+            }
+            places.position(0);
+            int end = nccl.ncclGroupEnd();
+            return Cuda.isGood(error) ? end : error;
+        }
+    }
+
+    /** Returns what C programs get from {@code NCCL_CONFIG_INITIALIZER}, and not blocking. */
+    private static ncclConfig_t newConfig() {
+        ncclConfig_t config = new ncclConfig_t();
+        config.size(config.sizeof());
+        config.magic(MAGIC);
+        config.version(nccl.NCCL_VERSION_CODE);
+        config.cgaClusterSize(UNDEFINED).minCTAs(UNDEFINED).maxCTAs(UNDEFINED);
+        config.netName(null).splitShare(UNDEFINED).trafficClass(UNDEFINED).commName(null);
+        config.collnetEnable(UNDEFINED).CTAPolicy(UNDEFINED).shrinkShare(UNDEFINED);
+        config.nvlsCTAs(UNDEFINED);
+        return config.blocking(0);
+    }
+
+    private void awaitAll(ncclComm[] comms, int firstRank) {
+        Backoff backoff = new Backoff();
+        long start = System.nanoTime();
+        int[] state = new int[1];
+        for (int i = 0; i < comms.length; ) {
+            Cuda.checkNccl(nccl.ncclCommGetAsyncError(comms[i], state), "rank " + (firstRank + i));
+            Cuda.checkNccl(state[0], "rank " + (firstRank + i));
+            if (state[0] == nccl.ncclSuccess) {
+                i++;
+                continue;
+            }
+            if (System.nanoTime() - start > timeout.toNanos()) {
+                throw new CollectiveException(
+                        ("after %s ms not all %s ranks have come; start the others with the same"
+                                        + " unique id and see that the machines reach each other"
+                                        + " (NCCL_SOCKET_IFNAME), or allow more time")
+                                .formatted(timeout.toMillis(), size));
+            }
+            if (Thread.currentThread().isInterrupted()) {
+                throw new CollectiveException(
+                        "interrupted while waiting for the other ranks",
+                        new InterruptedException());
+            }
+            backoff.pause();
+        }
+    }
+
     void add(NcclEndpoint endpoint, FlightRecorder recorder) {
         endpoints.add(endpoint);
         recorders.add(recorder);
@@ -73,9 +176,9 @@ final class NcclGroup {
     void fail(String message) {
         SortedMap<Integer, CollectiveCall> calls = new TreeMap<>();
         for (NcclEndpoint endpoint : endpoints) {
-            NcclWork work = endpoint.getQueue().getOldest();
-            if (work != null && !work.getOwner().isPart()) {
-                calls.put(endpoint.getRank(), work.getCall());
+            NcclWork work = endpoint.queue.getOldest();
+            if (work != null && work.call.getGroup().isEmpty()) { // not of a part
+                calls.put(endpoint.rank, work.call);
             }
         }
         String disagreement = findDisagreement(calls);
@@ -83,19 +186,11 @@ final class NcclGroup {
         failure.set(disagreement == null ? seen : new CollectiveException(disagreement, seen));
     }
 
-    /** Ends the group if the thread was interrupted; the flag stays. */
-    void checkInterrupt(NcclWork work) {
-        if (Thread.currentThread().isInterrupted()) {
-            String message = "rank " + work.getRank() + " was interrupted in " + work.getCall();
-            failure.set(new CollectiveException(message, new InterruptedException()));
-        }
-    }
-
     /** Throws if the group has failed, once nothing of it runs any more. */
-    void checkFailure(NcclWork work) {
+    void checkFailure(int rank) {
         if (failure.isSet()) {
             awaitAborted();
-            work.getOwner().throwIfFailed();
+            failure.check(rank, size);
         }
     }
 
@@ -130,9 +225,7 @@ final class NcclGroup {
         long interval = Math.max(1, Math.min(LONGEST_INTERVAL_MILLIS, timeout.toMillis() / 10));
         try {
             while (!closed.await(interval, TimeUnit.MILLISECONDS) && !failure.isSet()) {
-                for (int i = 0; i < endpoints.size(); i++) {
-                    inspect(endpoints.get(i));
-                }
+                endpoints.forEach(this::inspect);
             }
         } catch (InterruptedException e) {
             logger.warn("The watch over a group of NCCL ranks was interrupted", e);
@@ -145,35 +238,28 @@ final class NcclGroup {
         String error = endpoint.findError();
         if (error != null) {
             fail(error);
-        } else if (endpoint.getQueue().isOverdue(timeout)) {
-            NcclWork work = endpoint.getQueue().getOldest();
+        } else if (endpoint.queue.isOverdue(timeout)) {
+            NcclWork work = endpoint.queue.getOldest();
             if (work != null) {
-                fail(describeTimeout(endpoint, work));
+                fail(describeTimeout(endpoint, work.call));
             }
         }
     }
 
-    private String describeTimeout(NcclEndpoint endpoint, NcclWork work) {
-        String waiting = "in " + work.getCall();
+    private String describeTimeout(NcclEndpoint endpoint, CollectiveCall call) {
         List<String> others = new ArrayList<>();
         for (int i = 0; i < endpoints.size(); i++) {
             endpoints.get(i).findError(); // so that the record is up to date
             String latest = recorders.get(i).latest();
-            if (!latest.equals(waiting)) {
-                others.add("rank " + endpoints.get(i).getRank() + " (" + latest + ")");
+            if (!latest.equals("in " + call)) {
+                others.add("rank " + endpoints.get(i).rank + " (" + latest + ")");
             }
         }
         if (endpoints.size() < size) {
             others.add("ranks of other processes");
         }
-        return "time-out after "
-                + timeout.toMillis()
-                + " ms: rank "
-                + endpoint.getRank()
-                + " waits "
-                + waiting
-                + " for "
-                + (others.isEmpty() ? "its GPU" : String.join(", ", others));
+        return call.timedOut(
+                timeout, endpoint.rank, others.isEmpty() ? List.of("its GPU") : others);
     }
 
     private void abortAll() {
@@ -193,12 +279,23 @@ final class NcclGroup {
      */
     private void abortComms() {
         List<ncclComm> comms = new ArrayList<>();
-        long deadline = System.nanoTime() + NativeCallLock.PATIENCE.toNanos(); // of all together
+        long deadline = System.nanoTime() + NcclEndpoint.PATIENCE.toNanos(); // of all together
         endpoints.forEach(endpoint -> comms.addAll(endpoint.end(deadline)));
-        NcclBootstrap.abort(comms);
+        abort(comms);
         List<ncclComm> left = new ArrayList<>(); // splits under way have ended now, well or not
         endpoints.forEach(endpoint -> left.add(endpoint.takeUnclaimedPart()));
-        NcclBootstrap.abort(left);
+        abort(left);
+    }
+
+    /** Aborts communicators; those that were not even begun are {@code null}. */
+    static void abort(List<ncclComm> comms) {
+        nccl.ncclGroupStart();
+        for (ncclComm comm : comms) {
+            if (comm != null && !comm.isNull()) {
+                nccl.ncclCommAbort(comm);
+            }
+        }
+        nccl.ncclGroupEnd();
     }
 
     /** Lets operations that other ranks have already seen the end of come to it here, too. */
@@ -240,22 +337,17 @@ final class NcclGroup {
         }
         List<String> texts = new ArrayList<>();
         calls.forEach((rank, call) -> texts.add("rank " + rank + " " + call));
-        return DifferentCalls.describe(texts);
+        return CollectiveCall.describeDifference(texts);
     }
 
     private static String findShares(SortedMap<Integer, CollectiveCall> calls) {
-        for (Map.Entry<Integer, CollectiveCall> from : calls.entrySet()) {
-            for (Map.Entry<Integer, CollectiveCall> to : calls.entrySet()) {
-                long sent = from.getValue().getShares()[to.getKey()];
-                long expected = to.getValue().getReceivedShares()[from.getKey()];
+        for (int from : calls.keySet()) {
+            for (int to : calls.keySet()) {
+                long sent = calls.get(from).getShares()[to];
+                long expected = calls.get(to).getReceivedShares()[from];
                 if (sent != expected) {
                     return "%s: rank %s sends %s elements to rank %s, which expects %s"
-                            .formatted(
-                                    from.getValue().describe(),
-                                    from.getKey(),
-                                    sent,
-                                    to.getKey(),
-                                    expected);
+                            .formatted(calls.get(from).describe(), from, sent, to, expected);
                 }
             }
         }

@@ -12,6 +12,7 @@ import org.slf4j.LoggerFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.Locale;
 import java.util.Optional;
+import java.util.function.ToIntFunction;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -160,10 +161,7 @@ public final class NcclLibrary {
      * @return such as {@code 12.9}, or {@code none} without a driver
      */
     public static String driverVersion() {
-        load();
-        int[] version = new int[1];
-        Cuda.check(cudart.cudaDriverGetVersion(version), "cudaDriverGetVersion");
-        return formatCudaVersion(version[0]);
+        return formatCudaVersion(query("cudaDriverGetVersion", cudart::cudaDriverGetVersion));
     }
 
     /**
@@ -172,10 +170,7 @@ public final class NcclLibrary {
      * @return such as {@code 12.9}
      */
     public static String runtimeVersion() {
-        load();
-        int[] version = new int[1];
-        Cuda.check(cudart.cudaRuntimeGetVersion(version), "cudaRuntimeGetVersion");
-        return formatCudaVersion(version[0]);
+        return formatCudaVersion(query("cudaRuntimeGetVersion", cudart::cudaRuntimeGetVersion));
     }
 
     /**
@@ -222,13 +217,18 @@ public final class NcclLibrary {
      * @return whether tensors of the CPU can take part in its collectives
      */
     public static boolean reachesHostMemory(int device) {
+        int attribute = cudart.cudaDevAttrPageableMemoryAccess;
+        return query(
+                        "cudaDeviceGetAttribute of GPU " + device,
+                        value -> cudart.cudaDeviceGetAttribute(value, attribute, device))
+                != 0;
+    }
+
+    private static int query(String name, ToIntFunction<int[]> call) {
         load();
         int[] value = new int[1];
-        Cuda.check(
-                cudart.cudaDeviceGetAttribute(
-                        value, cudart.cudaDevAttrPageableMemoryAccess, device),
-                "cudaDeviceGetAttribute of GPU " + device);
-        return value[0] != 0;
+        Cuda.check(call.applyAsInt(value), name);
+        return value[0];
     }
 
     /**

@@ -3,13 +3,14 @@ package io.djltp.internal.collective.nccl;
 import ai.djl.ndarray.types.DataType;
 
 import io.djltp.collective.CollectiveCall;
-import io.djltp.collective.ReduceOp;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.cuda.cudart.CUstream_st;
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.javacpp.Pointer;
+
+import java.util.Arrays;
 
 /**
  * The collective operations as calls of NCCL.
@@ -38,128 +39,77 @@ final class NcclOperations {
                 && call.getOutput().size() == 0;
     }
 
+    /** Queues an all-reduce of one element, which is complete when all ranks have come. */
+    int barrier(Pointer element, CUstream_st stream) {
+        return nccl.ncclAllReduce(element, element, 1, nccl.ncclInt32, nccl.ncclSum, comm, stream);
+    }
+
     /**
      * Queues an operation.
      *
      * @return the first error, or what NCCL has returned
      */
     int queue(CollectiveCall call, CUstream_st stream) {
-        switch (call.getCollective()) {
-            case ALL_REDUCE:
-                return allReduce(call, stream);
-            case ALL_GATHER:
-                return isEqual(call.getShares())
-                        ? allGather(call, stream)
-                        : inGroup(call.getShares(), call, stream, this::gatherFrom);
-            case REDUCE_SCATTER:
-                return isEqual(call.getShares())
-                        ? reduceScatter(call, stream)
-                        : inGroup(call.getShares(), call, stream, this::reduceTo);
-            case BROADCAST:
-                return broadcast(call, stream);
-            case ALL_TO_ALL:
-                return allToAll(call, stream);
-            default:
-                throw new IllegalArgumentException("Not an operation on tensors: " + call);
-        }
+        int type = type(call.getDataType());
+        long[] shares = call.getShares();
+        Pointer in = source.at(call.getInput(), 0);
+        Pointer out = target.at(call.getOutput(), 0);
+        long size = call.getInput().size();
+        return switch (call.getCollective()) {
+            case ALL_REDUCE -> nccl.ncclAllReduce(in, out, size, type, op(call), comm, stream);
+            case BROADCAST -> nccl.ncclBroadcast(in, out, size, type, call.getRoot(), comm, stream);
+            case ALL_GATHER ->
+                    isEqual(shares)
+                            ? nccl.ncclAllGather(in, out, shares[rank], type, comm, stream)
+                            : gather(call, type, stream);
+            case REDUCE_SCATTER ->
+                    isEqual(shares)
+                            ? nccl.ncclReduceScatter(
+                                    in, out, shares[rank], type, op(call), comm, stream)
+                            : scatter(call, type, stream);
+            case ALL_TO_ALL -> allToAll(call, type, stream);
+            default -> throw new IllegalArgumentException("Not an operation on tensors: " + call);
+        };
     }
 
-    /** Queues an all-reduce of one element, which is complete when all ranks have come. */
-    int barrier(Pointer element, CUstream_st stream) {
-        return nccl.ncclAllReduce(element, element, 1, nccl.ncclInt32, nccl.ncclSum, comm, stream);
+    private int gather(CollectiveCall call, int type, CUstream_st stream) {
+        long[] shares = call.getShares();
+        return inGroup(
+                shares,
+                (root, start) -> {
+                    target.at(call.getOutput(), start);
+                    // other ranks' source is not looked at, but must not be null
+                    Pointer from = root == rank ? source : target;
+                    return nccl.ncclBroadcast(from, target, shares[root], type, root, comm, stream);
+                });
     }
 
-    private int allReduce(CollectiveCall call, CUstream_st stream) {
-        return nccl.ncclAllReduce(
-                source.at(call.getInput(), 0),
-                target.at(call.getOutput(), 0),
-                call.getInput().size(),
-                type(call),
-                op(call.getOp()),
-                comm,
-                stream);
+    private int scatter(CollectiveCall call, int type, CUstream_st stream) {
+        long[] shares = call.getShares();
+        return inGroup(
+                shares,
+                (root, start) -> {
+                    source.at(call.getInput(), start);
+                    Pointer to = root == rank ? target : source;
+                    return nccl.ncclReduce(
+                            source, to, shares[root], type, op(call), root, comm, stream);
+                });
     }
 
-    private int broadcast(CollectiveCall call, CUstream_st stream) {
-        return nccl.ncclBroadcast(
-                source.at(call.getInput(), 0),
-                target.at(call.getOutput(), 0),
-                call.getInput().size(),
-                type(call),
-                call.getRoot(),
-                comm,
-                stream);
-    }
-
-    private int allGather(CollectiveCall call, CUstream_st stream) {
-        return nccl.ncclAllGather(
-                source.at(call.getInput(), 0),
-                target.at(call.getOutput(), 0),
-                call.getShares()[rank],
-                type(call),
-                comm,
-                stream);
-    }
-
-    private int gatherFrom(int root, long start, CollectiveCall call, CUstream_st stream) {
-        target.at(call.getOutput(), start);
-        // other ranks' source is not looked at, but must not be null
-        Pointer from = root == rank ? source.at(call.getInput(), 0) : target;
-        return nccl.ncclBroadcast(
-                from, target, call.getShares()[root], type(call), root, comm, stream);
-    }
-
-    private int reduceScatter(CollectiveCall call, CUstream_st stream) {
-        return nccl.ncclReduceScatter(
-                source.at(call.getInput(), 0),
-                target.at(call.getOutput(), 0),
-                call.getShares()[rank],
-                type(call),
-                op(call.getOp()),
-                comm,
-                stream);
-    }
-
-    private int reduceTo(int root, long start, CollectiveCall call, CUstream_st stream) {
-        source.at(call.getInput(), start);
-        Pointer to = root == rank ? target.at(call.getOutput(), 0) : source;
-        return nccl.ncclReduce(
-                source,
-                to,
-                call.getShares()[root],
-                type(call),
-                op(call.getOp()),
-                root,
-                comm,
-                stream);
-    }
-
-    private int allToAll(CollectiveCall call, CUstream_st stream) {
+    private int allToAll(CollectiveCall call, int type, CUstream_st stream) {
         int result = nccl.ncclGroupStart();
         long sent = 0;
         long received = 0;
-        for (int peer = 0; peer < call.getShares().length && isGood(result); peer++) {
+        for (int peer = 0; peer < call.getShares().length && Cuda.isGood(result); peer++) {
             long out = call.getShares()[peer];
             long in = call.getReceivedShares()[peer];
             if (out > 0) {
-                result =
-                        nccl.ncclSend(
-                                source.at(call.getInput(), sent),
-                                out,
-                                type(call),
-                                peer,
-                                comm,
-                                stream);
+                Pointer from = source.at(call.getInput(), sent);
+                result = nccl.ncclSend(from, out, type, peer, comm, stream);
             }
-            if (in > 0 && isGood(result)) {
-                result =
-                        nccl.ncclRecv(
-                                target.at(call.getOutput(), received),
-                                in,
-                                type(call),
-                                peer,
-                                comm,
-                                stream);
+            if (in > 0 && Cuda.isGood(result)) {
+                Pointer to = target.at(call.getOutput(), received);
+                result = nccl.ncclRecv(to, in, type, peer, comm, stream);
             }
             sent += out;
             received += in;
@@ -167,12 +117,18 @@ final class NcclOperations {
         return endGroup(result);
     }
 
-    private int inGroup(long[] shares, CollectiveCall call, CUstream_st stream, Part part) {
+    /** One of the operations that make up one with unequal shares. */
+    private interface Part {
+
+        int queue(int root, long start);
+    }
+
+    private static int inGroup(long[] shares, Part part) {
         int result = nccl.ncclGroupStart();
         long start = 0;
-        for (int root = 0; root < shares.length && isGood(result); root++) {
+        for (int root = 0; root < shares.length && Cuda.isGood(result); root++) {
             if (shares[root] > 0) {
-                result = part.queue(root, start, call, stream);
+                result = part.queue(root, start);
             }
             start += shares[root];
         }
@@ -182,64 +138,31 @@ final class NcclOperations {
     /** Ends the group in any case: NCCL keeps it for the thread. */
     private static int endGroup(int result) {
         int end = nccl.ncclGroupEnd();
-        return isGood(result) ? end : result;
+        return Cuda.isGood(result) ? end : result;
     }
 
-    private static boolean isGood(int result) {
-        return result == nccl.ncclSuccess || result == nccl.ncclInProgress;
+    private static boolean isEqual(long... shares) {
+        return Arrays.stream(shares).allMatch(share -> share == shares[0]);
     }
 
-    private static boolean isEqual(long[] shares) {
-        for (long share : shares) {
-            if (share != shares[0]) {
-                return false;
-            }
-        }
-        return true;
+    private static int op(CollectiveCall call) {
+        return switch (call.getOp()) {
+            case SUM -> nccl.ncclSum;
+            case MAX -> nccl.ncclMax;
+            case MIN -> nccl.ncclMin;
+        };
     }
 
-    private static int op(ReduceOp op) {
-        switch (op) {
-            case SUM:
-                return nccl.ncclSum;
-            case MAX:
-                return nccl.ncclMax;
-            case MIN:
-                return nccl.ncclMin;
-            default:
-                throw new IllegalArgumentException("NCCL has no reduction " + op);
-        }
-    }
-
-    private static int type(CollectiveCall call) {
-        DataType type = call.getDataType();
-        switch (type) {
-            case FLOAT32:
-                return nccl.ncclFloat32;
-            case FLOAT64:
-                return nccl.ncclFloat64;
-            case FLOAT16:
-                return nccl.ncclFloat16;
-            case BFLOAT16:
-                return nccl.ncclBfloat16;
-            case INT32:
-                return nccl.ncclInt32;
-            case INT64:
-                return nccl.ncclInt64;
-            case INT8:
-                return nccl.ncclInt8;
-            case UINT8:
-                return nccl.ncclUint8;
-            default:
-                throw new IllegalArgumentException("NCCL has no type " + type + " for " + call);
-        }
-    }
-
-    /** One of the operations that make up one with unequal shares. */
-    @FunctionalInterface
-    private interface Part {
-
-        int queue(int root, long start, CollectiveCall call, CUstream_st stream);
+    private static int type(DataType type) {
+        return switch (type) {
+            case FLOAT32 -> nccl.ncclFloat32;
+            case FLOAT64 -> nccl.ncclFloat64;
+            case FLOAT16 -> nccl.ncclFloat16;
+            case BFLOAT16 -> nccl.ncclBfloat16;
+            case INT32 -> nccl.ncclInt32;
+            case INT64 -> nccl.ncclInt64;
+            default -> throw new IllegalArgumentException("NCCL has no type " + type);
+        };
     }
 
     /** A place in a tensor, as an argument: one object for all calls. */

@@ -15,30 +15,19 @@ final class NcclWork implements Work {
 
     private static final LongAdder HOST_WAITS = new LongAdder();
 
-    private final NcclEndpoint endpoint;
-    private final NcclCommunicator owner;
-    private final CollectiveCall call;
-    private final boolean onGpu;
-    private final long issued = System.nanoTime();
+    final CollectiveCall call;
+    final boolean onGpu;
+    final long issued = System.nanoTime();
 
     /** Reached by the stream when the operation is done; {@code null} before and after. */
-    private CUevent_st event;
+    CUevent_st event;
 
-    NcclWork(NcclEndpoint endpoint, NcclCommunicator owner, CollectiveCall call, boolean onGpu) {
+    private final NcclEndpoint endpoint;
+
+    NcclWork(NcclEndpoint endpoint, CollectiveCall call, boolean onGpu) {
         this.endpoint = endpoint;
-        this.owner = owner;
         this.call = call;
         this.onGpu = onGpu;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void await() {
-        if (onGpu) {
-            endpoint.awaitOnStream(this);
-        } else {
-            awaitOnHost();
-        }
     }
 
     /** Returns how often a thread of the process has waited for an operation. */
@@ -46,14 +35,20 @@ final class NcclWork implements Work {
         return HOST_WAITS.sum();
     }
 
-    private void awaitOnHost() {
+    /** {@inheritDoc} */
+    @Override
+    public void await() {
+        if (onGpu) {
+            endpoint.awaitOnStream(this);
+            return;
+        }
         HOST_WAITS.increment();
         Backoff backoff = new Backoff();
         while (!endpoint.isDone(this)) {
-            endpoint.getGroup().checkInterrupt(this);
-            if (owner.hasFailed()) {
+            endpoint.checkInterrupt(call);
+            if (endpoint.group.getFailure().isSet()) {
                 drain();
-                endpoint.getGroup().checkFailure(this);
+                endpoint.checkFailure();
             }
             backoff.pause();
         }
@@ -66,34 +61,5 @@ final class NcclWork implements Work {
         while (!endpoint.isPast(this) && System.nanoTime() - start < DRAIN_NANOS) {
             backoff.pause();
         }
-    }
-
-    /** Returns the rank in the group of all ranks. */
-    int getRank() {
-        return endpoint.getRank();
-    }
-
-    NcclCommunicator getOwner() {
-        return owner;
-    }
-
-    CollectiveCall getCall() {
-        return call;
-    }
-
-    boolean isOnGpu() {
-        return onGpu;
-    }
-
-    long getIssued() {
-        return issued;
-    }
-
-    CUevent_st getEvent() {
-        return event;
-    }
-
-    void setEvent(CUevent_st event) {
-        this.event = event;
     }
 }

@@ -18,12 +18,20 @@ import java.util.Deque;
 /**
  * The communication stream of a rank and the operations on it, each with the event that tells its
  * end. Used under the lock of the rank's {@link NcclEndpoint}, except where said.
+ *
+ * <p>An operation follows what the calling thread's current stream has queued. DJL has no streams,
+ * so that is the default stream of the GPU unless someone has changed it through libtorch. The
+ * preset on the class path has no CUDA part, but libtorch's virtual interface to it, which every
+ * libtorch has, is enough: it records our events on the current stream, and makes the current
+ * stream wait for them, whichever stream that is.
  */
 final class OperationQueue {
 
+    /** Where the operations are queued. */
+    final CUstream_st stream = new CUstream_st();
+
     private final int device;
-    private final CUstream_st stream = new CUstream_st();
-    private final EventPool events = new EventPool();
+    private final Deque<CUevent_st> free = new ArrayDeque<>(); // events, to be used again
     private final Deque<NcclWork> pending = new ArrayDeque<>();
 
     // for the watch, which must not wait for a thread that is stuck in a call
@@ -40,10 +48,6 @@ final class OperationQueue {
                 "cudaStreamCreateWithFlags on GPU " + device);
     }
 
-    CUstream_st getStream() {
-        return stream;
-    }
-
     /** Returns the operation that has been under way for longest, or {@code null}. Any thread. */
     NcclWork getOldest() {
         NcclWork work = oldest;
@@ -58,26 +62,26 @@ final class OperationQueue {
         }
         long now = System.nanoTime();
         // its turn came when it was issued or when the one before it was done
-        return Math.min(now - work.getIssued(), now - lastCompletion) > timeout.toNanos();
+        return Math.min(now - work.issued, now - lastCompletion) > timeout.toNanos();
     }
 
     /** Makes way for an operation: it follows what the thread's current stream has queued. */
     void begin(NcclWork work) {
         issuing = work;
-        if (work.isOnGpu()) {
-            CUevent_st event = events.take();
-            CurrentStream.record(event, device);
+        if (work.onGpu) {
+            CUevent_st event = takeEvent();
+            recordOnCurrentStream(event);
             Cuda.check(cudart.cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
             // the wait is for what was recorded: the event may be recorded anew at once
-            events.giveBack(event);
+            free.push(event);
         }
     }
 
     /** Marks the end of an operation that is on the stream. */
     void add(NcclWork work) {
-        CUevent_st event = events.take();
+        CUevent_st event = takeEvent();
         Cuda.check(cudart.cudaEventRecord(event, stream), "cudaEventRecord");
-        work.setEvent(event);
+        work.event = event;
         pending.add(work);
         oldest = pending.peek();
         issuing = null;
@@ -93,12 +97,12 @@ final class OperationQueue {
         Cuda.use(device); // a thread that never said where it works takes memory of GPU 0
         while (!pending.isEmpty()) {
             NcclWork work = pending.peek();
-            int result = cudart.cudaEventQuery(work.getEvent());
+            int result = cudart.cudaEventQuery(work.event);
             if (result == cudart.cudaErrorNotReady) {
                 break;
             }
-            Cuda.check(result, work.getCall().toString());
-            work.getCall().finish();
+            Cuda.check(result, work.call.toString());
+            work.call.finish();
             release(work);
             pending.remove();
             lastCompletion = System.nanoTime();
@@ -112,106 +116,70 @@ final class OperationQueue {
         return pending.isEmpty();
     }
 
-    /** Makes the thread's current stream wait for an operation. */
+    /** Makes the thread's current stream wait for an operation; the calling thread goes on. */
     void awaitOnStream(NcclWork work) {
-        if (work.getEvent() != null) {
-            CurrentStream.await(work.getEvent(), device);
+        if (work.event == null) {
+            return;
         }
+        if (hasGuard()) {
+            DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
+            try (Device place = new Device(DeviceType.CUDA, (byte) device);
+                    Stream current = cuda.getStream(place)) {
+                cuda.block(work.event, current);
+            }
+        } else {
+            CUstream_st none = null;
+            Cuda.check(cudart.cudaStreamWaitEvent(none, work.event, 0), "cudaStreamWaitEvent");
+        }
+    }
+
+    /** Records an event behind everything that the current stream has queued. */
+    private void recordOnCurrentStream(CUevent_st event) {
+        if (hasGuard()) {
+            DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
+            try (Device place = new Device(DeviceType.CUDA, (byte) device);
+                    Stream current = cuda.getStream(place)) {
+                cuda.record(event, current, (byte) device, torch.EventFlag.PYTORCH_DEFAULT.value);
+            }
+        } else {
+            CUstream_st none = null;
+            Cuda.check(cudart.cudaEventRecord(event, none), "cudaEventRecord");
+        }
+    }
+
+    private static boolean hasGuard() {
+        LibTorch.load(); // a barrier may be the first call of all
+        return torch.hasDeviceGuardImpl(DeviceType.CUDA);
     }
 
     /** Returns whether the stream is past an operation, done or aborted. */
     boolean isPast(NcclWork work) {
-        return work.getEvent() == null
-                || cudart.cudaEventQuery(work.getEvent()) != cudart.cudaErrorNotReady;
+        return work.event == null || cudart.cudaEventQuery(work.event) != cudart.cudaErrorNotReady;
+    }
+
+    private CUevent_st takeEvent() {
+        CUevent_st event = free.poll();
+        if (event == null) {
+            event = new CUevent_st();
+            Cuda.check(
+                    cudart.cudaEventCreateWithFlags(event, cudart.cudaEventDisableTiming),
+                    "cudaEventCreateWithFlags");
+        }
+        return event;
     }
 
     private void release(NcclWork work) {
-        events.giveBack(work.getEvent());
-        work.setEvent(null);
+        free.push(work.event);
+        work.event = null;
     }
 
     void close() {
         pending.forEach(this::release);
         pending.clear();
+        end();
         oldest = null;
-        issuing = null;
-        events.close();
+        free.forEach(cudart::cudaEventDestroy);
+        free.clear();
         cudart.cudaStreamDestroy(stream);
-    }
-
-    /**
-     * The stream on which libtorch runs the calling thread's kernels on a GPU.
-     *
-     * <p>DJL has no streams, so it is the default stream of the GPU unless someone has changed it
-     * through libtorch. The preset on the class path has no CUDA part, but libtorch's virtual
-     * interface to it, which every libtorch has, is enough: it records our events on the current
-     * stream, and makes the current stream wait for them, whichever stream that is.
-     */
-    private static final class CurrentStream {
-
-        private CurrentStream() {}
-
-        /** Records an event behind everything that the current stream has queued. */
-        static void record(CUevent_st event, int device) {
-            CUstream_st none = null;
-            if (!isThere()) {
-                Cuda.check(cudart.cudaEventRecord(event, none), "cudaEventRecord");
-                return;
-            }
-            DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
-            try (Device place = new Device(DeviceType.CUDA, (byte) device);
-                    Stream stream = cuda.getStream(place)) {
-                cuda.record(event, stream, (byte) device, torch.EventFlag.PYTORCH_DEFAULT.value);
-            }
-        }
-
-        /** Makes the current stream wait for an event; the calling thread goes on. */
-        static void await(CUevent_st event, int device) {
-            CUstream_st none = null;
-            if (!isThere()) {
-                Cuda.check(cudart.cudaStreamWaitEvent(none, event, 0), "cudaStreamWaitEvent");
-                return;
-            }
-            DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
-            try (Device place = new Device(DeviceType.CUDA, (byte) device);
-                    Stream stream = cuda.getStream(place)) {
-                cuda.block(event, stream);
-            }
-        }
-
-        private static boolean isThere() {
-            LibTorch.load(); // a barrier may be the first call of all
-            return torch.hasDeviceGuardImpl(DeviceType.CUDA);
-        }
-    }
-
-    /**
-     * The events of a rank's GPU: as many as operations were ever under way at once, used again.
-     */
-    private static final class EventPool {
-
-        private final Deque<CUevent_st> free = new ArrayDeque<>();
-
-        CUevent_st take() {
-            CUevent_st event = free.poll();
-            if (event == null) {
-                event = new CUevent_st();
-                Cuda.check(
-                        cudart.cudaEventCreateWithFlags(event, cudart.cudaEventDisableTiming),
-                        "cudaEventCreateWithFlags");
-            }
-            return event;
-        }
-
-        void giveBack(CUevent_st event) {
-            free.push(event);
-        }
-
-        void close() {
-            for (CUevent_st event : free) {
-                cudart.cudaEventDestroy(event);
-            }
-            free.clear();
-        }
     }
 }

@@ -2,7 +2,6 @@ package io.djltp.internal.collective.tcp;
 
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GroupFailure;
 
 import java.io.EOFException;
@@ -75,16 +74,7 @@ final class PeerExchange implements AutoCloseable {
      */
     void run(int[] members, CollectiveCall call, Buffers sent, Buffers received, Duration timeout)
             throws IOException {
-        String description = call.toString();
-        byte[] header = PeerTransfer.header(call.getAgreement(), description);
-        PeerTransfer[] transfers = new PeerTransfer[members.length];
-        for (int i = 0; i < members.length; i++) {
-            if (members[i] != rank) {
-                transfers[i] =
-                        new PeerTransfer(peers[members[i]], header, sent.of(i), received.of(i));
-            }
-        }
-        new Run(members, transfers, header, description, timeout).complete();
+        new Run(members, call, sent, received, timeout).complete();
     }
 
     /** Lets an exchange that waits look at the failure of the group. */
@@ -115,25 +105,26 @@ final class PeerExchange implements AutoCloseable {
     private final class Run {
 
         private final int[] members;
-        private final PeerTransfer[] transfers;
+        private final CollectiveCall call;
         private final byte[] header;
-        private final String description;
+        private final PeerTransfer[] transfers;
         private final Duration timeout;
         private final long begin = System.nanoTime();
         private long moved = begin;
         private boolean disagreement;
 
-        Run(
-                int[] members,
-                PeerTransfer[] transfers,
-                byte[] header,
-                String description,
-                Duration timeout) {
+        Run(int[] members, CollectiveCall call, Buffers sent, Buffers received, Duration timeout) {
             this.members = members;
-            this.transfers = transfers;
-            this.header = header;
-            this.description = description;
+            this.call = call;
             this.timeout = timeout;
+            header = PeerTransfer.header(call.getAgreement(), call.toString());
+            transfers = new PeerTransfer[members.length];
+            for (int i = 0; i < members.length; i++) {
+                if (members[i] != rank) {
+                    SocketChannel peer = peers[members[i]];
+                    transfers[i] = new PeerTransfer(peer, header, sent.of(i), received.of(i));
+                }
+            }
         }
 
         void complete() throws IOException {
@@ -144,7 +135,7 @@ final class PeerExchange implements AutoCloseable {
                     throw new CollectiveException(describeDisagreement());
                 }
                 if (now - begin > timeout.toNanos()) {
-                    throw new PeerSilentException(describeTimeout());
+                    throw new IOException(describeTimeout());
                 }
                 if (now - moved > SPIN_NANOS) {
                     await();
@@ -179,7 +170,10 @@ final class PeerExchange implements AutoCloseable {
                     }
                 }
             } catch (IOException e) {
-                throw new PeerLostException(peer, description, e);
+                throw new IOException(
+                        "the connection to rank %s was lost in %s (%s)"
+                                .formatted(peer, call, e.getMessage()),
+                        e);
             }
             if (change) {
                 moved = System.nanoTime();
@@ -213,27 +207,20 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private boolean allHeadersHere() {
-            for (PeerTransfer transfer : transfers) {
-                if (transfer != null && !transfer.hasHeader()) {
-                    return false;
-                }
-            }
-            return true;
+            return Arrays.stream(transfers).allMatch(each -> each == null || each.hasHeader());
         }
 
         private String describeDisagreement() {
             List<String> calls = new ArrayList<>();
             for (int i = 0; i < members.length; i++) {
                 PeerTransfer transfer = transfers[i];
-                String other =
-                        transfer == null
-                                ? description
-                                : transfer.hasHeader()
-                                        ? transfer.description()
-                                        : DifferentCalls.NOT_YET;
+                String other = "" + call;
+                if (transfer != null) {
+                    other = transfer.hasHeader() ? transfer.description() : CollectiveCall.NOT_YET;
+                }
                 calls.add("rank " + members[i] + " " + other);
             }
-            return DifferentCalls.describe(calls);
+            return CollectiveCall.describeDifference(calls);
         }
 
         private String describeTimeout() {
@@ -243,37 +230,7 @@ final class PeerExchange implements AutoCloseable {
                     missing.add("rank " + members[i]);
                 }
             }
-            return "time-out after "
-                    + timeout.toMillis()
-                    + " ms: rank "
-                    + rank
-                    + " waits in "
-                    + description
-                    + " for "
-                    + String.join(", ", missing);
-        }
-    }
-
-    /** The connection to a rank broke while an operation was going on. */
-    private static final class PeerLostException extends IOException {
-
-        private static final long serialVersionUID = 1L;
-
-        PeerLostException(int peer, String description, IOException cause) {
-            super(
-                    "the connection to rank %s was lost in %s (%s)"
-                            .formatted(peer, description, cause.getMessage()),
-                    cause);
-        }
-    }
-
-    /** A rank did not come within the time-out. */
-    private static final class PeerSilentException extends IOException {
-
-        private static final long serialVersionUID = 1L;
-
-        PeerSilentException(String message) {
-            super(message);
+            return call.timedOut(timeout, rank, missing);
         }
     }
 
@@ -333,11 +290,7 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private static long remaining(ByteBuffer[] buffers) {
-            long sum = 0;
-            for (ByteBuffer buffer : buffers) {
-                sum += buffer.remaining();
-            }
-            return sum;
+            return Arrays.stream(buffers).mapToLong(ByteBuffer::remaining).sum();
         }
 
         boolean isSent() {

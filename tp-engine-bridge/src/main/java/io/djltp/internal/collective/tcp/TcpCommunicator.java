@@ -1,49 +1,79 @@
 package io.djltp.internal.collective.tcp;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.GroupFailure;
-import io.djltp.collective.QueuedCommunicator;
+import io.djltp.collective.Work;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.collective.local.BlockReduction;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorBuffers;
+import io.djltp.internal.torch.TensorView;
 
+import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.function.UnaryOperator;
+import java.util.stream.IntStream;
 
 /**
  * The {@code tcp} backend: CPU ranks of many processes and machines, each connected to each other
- * by a socket.
+ * by a socket. A thread of the rank's own carries out one operation after another, while the rank
+ * computes.
  *
  * <p>A large all-reduce is a reduce-scatter and an all-gather: every rank sends every other its
  * share, adds up what comes, and sends the sum to all. That moves as few bytes as a ring does, in
  * two steps instead of {@code 2 (p - 1)}, and adds in the order of the ranks: results are those of
  * the {@code local} backend, bit for bit. A small one is sent whole to all, in one step.
+ *
+ * <p>An operation that is under way when the group fails ends soon, and only then does {@link
+ * Work#await()} throw: until then the tensors are in use.
  */
-public final class TcpCommunicator extends QueuedCommunicator {
+@SuppressWarnings("try") // a scope is used by being open
+public final class TcpCommunicator extends AbstractCommunicator {
+
+    private static final Logger logger = LoggerFactory.getLogger(TcpCommunicator.class);
 
     private static final long SMALL_BYTES = 1 << 15;
+    private static final long CLOSE_SECONDS = 5;
 
-    private final PeerExchange exchange;
+    private final Rank own;
     private final int[] members; // the ranks of this group, as the connections are numbered
-    private final Staging staging;
-    private final BlockReduction reduction;
-    private final UnaryOperator<CollectiveException> explanation;
-    private final boolean ownsConnections; // and is not a part of another group
+    private final boolean isPart;
+
+    /**
+     * What the groups of a rank share.
+     *
+     * @param thread carries out the operations
+     * @param timeout how long one may take, from when its turn has come
+     * @param explanation finds out why a rank is lost or silent
+     */
+    private record Rank(
+            PeerExchange exchange,
+            Staging staging,
+            BlockReduction reduction,
+            ExecutorService thread,
+            Duration timeout,
+            UnaryOperator<CollectiveException> explanation) {}
 
     /**
      * Creates a rank's end of the group of all ranks.
@@ -63,99 +93,118 @@ public final class TcpCommunicator extends QueuedCommunicator {
             GroupFailure failure,
             UnaryOperator<CollectiveException> explanation)
             throws IOException {
-        super(rank, peers.length, timeout, failure);
-        this.explanation = explanation;
-        exchange = new PeerExchange(peers, rank, failure);
-        members = new int[peers.length];
-        Arrays.setAll(members, i -> i);
-        staging = new Staging();
-        reduction = new BlockReduction();
-        ownsConnections = true;
+        super(rank, peers.length, failure);
+        PeerExchange exchange = new PeerExchange(peers, rank, failure);
+        ExecutorService thread =
+                Executors.newSingleThreadExecutor(
+                        task -> {
+                            Thread worker = new Thread(task, "tp-collectives-" + rank);
+                            worker.setDaemon(true);
+                            return worker;
+                        });
+        thread.execute(() -> Autograd.setThreads(1)); // the cores are for computing
+        own = new Rank(exchange, new Staging(), new BlockReduction(), thread, timeout, explanation);
+        members = IntStream.range(0, peers.length).toArray();
+        isPart = false;
         failure.onSet(
                 () -> {
                     exchange.wakeUp();
-                    runInTurn(exchange::close); // so that the others find out
+                    try {
+                        thread.execute(exchange::close); // so that the others find out
+                    } catch (RejectedExecutionException e) {
+                        return; // closed meanwhile, which does all that is to be done
+                    }
                 });
     }
 
     private TcpCommunicator(TcpCommunicator parent, int color, int rank, int[] members) {
         super(parent, color, rank, members.length);
         this.members = members;
-        explanation = parent.explanation;
-        exchange = parent.exchange;
-        staging = parent.staging;
-        reduction = parent.reduction;
-        ownsConnections = false;
+        own = parent.own;
+        isPart = true;
     }
 
     /** {@inheritDoc} */
     @Override
-    protected void execute(CollectiveCall call) {
+    public boolean isAsynchronous() {
+        return true;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected Work start(CollectiveCall call) {
+        return submit(call, () -> execute(call));
+    }
+
+    private Work submit(CollectiveCall call, Runnable task) {
+        QueuedWork work = new QueuedWork(call, task);
+        try {
+            own.thread.execute(work);
+        } catch (RejectedExecutionException e) {
+            getFailure().set(new CollectiveException("the group was closed before " + call, e));
+            checkFailure();
+        }
+        return work;
+    }
+
+    /** Carries out an operation, and does not touch the tensors any more when it returns. */
+    private void execute(CollectiveCall call) {
         switch (call.getCollective()) {
-            case ALL_REDUCE:
-                allReduce(call);
-                break;
-            case ALL_GATHER:
-                allGather(call);
-                break;
-            case REDUCE_SCATTER:
-                reduceScatter(call);
-                break;
-            case BROADCAST:
-                broadcast(call);
-                break;
-            case ALL_TO_ALL:
-                allToAll(call);
-                break;
-            default:
-                run(call, i -> TensorBuffers.NONE, i -> TensorBuffers.NONE);
+            case ALL_REDUCE -> allReduce(call);
+            case ALL_GATHER -> allGather(call);
+            case REDUCE_SCATTER -> reduceScatter(call);
+            case BROADCAST -> broadcast(call);
+            case ALL_TO_ALL -> allToAll(call);
+            default -> run(call, i -> TensorBuffers.NONE, i -> TensorBuffers.NONE);
         }
     }
 
     private void run(
             CollectiveCall call, PeerExchange.Buffers sent, PeerExchange.Buffers received) {
         try {
-            exchange.run(members, call, sent, received, getTimeout());
+            own.exchange.run(members, call, sent, received, own.timeout);
         } catch (IOException e) {
-            throw explanation.apply(new CollectiveException(e.getMessage(), e.getCause()));
+            throw own.explanation.apply(new CollectiveException(e.getMessage(), e.getCause()));
         }
     }
 
     private void allReduce(CollectiveCall call) {
-        Tensor tensor = flat(call.getInput().tensor());
+        Tensor tensor = flat(call.getInput());
         long size = tensor.numel();
         if (call.getBytes() <= SMALL_BYTES) {
-            Tensor[] all = staging.slots(tensor, size, getRank(), getSize());
-            run(call, i -> TensorBuffers.of(tensor, 0, size), i -> staging.buffers(i, size));
-            reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {tensor}, 0);
+            Tensor[] all = own.staging.slots(tensor, getRank(), getSize());
+            run(call, i -> TensorBuffers.of(tensor, 0, size), i -> buffers(all[i]));
+            own.reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {tensor}, 0);
             return;
         }
         ShardRange[] parts = balanced(size);
-        ShardRange share = parts[getRank()];
-        Tensor summand = tensor.narrow(0, share.start(), share.length());
-        Tensor[] all = staging.slots(summand, share.length(), getRank(), getSize());
-        run(call, i -> buffers(tensor, parts[i]), i -> staging.buffers(i, share.length()));
-        reduction.reduce(all, 0, share.length(), call.getOp(), new Tensor[] {summand}, 0);
-        run(call, i -> buffers(tensor, share), i -> buffers(tensor, parts[i]));
+        Tensor summand = slice(tensor, parts[getRank()]);
+        reduce(call, tensor, parts, summand, summand);
+        run(call, i -> buffers(summand), i -> buffers(tensor, parts[i]));
+    }
+
+    /** Sends each rank its part of the input, and adds up what comes. */
+    private void reduce(
+            CollectiveCall call, Tensor input, ShardRange[] parts, Tensor summand, Tensor output) {
+        Tensor[] all = own.staging.slots(summand, getRank(), getSize());
+        run(call, i -> buffers(input, parts[i]), i -> buffers(all[i]));
+        own.reduction.reduce(all, 0, summand.numel(), call.getOp(), new Tensor[] {output}, 0);
     }
 
     private void allGather(CollectiveCall call) {
-        Tensor output = flat(call.getOutput().tensor());
-        Tensor input = flat(call.getInput().tensor());
+        Tensor output = flat(call.getOutput());
+        Tensor input = flat(call.getInput());
         ShardRange[] parts = ranges(call.getShares());
-        run(call, i -> TensorBuffers.of(input, 0, input.numel()), i -> buffers(output, parts[i]));
+        run(call, i -> buffers(input), i -> buffers(output, parts[i]));
         BlockReduction.copy(input, slice(output, parts[getRank()]));
     }
 
     private void reduceScatter(CollectiveCall call) {
-        Tensor input = flat(call.getInput().tensor());
-        Tensor output = flat(call.getOutput().tensor());
+        Tensor input = flat(call.getInput());
+        Tensor output = flat(call.getOutput());
         ShardRange[] parts = ranges(call.getShares());
-        long size = output.numel();
         Tensor summand = slice(input, parts[getRank()]);
-        Tensor[] all = staging.slots(summand, size, getRank(), getSize());
-        run(call, i -> buffers(input, parts[i]), i -> staging.buffers(i, size));
-        reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {output}, 0);
+        reduce(call, input, parts, summand, output);
         if (getSize() == 1) {
             BlockReduction.copy(summand, output);
         }
@@ -163,33 +212,28 @@ public final class TcpCommunicator extends QueuedCommunicator {
 
     /** The root sends a part to each rank, and the ranks send their parts to each other. */
     private void broadcast(CollectiveCall call) {
-        Tensor tensor = flat(call.getInput().tensor());
-        long size = tensor.numel();
+        Tensor tensor = flat(call.getInput());
         int root = call.getRoot();
         boolean isRoot = getRank() == root;
-        if (call.getBytes() <= SMALL_BYTES || getSize() == 2) {
-            ShardRange all = new ShardRange(0, size);
+        boolean whole = call.getBytes() <= SMALL_BYTES || getSize() == 2;
+        ShardRange all = new ShardRange(0, tensor.numel());
+        ShardRange[] parts = whole ? null : balanced(tensor.numel());
+        ShardRange share = whole ? all : parts[getRank()];
+        run(
+                call,
+                i -> isRoot ? buffers(tensor, whole ? all : parts[i]) : TensorBuffers.NONE,
+                i -> i == root ? buffers(tensor, share) : TensorBuffers.NONE);
+        if (!whole) {
             run(
                     call,
-                    i -> isRoot ? buffers(tensor, all) : TensorBuffers.NONE,
-                    i -> i == root ? buffers(tensor, all) : TensorBuffers.NONE);
-            return;
+                    i -> i == root ? TensorBuffers.NONE : buffers(tensor, share),
+                    i -> isRoot ? TensorBuffers.NONE : buffers(tensor, parts[i]));
         }
-        ShardRange[] parts = balanced(size);
-        ShardRange share = parts[getRank()];
-        run(
-                call,
-                i -> isRoot ? buffers(tensor, parts[i]) : TensorBuffers.NONE,
-                i -> i == root ? buffers(tensor, share) : TensorBuffers.NONE);
-        run(
-                call,
-                i -> i == root ? TensorBuffers.NONE : buffers(tensor, share),
-                i -> isRoot ? TensorBuffers.NONE : buffers(tensor, parts[i]));
     }
 
     private void allToAll(CollectiveCall call) {
-        Tensor input = flat(call.getInput().tensor());
-        Tensor output = flat(call.getOutput().tensor());
+        Tensor input = flat(call.getInput());
+        Tensor output = flat(call.getOutput());
         ShardRange[] from = ranges(call.getShares());
         ShardRange[] to = ranges(call.getReceivedShares());
         run(call, i -> buffers(input, from[i]), i -> buffers(output, to[i]));
@@ -199,30 +243,25 @@ public final class TcpCommunicator extends QueuedCommunicator {
     /** {@inheritDoc} */
     @Override
     protected TcpCommunicator startSplit(CollectiveCall call, int color, int key) {
-        ByteBuffer own = direct().putInt(color).putInt(key).flip();
+        ByteBuffer place = ByteBuffer.allocateDirect(8).putInt(color).putInt(key).flip();
         ByteBuffer[] places = new ByteBuffer[getSize()];
-        Arrays.setAll(places, i -> i == getRank() ? own : direct());
+        Arrays.setAll(places, i -> i == getRank() ? place : ByteBuffer.allocateDirect(8));
         submit(
                         call,
                         () ->
                                 run(
                                         call,
-                                        i -> new ByteBuffer[] {own.duplicate()},
+                                        i -> new ByteBuffer[] {place.duplicate()},
                                         i -> new ByteBuffer[] {places[i].duplicate()}))
                 .await();
-        List<Integer> part = new ArrayList<>();
-        for (int i = 0; i < places.length; i++) {
-            if (places[i].getInt(0) == color) {
-                part.add(i);
-            }
-        }
-        part.sort(Comparator.comparingInt(i -> places[i].getInt(4))); // stable
+        List<Integer> part =
+                IntStream.range(0, places.length)
+                        .filter(i -> places[i].getInt(0) == color)
+                        .boxed()
+                        .sorted(Comparator.comparingInt(i -> places[i].getInt(4))) // stable
+                        .toList();
         int[] numbers = part.stream().mapToInt(i -> members[i]).toArray();
         return new TcpCommunicator(this, color, part.indexOf(getRank()), numbers);
-    }
-
-    private static ByteBuffer direct() {
-        return ByteBuffer.allocateDirect(8).order(ByteOrder.BIG_ENDIAN);
     }
 
     private ShardRange[] balanced(long size) {
@@ -239,6 +278,10 @@ public final class TcpCommunicator extends QueuedCommunicator {
         return ranges;
     }
 
+    private static ByteBuffer[] buffers(Tensor tensor) {
+        return TensorBuffers.of(tensor, 0, tensor.numel());
+    }
+
     private static ByteBuffer[] buffers(Tensor tensor, ShardRange range) {
         return TensorBuffers.of(tensor, range.start(), range.length());
     }
@@ -247,18 +290,95 @@ public final class TcpCommunicator extends QueuedCommunicator {
         return tensor.narrow(0, range.start(), range.length());
     }
 
-    private static Tensor flat(Tensor tensor) {
-        return tensor.detach().view(-1);
+    private static Tensor flat(TensorView view) {
+        return view.tensor().detach().view(-1);
     }
 
     /** {@inheritDoc} */
     @Override
     public void close() {
+        if (isPart) {
+            return; // the connections are those of the group of all ranks
+        }
+        own.thread.shutdown();
+        if (!awaitThread()) {
+            abort(new IllegalStateException("the group was closed"));
+            if (!awaitThread()) {
+                logger.warn("An operation of rank {} does not end", getRank());
+            }
+        }
         super.close();
-        if (ownsConnections && isIdle()) { // what is in use is not freed
-            reduction.close();
-            staging.close();
-            exchange.close();
+        if (own.thread.isTerminated()) { // what is in use is not freed
+            own.reduction.close();
+            own.staging.close();
+            own.exchange.close();
+        }
+    }
+
+    private boolean awaitThread() {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(CLOSE_SECONDS);
+        boolean interrupted = false;
+        while (!own.thread.isTerminated() && System.nanoTime() < end) {
+            try {
+                own.thread.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+            } catch (InterruptedException e) {
+                interrupted = true; // memory is freed after this: the thread must have ended
+                abort(e);
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return own.thread.isTerminated();
+    }
+
+    /** An operation in the queue. */
+    private final class QueuedWork implements Work, Runnable {
+
+        private final CollectiveCall call;
+        private final Runnable task;
+        private final CountDownLatch done = new CountDownLatch(1);
+
+        QueuedWork(CollectiveCall call, Runnable task) {
+            this.call = call;
+            this.task = task;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void run() {
+            try (PointerScope scope = new PointerScope()) {
+                if (!getFailure().isSet()) {
+                    task.run();
+                    call.finish();
+                }
+            } catch (CollectiveException e) {
+                getFailure().set(e);
+            } catch (Throwable t) {
+                getFailure().set(call.failedOn(getWorldRank(), t));
+            } finally {
+                done.countDown();
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void await() {
+            boolean interrupted = false;
+            while (done.getCount() > 0) {
+                try {
+                    done.await();
+                } catch (InterruptedException e) {
+                    interrupted = true; // ends the group, but not the wait for the tensors
+                    getFailure().set(call.interruptedOn(getWorldRank(), e));
+                }
+            }
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+            if (!call.isFinished()) {
+                checkFailure();
+            }
         }
     }
 
@@ -271,38 +391,24 @@ public final class TcpCommunicator extends QueuedCommunicator {
         private static final int ALIGNMENT = 64;
 
         private Tensor bytes;
-        private Tensor[] slots = {};
 
         /**
-         * Returns the tensors of all ranks, in their order: this rank's summand, and a slot for
-         * each other.
-         *
-         * @param summand this rank's tensor, flat
-         * @param length the number of elements of each slot
-         * @param rank this rank
-         * @param size the number of ranks
-         * @return the tensors
+         * Returns the tensors of all ranks, in their order: this rank's summand, and a slot of its
+         * size for each other.
          */
-        Tensor[] slots(Tensor summand, long length, int rank, int size) {
-            long slot = (length * summand.element_size() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        Tensor[] slots(Tensor summand, int rank, int size) {
+            long length = summand.numel() * summand.element_size();
+            long slot = (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
             reserve(slot * (size - 1));
-            slots = new Tensor[size];
-            int next = 0;
+            Tensor[] slots = new Tensor[size];
             for (int i = 0; i < size; i++) {
-                if (i == rank) {
-                    slots[i] = summand;
-                } else {
-                    slots[i] =
-                            bytes.narrow(0, slot * next++, length * summand.element_size())
-                                    .view(summand.scalar_type());
-                }
+                long start = slot * (i < rank ? i : i - 1);
+                slots[i] =
+                        i == rank
+                                ? summand
+                                : bytes.narrow(0, start, length).view(summand.scalar_type());
             }
             return slots;
-        }
-
-        /** Returns the memory of a rank's slot. */
-        ByteBuffer[] buffers(int rank, long length) {
-            return TensorBuffers.of(slots[rank], 0, length);
         }
 
         private void reserve(long size) {
@@ -321,7 +427,6 @@ public final class TcpCommunicator extends QueuedCommunicator {
                 bytes.close();
                 bytes = null;
             }
-            slots = new Tensor[0];
         }
     }
 }

@@ -1,0 +1,188 @@
+package io.djltp.checkpoint;
+
+import ai.djl.ndarray.NDArray;
+
+import io.djltp.checkpoint.PartWriter.Source;
+import io.djltp.checkpoint.TrainingState.TakenState;
+import io.djltp.checkpoint.TrainingState.Tensor;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Writes states in a thread of its own, one after the other. Before weights are changed, {@link
+ * #awaitRead()} waits until that thread has read them.
+ */
+final class StateWriter implements AutoCloseable {
+
+    private static final Logger logger = LoggerFactory.getLogger(StateWriter.class);
+
+    private final StateLayout layout;
+    private final String mesh;
+    private final Duration limit;
+    private final ExecutorService thread =
+            Executors.newSingleThreadExecutor(
+                    task -> {
+                        Thread writing = new Thread(task, "checkpoint");
+                        writing.setDaemon(true); // a disk that hangs does not keep the process
+                        return writing;
+                    });
+    private PendingSave last;
+    private volatile Throwable failure;
+
+    /**
+     * Creates a writer.
+     *
+     * @param limit how long a step waits for the weights to be written
+     */
+    StateWriter(StateLayout layout, String mesh, Duration limit) {
+        this.layout = layout;
+        this.mesh = mesh;
+        this.limit = limit;
+    }
+
+    /** Returns why the last save that ended has failed; {@code null} if it has not. */
+    Throwable failure() {
+        return failure;
+    }
+
+    /**
+     * Checks that states can be written, before one is taken.
+     *
+     * @throws IllegalStateException if this is closed
+     */
+    void checkOpen() {
+        if (thread.isShutdown()) {
+            throw new IllegalStateException(
+                    "No checkpoint is taken, because the TrainingState is closed: close it after"
+                            + " the last save, or make another one of the trainer");
+        }
+    }
+
+    /**
+     * Begins to write a state, which this closes, whatever happens.
+     *
+     * @param taken the state
+     * @param folder where it goes
+     * @param keep how many checkpoints stay when it is complete
+     */
+    PendingSave write(TakenState taken, CheckpointFolder folder, int keep) {
+        PendingSave save = new PendingSave(taken.step());
+        if (last != null && last.isGivenUp() && !last.isDone()) {
+            taken.close();
+            end(
+                    save,
+                    new CheckpointException(
+                            "the checkpoint of step "
+                                    + last.getStep()
+                                    + " was given up, and is still being written: is the disk of "
+                                    + folder.getPath()
+                                    + " there?"));
+            return save;
+        }
+        awaitRead(); // of a save without a step between
+        last = save;
+        try {
+            thread.execute(() -> write(save, taken, folder, keep));
+        } catch (RuntimeException | Error e) { // no thread to be had: nobody will read it
+            taken.close();
+            end(save, e);
+        }
+        return save;
+    }
+
+    private void write(PendingSave save, TakenState taken, CheckpointFolder folder, int keep) {
+        Map<Integer, Integer> writers = layout.writers();
+        try (taken;
+                CheckpointWriter writer =
+                        folder.begin(taken.step(), mesh, layout.parts(), writers.keySet())) {
+            for (Tensor each : taken.tensors()) {
+                writer.add(each.tensor(), part -> source(each, part, writers.get(part)));
+            }
+            if (taken.failure() != null) {
+                throw taken.failure(); // the other processes hear of it from the writer
+            }
+            writer.stream();
+            if (!save.endReading()) {
+                throw new CheckpointException(
+                        "the weights were not written before the next step had to change them");
+            }
+            taken.close(); // the trainer may free its weights while files are synced
+            writer.finish(taken.values());
+        } catch (IOException | RuntimeException | Error e) {
+            end(save, e);
+            return;
+        }
+        prune(folder, keep);
+        end(save, null);
+    }
+
+    private static Source source(Tensor tensor, int part, int rank) {
+        NDArray array = tensor.arrays().get(rank);
+        return Source.of(tensor.tensor(), part, array);
+    }
+
+    private static void prune(CheckpointFolder folder, int keep) {
+        try {
+            if (folder.isFirst()) {
+                folder.prune(keep);
+            }
+        } catch (IOException e) {
+            logger.warn("Old checkpoints cannot be removed: {}", e.getMessage());
+        }
+    }
+
+    private void end(PendingSave save, Throwable why) {
+        failure = why;
+        if (why != null) {
+            boolean expected = why instanceof IOException; // says all: a full disk, for instance
+            logger.warn(
+                    "There is no checkpoint of step {}, and training goes on: {}",
+                    save.getStep(),
+                    why.getMessage(),
+                    expected ? null : why);
+            logger.debug("The checkpoint of step {}", save.getStep(), why);
+        }
+        save.end(why);
+    }
+
+    /** Waits until the last state was read, or gives its save up. */
+    void awaitRead() {
+        if (last != null && !last.isGivenUp() && !last.awaitRead(limit)) {
+            logger.warn(
+                    "The checkpoint of step {} is given up: the weights were not written within {}."
+                            + " Training goes on",
+                    last.getStep(),
+                    limit);
+        }
+    }
+
+    /** Ends the thread after the last save. */
+    @Override
+    public void close() {
+        thread.shutdown();
+        awaitRead(); // or gives it up
+        boolean interrupted = Thread.interrupted();
+        try {
+            if (last != null && !last.isGivenUp()) {
+                last.await();
+            }
+            if (!thread.awaitTermination(1, TimeUnit.SECONDS)) {
+                thread.shutdownNow(); // closes a channel that hangs
+            }
+        } catch (InterruptedException e) {
+            interrupted = true;
+            thread.shutdownNow();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

@@ -1,0 +1,223 @@
+package io.djltp.checkpoint;
+
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
+import ai.djl.nn.norm.Dropout;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.checkpoint.StoppedRun.Task;
+import io.djltp.layout.ParallelMode;
+import io.djltp.optimizer.LossScale;
+import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.rank.LossScaling;
+import io.djltp.testing.Configs;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Supplier;
+
+/** A training that is stopped and goes on from its checkpoint, of each optimizer and block. */
+public class ResumedTrainingTest {
+
+    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
+    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 3);
+    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
+    private static final int STEPS = 6;
+
+    private static final Map<String, Supplier<Optimizer>> OPTIMIZERS = new LinkedHashMap<>();
+
+    static {
+        Tracker rate = Tracker.fixed(0.05f);
+        OPTIMIZERS.put("sgd", () -> Configs.sgd(0.05f));
+        OPTIMIZERS.put("momentum", () -> Configs.sgd(0.05f, 0.9f));
+        OPTIMIZERS.put("adam", () -> Configs.adam(0.05f));
+        OPTIMIZERS.put(
+                "adamw",
+                () ->
+                        Optimizer.adamW()
+                                .optLearningRateTracker(rate)
+                                .optWeightDecays(0.01f)
+                                .build());
+        OPTIMIZERS.put("adagrad", () -> Optimizer.adagrad().optLearningRateTracker(rate).build());
+        OPTIMIZERS.put(
+                "row-wise", () -> RowwiseAdagrad.builder().optLearningRateTracker(rate).build());
+    }
+
+    /** A body, a layer that is cut by its outputs and one that is cut by its inputs. */
+    private static Task task(String optimizer) {
+        return new Task(
+                () -> sequence(linear(6), tanh(), head(9), tanh(), row(true, 4)),
+                Loss::l2Loss,
+                OPTIMIZERS.get(optimizer),
+                (manager, step) -> TrainingRun.random(manager, step, 7, 5),
+                (manager, step) -> TrainingRun.random(manager, 50 + step, 7, 4));
+    }
+
+    /** A name, what is trained and on which ranks; the bits are those of a run without a stop. */
+    @DataProvider
+    public Object[][] trainings() {
+        List<Object[]> cases = new ArrayList<>();
+        OPTIMIZERS.keySet().forEach(name -> cases.add(new Object[] {name, task(name), MIXED}));
+        for (TrainerKind kind : kinds()) {
+            cases.add(new Object[] {"adam", task("adam"), kind});
+        }
+        for (ResumedTasks each : ResumedTasks.values()) {
+            for (TrainerKind kind : List.of(TENSOR, MIXED, MESH)) {
+                cases.add(new Object[] {"" + each, each.task(), kind});
+            }
+        }
+        // DJL's own dropout draws from libtorch's generator of the process
+        Task dropout =
+                new Task(
+                        () ->
+                                sequence(
+                                        linear(6),
+                                        Dropout.builder().optRate(0.4f).build(),
+                                        linear(4)),
+                        Loss::l2Loss,
+                        OPTIMIZERS.get("sgd"),
+                        task("sgd").data(),
+                        task("sgd").labels());
+        cases.add(new Object[] {"dropout", dropout, new TrainerKind(ParallelMode.DATA, 1)});
+        return cases.toArray(new Object[0][]);
+    }
+
+    private static List<TrainerKind> kinds() {
+        return List.of(
+                new TrainerKind(ParallelMode.TENSOR, 1),
+                TENSOR,
+                new TrainerKind(ParallelMode.DATA, 3),
+                new TrainerKind(ParallelMode.MIXED, 4),
+                MESH,
+                TrainerKind.mesh(2, 3));
+    }
+
+    @Test(dataProvider = "trainings", timeOut = 60_000)
+    public void theBitsAreThoseOfARunThatWasNotStopped(String name, Task task, TrainerKind kind) {
+        StoppedRun.assertResumes(kind, task, STEPS, 1, 4);
+    }
+
+    @DataProvider
+    public Object[][] accumulated() {
+        return new Object[][] {
+            {ResumedTasks.MARGIN_HEAD, TENSOR, 2},
+            {ResumedTasks.EXPERTS, MESH, 2},
+            {ResumedTasks.BATCH_NORMS, MIXED.clippedTo(0.05f), 1},
+            {ResumedTasks.EXPERTS, MESH.clippedTo(0.05f), 2}
+        };
+    }
+
+    /** The gradients of two batches are added up in a step, or their norm is limited, or both. */
+    @Test(dataProvider = "accumulated", timeOut = 60_000)
+    public void ofMicroBatchesAndClippedGradients(ResumedTasks of, TrainerKind kind, int batches) {
+        Task task = of.task().inMicroBatches(batches);
+        Assert.assertNotEquals(
+                StoppedRun.assertResumes(kind, task, STEPS, 3).losses,
+                StoppedRun.whole(kind.clippedTo(0), of.task(), STEPS).losses,
+                "neither has an effect");
+    }
+
+    @DataProvider
+    public Object[][] scaled() {
+        return kinds().stream().map(kind -> new Object[] {kind}).toArray(Object[][]::new);
+    }
+
+    /**
+     * The scale of the loss and what it has counted go on too. Its factors are no powers of 2: with
+     * another scale the bits of the weights are others.
+     */
+    @Test(dataProvider = "scaled", timeOut = 60_000)
+    public void theScaleOfTheLossGoesOn(TrainerKind kind) {
+        TrainerKind scaled =
+                kind.scaledBy(
+                        LossScaling.builder()
+                                .optInitialScale(1000)
+                                .optGrowthFactor(1.7f)
+                                .optBackoffFactor(0.3f)
+                                .optGrowthInterval(2)
+                                .build());
+        Task adam = task("adam");
+        Task task =
+                new Task(
+                        adam.network(),
+                        adam.loss(),
+                        adam.optimizer(),
+                        (manager, step) ->
+                                adam.data().make(manager, step).mul(step == 1 ? Float.NaN : 1),
+                        adam.labels());
+        StoppedRun.assertResumes(scaled, task, STEPS, 1, 3);
+        StoppedRun.inFolder(
+                folder -> {
+                    StoppedRun.saved(scaled, task, List.of(3), folder);
+                    StoppedRun.run(
+                            scaled,
+                            task,
+                            7,
+                            3,
+                            4,
+                            (trainer, state, step) -> {
+                                StoppedRun.restore(state, folder, 3);
+                                Assert.assertEquals( // a good step, a bad one, a good one
+                                        trainer.getState().getLossScale().getState(),
+                                        new LossScale.State(1000 * 0.3f, 1, 1));
+                            });
+                });
+    }
+
+    /** What is trained, on which ranks and then on which others, and the tolerance. */
+    @DataProvider
+    public Object[][] moves() {
+        List<Object[]> cases = new ArrayList<>();
+        TrainerKind[][] moves = {
+            {TENSOR, new TrainerKind(ParallelMode.TENSOR, 4)},
+            {new TrainerKind(ParallelMode.TENSOR, 4), new TrainerKind(ParallelMode.TENSOR, 3)},
+            {new TrainerKind(ParallelMode.TENSOR, 1), new TrainerKind(ParallelMode.TENSOR, 4)},
+            {MESH, new TrainerKind(ParallelMode.TENSOR, 3)},
+            {new TrainerKind(ParallelMode.TENSOR, 3), new TrainerKind(ParallelMode.DATA, 2)},
+            {new TrainerKind(ParallelMode.DATA, 3), new TrainerKind(ParallelMode.MIXED, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 4), MESH}
+        };
+        for (TrainerKind[] move : moves) { // row-wise: a number a row is on all ranks
+            for (String name : List.of("momentum", "adam", "row-wise")) {
+                double tolerance = name.equals("adam") ? 1e-4 : 1e-5;
+                cases.add(new Object[] {name, task(name), move[0], move[1], tolerance});
+            }
+        }
+        for (ResumedTasks each : ResumedTasks.values()) {
+            for (TrainerKind to :
+                    Arrays.asList(
+                            new TrainerKind(ParallelMode.TENSOR, 4),
+                            new TrainerKind(ParallelMode.DATA, 1))) {
+                cases.add(new Object[] {"" + each, each.task(), TENSOR, to, 1e-4});
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    @Test(dataProvider = "moves", timeOut = 60_000)
+    public void atAnotherSizeItIsTheSameTraining(
+            String name, Task task, TrainerKind from, TrainerKind to, double tolerance) {
+        StoppedRun whole = StoppedRun.whole(from, task, STEPS);
+        StoppedRun.inFolder(
+                folder -> {
+                    StoppedRun.saved(from, task, List.of(3), folder);
+                    StoppedRun.resumed(to, task, 3, STEPS, folder)
+                            .assertCloseToEndOf(whole, tolerance, name);
+                });
+    }
+}
