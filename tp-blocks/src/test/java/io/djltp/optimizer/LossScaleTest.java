@@ -1,8 +1,9 @@
 package io.djltp.optimizer;
 
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+
 import static org.testng.Assert.assertEquals;
-import static org.testng.Assert.assertTrue;
-import static org.testng.Assert.expectThrows;
 
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.rank.LossScaling;
@@ -108,11 +109,12 @@ public class LossScaleTest {
         LossScale scale = new LossScale(settings().optInitialScale(4).optLeastScale(1).build());
         scale.update(false, 1);
         scale.update(false, 2);
-        ArithmeticException error =
-                expectThrows(ArithmeticException.class, () -> scale.update(false, 3));
-        for (String part : new String[] {"step 3", "a loss scale of 1.0", "the least is 1.0"}) {
-            assertTrue(error.getMessage().contains(part), error.getMessage());
-        }
+        expect(
+                ArithmeticException.class,
+                () -> scale.update(false, 3),
+                "step 3",
+                "a loss scale of 1.0",
+                "the least is 1.0");
         assertEquals(scale.getState(), new LossScale.State(1, 0, 2));
     }
 
@@ -130,9 +132,6 @@ public class LossScaleTest {
     }
 
     private static void assertRefused(UnaryOperator<LossScaling.Builder> change, String part) {
-        IllegalArgumentException error =
-                expectThrows(
-                        IllegalArgumentException.class, () -> change.apply(settings()).build());
-        assertTrue(error.getMessage().contains(part), error.getMessage());
+        throwsArgument(() -> change.apply(settings()).build(), part);
     }
 }
