@@ -446,11 +446,11 @@ public class LossScalingTest {
     /** A block of the user's own that updates itself would keep the scale in its gradients. */
     @Test(timeOut = 60_000)
     public void aParticipantThatKnowsNoScale() {
-        Block centres = new ClassCentres(3, 5);
-        centres.setInitializer(Initializer.ONES, Parameter.Type.OTHER);
+        Block mean = new RunningMean(5);
+        mean.setInitializer(Initializer.ONES, Parameter.Type.OTHER);
         TrainingRun.of(
                 TENSOR_2.scaledBy(scaling(4, 2)),
-                sequence(centres, linear(4)),
+                sequence(mean, linear(4)),
                 config(),
                 INPUT,
                 (trainer, manager, numbers) -> {
@@ -458,7 +458,7 @@ public class LossScalingTest {
                     Refusals.expect(
                             RuntimeException.class,
                             trainer::step,
-                            "ClassCentres",
+                            "RunningMean",
                             "StepParticipant.unscale");
                 });
     }

@@ -26,6 +26,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
@@ -51,7 +52,6 @@ import java.util.function.Supplier;
 public class StepParticipantTest {
 
     private static final int FEATURES = 3;
-    private static final int CENTRES = 4;
     private static final int UNITS = 5;
     private static final float RATE = 0.2f;
 
@@ -61,9 +61,9 @@ public class StepParticipantTest {
 
     /** The same training by hand. */
     private static final class Serial {
-        final float[] centres = centres();
+        final double[] mean = {0.5, 0, -0.5};
         final double[] weight = new double[UNITS * FEATURES];
-        final double[] uses = new double[CENTRES];
+        double uses;
 
         Serial() {
             Arrays.fill(weight, 0.5);
@@ -72,19 +72,18 @@ public class StepParticipantTest {
         /** Makes a step, and returns the loss. */
         double step(float[] x, float[] target, boolean frozen) {
             int rows = x.length / FEATURES;
-            int[] nearest = ClassCentres.nearest(x, centres, FEATURES);
             double[] gradient = new double[weight.length];
             double loss = 0;
             for (int row = 0; row < rows; row++) {
                 for (int unit = 0; unit < UNITS; unit++) {
                     double error = -target[row * UNITS + unit];
                     for (int i = 0; i < FEATURES; i++) {
-                        error += weight[unit * FEATURES + i] * rest(x, nearest, row, i);
+                        error += weight[unit * FEATURES + i] * (x[row * FEATURES + i] - mean[i]);
                     }
                     loss += error * error / 2 / (rows * UNITS);
                     for (int i = 0; i < FEATURES; i++) {
                         gradient[unit * FEATURES + i] +=
-                                error * rest(x, nearest, row, i) / (rows * UNITS);
+                                error * (x[row * FEATURES + i] - mean[i]) / (rows * UNITS);
                     }
                 }
             }
@@ -92,60 +91,42 @@ public class StepParticipantTest {
                 weight[i] -= RATE * gradient[i];
             }
             for (int row = 0; row < rows && !frozen; row++) { // the mean of all rows so far
-                int k = nearest[row];
-                uses[k]++;
+                uses++;
                 for (int i = 0; i < FEATURES; i++) {
-                    double d = x[row * FEATURES + i] - centres[k * FEATURES + i];
-                    centres[k * FEATURES + i] += (float) (d / uses[k]);
+                    mean[i] += (x[row * FEATURES + i] - mean[i]) / uses;
                 }
             }
             return loss;
         }
-
-        private double rest(float[] x, int[] nearest, int row, int i) {
-            return (double) x[row * FEATURES + i] - centres[nearest[row] * FEATURES + i];
-        }
-
-        float[] weights() {
-            float[] floats = new float[weight.length];
-            for (int i = 0; i < floats.length; i++) {
-                floats[i] = (float) weight[i];
-            }
-            return floats;
-        }
     }
 
-    private static float[] centres() {
-        return new float[] {1, 0, 0, 0, 1, 0, 0, 0, 1, -1, -1, -1};
-    }
-
-    private static Block network(ClassCentres centres, Serial from) {
-        float[] start = from.centres.clone();
-        float[] weights = from.weights();
-        Block last =
-                ColumnParallelLinear.builder()
-                        .setUnits(UNITS)
-                        .optBias(false)
-                        .optGatherOutput(true)
-                        .build();
-        centres.setInitializer((m, shape, type) -> m.create(start, shape), parameter -> true);
-        last.setInitializer((m, shape, type) -> m.create(weights, shape), parameter -> true);
-        return sequence(centres, last);
+    private static float[] floats(double[] values) {
+        float[] floats = new float[values.length];
+        for (int i = 0; i < floats.length; i++) {
+            floats[i] = (float) values[i];
+        }
+        return floats;
     }
 
     /** Uses a trainer, and compares the weights that are handed back. */
     private static void train(
-            TrainerKind kind, ClassCentres centres, Serial expected, TrainingRun.Loop loop) {
+            TrainerKind kind, RunningMean block, Serial expected, TrainingRun.Loop loop) {
+        float[] mean = floats(expected.mean);
+        float[] weight = floats(expected.weight);
+        ColumnParallelLinear.Builder last = ColumnParallelLinear.builder().setUnits(UNITS);
+        Block column = last.optBias(false).optGatherOutput(true).build();
+        block.setInitializer((m, shape, type) -> m.create(mean, shape), parameter -> true);
+        column.setInitializer((m, shape, type) -> m.create(weight, shape), parameter -> true);
         List<float[]> weights =
                 TrainingRun.of(
                                 kind,
-                                network(centres, expected),
+                                sequence(block, column),
                                 Configs.of(Loss.l2Loss(), Configs.sgd(RATE)),
                                 new Shape(1, FEATURES),
                                 loop)
                         .getWeights();
-        assertClose(weights.get(0), expected.centres, 1e-5, "centres");
-        assertClose(weights.get(1), expected.weights(), 1e-5, "weight");
+        assertClose(weights.get(0), floats(expected.mean), 1e-5, "mean");
+        assertClose(weights.get(1), floats(expected.weight), 1e-5, "weight");
     }
 
     private static void step(Trainer trainer, NDManager manager, int step, Serial serial) {
@@ -156,9 +137,9 @@ public class StepParticipantTest {
         assertEquals(loss, serial.step(x, batch[1].head().toFloatArray(), frozen), 1e-5);
     }
 
-    private static ClassCentres.Moving participant(Trainer trainer, int rank) {
+    private static RunningMean.Moving participant(Trainer trainer, int rank) {
         ParallelTrainer parallel = (ParallelTrainer) trainer;
-        return (ClassCentres.Moving)
+        return (RunningMean.Moving)
                 parallel.getRanks().getContext(rank).getParticipants().iterator().next();
     }
 
@@ -170,11 +151,11 @@ public class StepParticipantTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aBlockOfTheUsersOwnTakesPart(TrainerKind kind) {
         Serial serial = new Serial();
-        List<ClassCentres.Moving> moving = new ArrayList<>();
-        ClassCentres centres = new ClassCentres(CENTRES, FEATURES);
+        List<RunningMean.Moving> moving = new ArrayList<>();
+        RunningMean mean = new RunningMean(FEATURES);
         train(
                 kind,
-                centres,
+                mean,
                 serial,
                 (trainer, manager, numbers) -> {
                     // what it saw is forgotten with the gradients
@@ -195,68 +176,65 @@ public class StepParticipantTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void itsStateGoesOnInAnotherTraining(TrainerKind kind) {
         Serial serial = new Serial();
-        float[][] uses = new float[kind.ranks()][];
+        List<Map<String, NDArray>> states = new ArrayList<>();
+        NDManager base = NDManager.newBaseManager();
         train(
                 kind,
-                new ClassCentres(CENTRES, FEATURES),
+                new RunningMean(FEATURES),
                 serial,
                 (trainer, manager, numbers) -> {
                     step(trainer, manager, 0, serial);
-                    for (int i = 0; i < uses.length; i++) {
-                        Map<String, NDArray> state = participant(trainer, i).getState(manager);
-                        uses[i] = state.get("uses").toFloatArray();
+                    for (int i = 0; i < kind.ranks(); i++) {
+                        states.add(participant(trainer, i).getState(base));
                     }
                 });
-        ClassCentres centres = new ClassCentres(CENTRES, FEATURES);
+        RunningMean mean = new RunningMean(FEATURES);
         train(
                 kind,
-                centres,
+                mean,
                 serial,
                 (trainer, manager, numbers) -> {
                     trainer.evaluate(BATCHES.make(manager, 0)[0]);
-                    for (int i = 0; i < uses.length; i++) {
-                        participant(trainer, i).setState(Map.of("uses", manager.create(uses[i])));
+                    for (int i = 0; i < kind.ranks(); i++) {
+                        participant(trainer, i).setState(states.get(i));
                     }
                     step(trainer, manager, 1, serial);
-                    centres.freezeParameters(true);
+                    mean.freezeParameters(true);
                     step(trainer, manager, 3, serial);
                 });
+        base.close();
     }
 
     @Test(timeOut = 60_000)
     public void itsParameterHasNoOtherUse() {
-        ClassCentres centres = new ClassCentres(CENTRES, FEATURES);
-        network(centres, new Serial());
+        RunningMean mean = new RunningMean(FEATURES);
+        mean.setInitializer(Initializer.ONES, parameter -> true);
         Block block =
-                graph(FEATURES, (call, x) -> call.call("block", x).add(call.value("centres").sum()))
-                        .add("block", centres, FEATURES)
-                        .tie("centres", centres.table());
+                graph(FEATURES, (call, x) -> call.call("block", x).add(call.value("mean").sum()))
+                        .add("block", mean, FEATURES)
+                        .tie("mean", mean.mean());
         DefaultTrainingConfig config = Configs.of(Loss.l2Loss());
         throwsArgument(
                 () -> TrainingRun.of(TENSOR_2, block, config, Network.batches("7x3", "7x3"), 1),
-                "centres",
+                "mean",
                 "updates it itself");
     }
 
     @Test(timeOut = 60_000)
     public void aParameterHasOneOwner() {
-        Parameter table = new ClassCentres(CENTRES, FEATURES).table();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray values = manager.create(centres(), new Shape(CENTRES, FEATURES));
-            RankPool.RankTask<Void> two =
-                    context -> {
-                        for (String key : List.of("one", "another")) {
-                            Supplier<ClassCentres.Moving> maker =
-                                    () -> new ClassCentres.Moving(table, values);
-                            context.getParticipants().get(key, ClassCentres.Moving.class, maker);
-                        }
-                        return null;
-                    };
-            expect(
-                    RankFailedException.class,
-                    () -> Ranks.run(ParallelMode.TENSOR, 2, two),
-                    "centres",
-                    "shared by two blocks that update it themselves");
-        }
+        Parameter table = new RunningMean(FEATURES).mean();
+        RankPool.RankTask<Void> two =
+                context -> {
+                    for (String key : List.of("one", "another")) {
+                        Supplier<RunningMean.Moving> maker = () -> new RunningMean.Moving(table);
+                        context.getParticipants().get(key, RunningMean.Moving.class, maker);
+                    }
+                    return null;
+                };
+        expect(
+                RankFailedException.class,
+                () -> Ranks.run(ParallelMode.TENSOR, 2, two),
+                "mean",
+                "shared by two blocks that update it themselves");
     }
 }
