@@ -80,9 +80,7 @@ public class BatchNormTest {
         try (NDManager base = NDManager.newBaseManager()) {
             NDList data = rows(base, 13);
             Model[] model = new Model[1];
-            run(
-                    kind,
-                    block(),
+            TrainingRun.Loop loop =
                     (trainer, manager, losses) -> {
                         trainer.evaluate(data); // before the first step
                         for (int i = 0; i < 4; i++) {
@@ -96,7 +94,8 @@ public class BatchNormTest {
                         seen[1] = values(trainer.evaluate(data));
                         trainer.close();
                         model[0].save(folder, "closed");
-                    });
+                    };
+            run(kind, block(), loop);
             assertClose(seen[0], predict(folder, "open", data), TOLERANCE, "saved while open");
             assertClose(seen[1], predict(folder, "closed", data), TOLERANCE, "closed");
             assertNotEquals(seen[1], seen[0]);
@@ -145,9 +144,7 @@ public class BatchNormTest {
     @Test(timeOut = 60_000)
     public void oneRowOfARank() {
         for (TrainerKind kind : List.of(DATA_2, MIXED_2, MESH_2X2)) {
-            run(
-                    kind,
-                    block(),
+            TrainingRun.Loop loop =
                     (trainer, manager, losses) -> {
                         steps(trainer, losses, BATCHES, 0, 1);
                         for (int rows = 1; rows < 4; rows++) {
@@ -166,7 +163,8 @@ public class BatchNormTest {
                         }
                         trainer.forward(rows(manager, 4));
                         steps(trainer, losses, BATCHES, 1, 2);
-                    });
+                    };
+            run(kind, block(), loop);
         }
         // in TENSOR mode the whole batch has one row: nobody else's statistics help
         run(

@@ -153,9 +153,7 @@ public class FusedHeadTest {
     @Test(timeOut = 60_000)
     public void evaluatesInTraining() {
         for (TrainerKind kind : List.of(PLAIN, TENSOR_1, TENSOR_2)) {
-            use(
-                    kind,
-                    fused(),
+            FusedTraining.Use use =
                     (trainer, manager) -> {
                         NDList data = data(manager, 0);
                         NDList labels = labels(manager, 0);
@@ -170,7 +168,8 @@ public class FusedHeadTest {
                             collector.backward(trained);
                             assertEquals(trained.getFloat(), loss.getFloat(), 1e-6);
                         }
-                    });
+                    };
+            use(kind, fused(), use);
         }
     }
 
@@ -193,9 +192,7 @@ public class FusedHeadTest {
     /** What would mix old features with new weights throws, and the trainer goes on. */
     @Test(timeOut = 60_000)
     public void predictionsEndWithTheStep() {
-        use(
-                TENSOR_2,
-                fused(),
+        FusedTraining.Use use =
                 (trainer, manager) -> {
                     NDList predictions = trainer.evaluate(data(manager, 0));
                     for (int i = 0; i < 2; i++) {
@@ -205,15 +202,14 @@ public class FusedHeadTest {
                                 "evaluate them before the step");
                         throwsState(() -> predictions.head().toFloatArray());
                     }
-                });
+                };
+        use(TENSOR_2, fused(), use);
     }
 
     /** More classes than there are: the trainer goes on. */
     @Test(timeOut = 60_000)
     public void aKThatIsTooLarge() {
-        use(
-                TENSOR_2,
-                fused(),
+        FusedTraining.Use use =
                 (trainer, manager) -> {
                     NDList predictions = trainer.evaluate(data(manager, 0));
                     String expected =
@@ -223,7 +219,8 @@ public class FusedHeadTest {
                     assertEquals(message, expected);
                     TopClasses all = new VocabParallelTopK(23).evaluate(predictions);
                     assertEquals(all.classes().getShape().get(1), 23);
-                });
+                };
+        use(TENSOR_2, fused(), use);
     }
 
     /** The logits would take 98 MiB; they come only when something reads them. */
@@ -231,9 +228,7 @@ public class FusedHeadTest {
     public void noLogitsInMemory() {
         int rows = 128;
         int classes = 200_000;
-        use(
-                TENSOR_2,
-                sequence(ClassificationHead.builder().setUnits(classes).build()),
+        FusedTraining.Use use =
                 (trainer, manager) -> {
                     NDList labels = new NDList(TrainingRun.labels(manager, 1, rows, classes));
                     NDList data = new NDList(random(manager, 2, rows, FEATURES));
@@ -246,7 +241,8 @@ public class FusedHeadTest {
                     assertTrue(peak() - before < 49 << 20, "peak " + (peak() - before));
                     predictions.head().get(0).toFloatArray();
                     assertTrue(peak() - before > 98 << 20, "peak " + (peak() - before));
-                });
+                };
+        use(TENSOR_2, sequence(ClassificationHead.builder().setUnits(classes).build()), use);
     }
 
     private static long resetPeak() throws IOException {
@@ -277,9 +273,7 @@ public class FusedHeadTest {
     /** Largest logits, sums, and the gradient of the features. */
     @Test(dataProvider = "counts", timeOut = 60_000)
     public void communicatesOncePerQuantity(TrainerKind kind, Block block, String expected) {
-        use(
-                kind,
-                block,
+        FusedTraining.Use use =
                 (trainer, manager) -> {
                     for (int i = 0; i < 2; i++) { // the third step compares no replicas
                         step(trainer, data(manager, 0), labels(manager, 0));
@@ -289,16 +283,15 @@ public class FusedHeadTest {
                     if (kind == TENSOR_2) {
                         assertEquals(counted(trainer, trainer::step).total(), 0);
                     }
-                });
+                };
+        use(kind, block, use);
     }
 
     /** Weights change in step() and not before; zeroed gradients change nothing. */
     @Test(timeOut = 60_000)
     public void weightsChangeInTheStep() {
         for (TrainerKind kind : List.of(TENSOR_1, TENSOR_2)) {
-            use(
-                    kind,
-                    fused(),
+            FusedTraining.Use use =
                     (trainer, manager) -> {
                         float[] before = held(trainer, 0, 2).toFloatArray();
                         backward(trainer, manager, 0);
@@ -309,16 +302,15 @@ public class FusedHeadTest {
                         backward(trainer, manager, 0);
                         trainer.step();
                         assertNotEquals(held(trainer, 0, 2).toFloatArray(), before);
-                    });
+                    };
+            use(kind, fused(), use);
         }
     }
 
     /** What a fused head writes while it is trained, a plain layer reads. */
     @Test(timeOut = 60_000)
     public void savesAsAPlainLayer() {
-        use(
-                TENSOR_2,
-                fused(),
+        FusedTraining.Use use =
                 (trainer, manager) -> {
                     step(trainer, data(manager, 0), labels(manager, 0));
                     NDList data = data(manager, 1);
@@ -333,7 +325,8 @@ public class FusedHeadTest {
                     assertEquals(
                             loaded.forward(store, data, false).head(),
                             trained.forward(store, data, false).head());
-                });
+                };
+        use(TENSOR_2, fused(), use);
     }
 
     @DataProvider
@@ -425,9 +418,7 @@ public class FusedHeadTest {
     /** A good step and then a bad one: one error, and the weights are as they were. */
     @Test(dataProvider = "bad", timeOut = 60_000)
     public void aBadStep(TrainerKind kind, int budget, boolean nan, long label, String expected) {
-        use(
-                kind,
-                fused(head -> head.optFusedMemory(budget)),
+        FusedTraining.Use use =
                 (trainer, manager) -> {
                     NDList data = data(manager, 0);
                     NDList labels = labels(manager, 0);
@@ -443,7 +434,8 @@ public class FusedHeadTest {
                     if (before != null) {
                         assertEquals(held(trainer, 0, 2).toFloatArray(), before);
                     }
-                });
+                };
+        use(kind, fused(head -> head.optFusedMemory(budget)), use);
     }
 
     @Test

@@ -337,17 +337,14 @@ public class HeadsEqualDjlTest {
 
     private static float[] lossesOfRows(TrainerKind kind, Block block) {
         float[][] found = new float[1][];
-        use(
-                kind,
-                block,
-                loss(WEIGHTED.withReduction(Reduction.NONE)),
-                sgd(),
+        FusedTraining.Use use =
                 (trainer, manager) -> {
                     NDList output = trainer.evaluate(data(manager, 0));
                     NDArray losses = trainer.getLoss().evaluate(labels(manager, 0), output);
                     assertEquals(losses.getShape(), new Shape(8));
                     found[0] = losses.toFloatArray();
-                });
+                };
+        use(kind, block, loss(WEIGHTED.withReduction(Reduction.NONE)), sgd(), use);
         return found[0];
     }
 
@@ -428,16 +425,12 @@ public class HeadsEqualDjlTest {
         for (String name : List.of("first", "second")) {
             block.add(name, ClassificationHead.builder().setUnits(CLASSES).build(), FEATURES);
         }
-        return FusedTraining.run(
-                kind,
-                block,
-                loss(DEFAULT),
-                optimizer,
-                8,
+        FusedTraining.Pass pass =
                 (trainer, manager, step) -> {
                     used[0] = step >= 2 && step % 3 != 0 ? "second" : "first";
                     return backward(trainer, manager, step);
-                });
+                };
+        return FusedTraining.run(kind, block, loss(DEFAULT), optimizer, 8, pass);
     }
 
     private static final Map<String, Consumer<ClassificationHead.Builder>> HEADS =

@@ -105,30 +105,23 @@ public class LossScalingTest {
          */
         Result run(TrainerKind kind, int steps, int updates, List<Integer> without) {
             Result result = new Result();
-            TrainingRun run =
-                    TrainingRun.of(
-                            kind,
-                            network.get(),
-                            config.get(),
-                            input,
-                            (any, manager, numbers) -> {
-                                ParallelTrainer trainer = (ParallelTrainer) any;
-                                trainer.setMetrics(new Metrics());
-                                int step = 0;
-                                while (step < steps && result.losses.size() < updates) {
-                                    if (!without.contains(step)
-                                            && !make(trainer, manager, step, result)) {
-                                        break;
-                                    }
-                                    step++;
-                                }
-                                List<Metric> metric = trainer.getMetrics().getMetric("loss_scale");
-                                metric.forEach(
-                                        each -> result.metric.add(each.getValue().floatValue()));
-                                result.steps = trainer.getState().getStep();
-                                result.hasUpdated =
-                                        !trainer.getLearningRates().getCounts().isEmpty();
-                            });
+            TrainingRun.Loop loop =
+                    (any, manager, numbers) -> {
+                        ParallelTrainer trainer = (ParallelTrainer) any;
+                        trainer.setMetrics(new Metrics());
+                        int step = 0;
+                        while (step < steps && result.losses.size() < updates) {
+                            if (!without.contains(step) && !make(trainer, manager, step, result)) {
+                                break;
+                            }
+                            step++;
+                        }
+                        List<Metric> metric = trainer.getMetrics().getMetric("loss_scale");
+                        metric.forEach(each -> result.metric.add(each.getValue().floatValue()));
+                        result.steps = trainer.getState().getStep();
+                        result.hasUpdated = !trainer.getLearningRates().getCounts().isEmpty();
+                    };
+            TrainingRun run = TrainingRun.of(kind, network.get(), config.get(), input, loop);
             result.weights = run.getWeights();
             return result;
         }

@@ -140,11 +140,7 @@ public class OptimizerStateTest {
                             new NDList(manager.full(new Shape(SIZE, SIZE), 2f)),
                             new NDList(manager.full(new Shape(SIZE, SIZE), 4f))
                         };
-        TrainingRun.of(
-                kind,
-                sequence(gathered(SIZE)),
-                config,
-                batches.shapes(),
+        TrainingRun.Loop loop =
                 (trainer, manager, losses) -> {
                     int made = 0;
                     for (double[] expected : rule.expected) {
@@ -160,7 +156,8 @@ public class OptimizerStateTest {
                         states.add(((ParallelTrainer) trainer).getOptimizerState(rank));
                         assertState(trainer, rank, rule);
                     }
-                });
+                };
+        TrainingRun.of(kind, sequence(gathered(SIZE)), config, batches.shapes(), loop);
         for (OptimizerState state : states) { // closing the trainer frees it
             assertEquals(state.getNames(), Set.of());
         }

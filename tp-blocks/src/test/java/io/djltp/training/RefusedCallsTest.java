@@ -601,11 +601,7 @@ public class RefusedCallsTest {
 
     private static TrainingRun term(TrainerKind kind) {
         Switched loss = new Switched(Net.GATHERED.loss(), (labels, logits) -> mean(labels));
-        return TrainingRun.of(
-                kind,
-                Net.GATHERED.block(),
-                loss,
-                INPUT,
+        TrainingRun.Loop loop =
                 (trainer, manager, numbers) -> {
                     try (GradientCollector collector = trainer.newGradientCollector()) {
                         Use use = new Use(Net.GATHERED, trainer, manager, collector);
@@ -616,7 +612,8 @@ public class RefusedCallsTest {
                         numbers.add(sum.getFloat());
                     }
                     trainer.step();
-                });
+                };
+        return TrainingRun.of(kind, Net.GATHERED.block(), loss, INPUT, loop);
     }
 
     /** There is one generator, and one who draws from it; or the numbers come with the labels. */
@@ -639,26 +636,19 @@ public class RefusedCallsTest {
                                         ? p.head().sub(labels.head()).mul(labels.get(1)).mean()
                                         : weighted(labels, p));
         loss.isWrong = true;
-        return TrainingRun.of(
-                kind,
-                sequence(linear(4), gathered(3)),
-                loss,
-                INPUT,
+        TrainingRun.Loop loop =
                 (trainer, manager, numbers) -> {
                     manager.getEngine().setRandomSeed(7);
                     String labels = given ? "6x3 6x3" : "6x3";
                     steps(trainer, numbers, Network.batches("6x5", labels), 0, 3);
-                });
+                };
+        return TrainingRun.of(kind, sequence(linear(4), gathered(3)), loss, INPUT, loop);
     }
 
     /** A loss that was differentiated is not once more; a collector may be closed twice. */
     @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void twice(TrainerKind kind) {
-        TrainingRun.of(
-                kind,
-                Net.HEAD.block(),
-                Net.HEAD.loss(),
-                INPUT,
+        TrainingRun.Loop loop =
                 (trainer, manager, numbers) -> {
                     GradientCollector first = trainer.newGradientCollector();
                     first.close();
@@ -673,7 +663,8 @@ public class RefusedCallsTest {
                     trainer.close();
                     NDList data = new NDList(manager.ones(INPUT));
                     throwsState(() -> trainer.evaluate(data), "closed");
-                });
+                };
+        TrainingRun.of(kind, Net.HEAD.block(), Net.HEAD.loss(), INPUT, loop);
     }
 
     @Test(timeOut = 60_000)

@@ -183,11 +183,7 @@ public class SixteenBitsTest {
             head.initialize(parameters, type, new Shape(ROWS, FEATURES));
             List<Parameter> all = head.getParameters().values();
             set(all.get(0), random(parameters, 7, all.get(0).getShape().getShape()));
-            use(
-                    kind,
-                    head,
-                    loss(DEFAULT),
-                    Configs.sgd(0.3f, 0.5f),
+            FusedTraining.Use use =
                     (trainer, manager) -> {
                         for (int i = 0; i < 5; i++) {
                             NDArray data = rounded(data(manager, i).head()).toType(type, false);
@@ -196,7 +192,8 @@ public class SixteenBitsTest {
                                 all.forEach(each -> set(each, each.getArray()));
                             }
                         }
-                    });
+                    };
+            use(kind, head, loss(DEFAULT), Configs.sgd(0.3f, 0.5f), use);
             all.forEach(each -> results.add(ArrayAssert.floats(each.getArray())));
         }
         results.add(ArrayAssert.floats(losses));

@@ -153,10 +153,7 @@ public class StepParticipantTest {
         Serial serial = new Serial();
         List<RunningMean.Moving> moving = new ArrayList<>();
         RunningMean mean = new RunningMean(FEATURES);
-        train(
-                kind,
-                mean,
-                serial,
+        TrainingRun.Loop loop =
                 (trainer, manager, numbers) -> {
                     // what it saw is forgotten with the gradients
                     NDList[] batch = BATCHES.make(manager, 9);
@@ -169,7 +166,8 @@ public class StepParticipantTest {
                         moving.add(participant(trainer, i));
                     }
                     assertFalse(moving.get(0).closed);
-                });
+                };
+        train(kind, mean, serial, loop);
         moving.forEach(each -> assertTrue(each.closed));
     }
 
@@ -178,16 +176,14 @@ public class StepParticipantTest {
         Serial serial = new Serial();
         List<Map<String, NDArray>> states = new ArrayList<>();
         NDManager base = NDManager.newBaseManager();
-        train(
-                kind,
-                new RunningMean(FEATURES),
-                serial,
+        TrainingRun.Loop loop =
                 (trainer, manager, numbers) -> {
                     step(trainer, manager, 0, serial);
                     for (int i = 0; i < kind.ranks(); i++) {
                         states.add(participant(trainer, i).getState(base));
                     }
-                });
+                };
+        train(kind, new RunningMean(FEATURES), serial, loop);
         RunningMean mean = new RunningMean(FEATURES);
         train(
                 kind,
