@@ -112,9 +112,7 @@ public class LossScaleTest {
         expect(
                 ArithmeticException.class,
                 () -> scale.update(false, 3),
-                "step 3",
-                "a loss scale of 1.0",
-                "the least is 1.0");
+                "step 3 .. a loss scale of 1.0 .. the least is 1.0");
         assertEquals(scale.getState(), new LossScale.State(1, 0, 2));
     }
 

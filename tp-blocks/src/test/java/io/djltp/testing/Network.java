@@ -181,10 +181,7 @@ public record Network(
                     cause instanceof IllegalArgumentException
                             || cause instanceof IllegalStateException,
                     "" + cause);
-            for (String part : parts) {
-                Assert.assertTrue(
-                        cause.getMessage().contains(part), part + " in: " + cause.getMessage());
-            }
+            Refusals.assertContains(cause.getMessage(), parts);
             Assert.assertEquals(result.losses.size(), 0, "numbers before it was refused");
             List<float[]> before = initialWeights(manager);
             Assert.assertEquals(result.weights.size(), before.size());

@@ -50,11 +50,13 @@ public final class Refusals {
      * Asserts that a text contains others.
      *
      * @param text the text
-     * @param parts the others
+     * @param parts the others; " .. " in one of them stands for anything between two
      */
     public static void assertContains(String text, String... parts) {
-        for (String part : parts) {
-            Assert.assertTrue(text.contains(part), part + " in: " + text);
+        for (String all : parts) {
+            for (String part : all.split(" \\.\\. ")) {
+                Assert.assertTrue(text.contains(part), part + " in: " + text);
+            }
         }
     }
 }

@@ -70,23 +70,19 @@ public class BadModelTest {
         ColumnParallelLinear.Builder column = ColumnParallelLinear.builder().setUnits(8);
         RowParallelLinear.Builder row = RowParallelLinear.builder().setUnits(8);
         return new Object[][] {
-            build(() -> Blocks.column(0), "units", "1 or more", "0"),
-            build(() -> Blocks.column(-3), "units", "1 or more", "-3"),
-            build(() -> Blocks.row(0), "units", "1 or more", "0"),
-            build(() -> Blocks.row(-3), "units", "1 or more", "-3"),
+            build(() -> Blocks.column(0), "units .. 1 or more .. 0"),
+            build(() -> Blocks.column(-3), "units .. 1 or more .. -3"),
+            build(() -> Blocks.row(0), "units .. 1 or more .. 0"),
+            build(() -> Blocks.row(-3), "units .. 1 or more .. -3"),
             build(
                     RowParallelLinear.builder().setUnits(3).optBatchShardedInput(true)::build,
                     "optInputIsParallel(false)"),
             build(
                     column.optShardingStrategy(ShardingStrategy.columnwise())::build,
-                    "ColumnParallelLinear cuts axis 0",
-                    "output features",
-                    "axiswise(1)"),
+                    "ColumnParallelLinear cuts axis 0 .. output features .. axiswise(1)"),
             build(
                     row.optShardingStrategy(ShardingStrategy.replicate())::build,
-                    "RowParallelLinear cuts axis 1",
-                    "input features",
-                    "replicate"),
+                    "RowParallelLinear cuts axis 1 .. input features .. replicate"),
         };
     }
 
@@ -110,35 +106,26 @@ public class BadModelTest {
             network(
                     TENSOR_4,
                     Blocks.column(3),
-                    "weight (3, 6)",
-                    "over 4 ranks",
-                    "axis 0 has length 3",
-                    "rank 3 empty",
+                    "weight (3, 6) .. over 4 ranks .. axis 0 has length 3 .. rank 3 empty",
                     "at most 3 ranks"),
             network(
                     new TrainerKind(ParallelMode.TENSOR, 8),
                     RowParallelLinear.builder().setUnits(30).optInputIsParallel(false).build(),
-                    "weight (30, 6)",
-                    "axis 1 has length 6",
-                    "at most 6 ranks"),
-            network(MIXED_2, Blocks.column(7), "MIXED mode", "optBatchShardedInput(true)"),
+                    "weight (30, 6) .. axis 1 has length 6 .. at most 6 ranks"),
+            network(MIXED_2, Blocks.column(7), "MIXED mode .. optBatchShardedInput(true)"),
             network(
                     TENSOR_2,
                     column(Cut.ofLengths(5, 4)).build(),
-                    "weight (8, 6)",
-                    "2 ranks",
-                    "[0,5) | [5,9) of 9",
+                    "weight (8, 6) .. 2 ranks .. [0,5) | [5,9) of 9",
                     "cuts 9 elements, and axis 0 has 8"),
             network(
                     TENSOR_2,
                     column(Cut.ofLengths(3, 3, 2)).build(),
-                    "weight (8, 6)",
-                    "for 3 ranks, not for 2"),
+                    "weight (8, 6) .. for 3 ranks, not for 2"),
             network(
                     TENSOR_2,
                     column(Cut.ofLengths(8, 0)).build(),
-                    "weight (8, 6)",
-                    "leaves rank 1 empty. Give every rank one or more"),
+                    "weight (8, 6) .. leaves rank 1 empty. Give every rank one or more"),
             network( // replicated input features
                     TENSOR_2,
                     RowParallelLinear.builder()
@@ -148,9 +135,7 @@ public class BadModelTest {
                                             Cut.of(6, 2, r -> List.of(new ShardRange(r, 5)))))
                             .optInputIsParallel(false)
                             .build(),
-                    "weight (3, 6)",
-                    "[0,5) | [1,6) of 6",
-                    "gives several ranks the same"),
+                    "weight (3, 6) .. [0,5) | [1,6) of 6 .. gives several ranks the same"),
             network( // of many layers, which one?
                     TENSOR_2,
                     sequence(column(Cut.balanced(8, 2)).build(), Blocks.row(1), gathered(1)),
@@ -160,29 +145,25 @@ public class BadModelTest {
                     sequence(
                             new CutProduct(twoStrategies, rows),
                             sequence(new CutProduct(twoStrategies, ShardingStrategy.columnwise()))),
-                    "matrix (6, 6)",
-                    "axiswise(0) in 01CutProduct",
+                    "matrix (6, 6) .. axiswise(0) in 01CutProduct",
                     "axiswise(1) in 02SequentialBlock_01CutProduct"),
             network( // the same axis is not enough: the ranges count
                     TENSOR_2,
                     sequence(
                             new CutProduct(twoCuts, rows),
                             new CutProduct(twoCuts, ShardingStrategy.rowwise(Cut.ofLengths(4, 2)))),
-                    "matrix (6, 6)",
-                    "two strategies over 2 ranks",
+                    "matrix (6, 6) .. two strategies over 2 ranks",
                     "axiswise(0) in 01CutProduct",
                     "axiswise(0, [0,4) | [4,6) of 6) in 02CutProduct"),
             network(
                     TENSOR_2,
                     sequence(new Product(ordinary), new CutProduct(ordinary, rows)),
-                    "matrix (6, 6)",
-                    "axiswise(0) in 02CutProduct (CutProduct)",
+                    "matrix (6, 6) .. axiswise(0) in 02CutProduct (CutProduct)",
                     "replicate in 01Product (Product)"),
             network(
                     TENSOR_2,
                     sequence(new CutProduct(ordinaryLast, rows), new Product(ordinaryLast)),
-                    "matrix (6, 6)",
-                    "axiswise(0) in 01CutProduct (CutProduct)",
+                    "matrix (6, 6) .. axiswise(0) in 01CutProduct (CutProduct)",
                     "replicate in 02Product (Product)"),
         };
     }
@@ -198,8 +179,7 @@ public class BadModelTest {
         for (TrainerKind kind : List.of(TENSOR_1, TENSOR_2)) {
             throwsArgument(
                     () -> initialize(kind, Blocks.column(7), DataType.BFLOAT16),
-                    "bfloat16",
-                    "setDataType(DataType.FLOAT32)",
+                    "bfloat16 .. setDataType(DataType.FLOAT32)",
                     "optPrecision(Precision.BFLOAT16)");
         }
     }

@@ -174,8 +174,7 @@ public class BatchNormTest {
                     String text =
                             throwsArgument(
                                     () -> trainer.forward(rows(manager, 1)),
-                                    "the batch has 1 row.",
-                                    "Leave an incomplete last batch out");
+                                    "the batch has 1 row. .. Leave an incomplete last batch out");
                     assertFalse(text.contains("SyncBatchNorm") || text.contains("TENSOR"), text);
                 });
     }

@@ -167,9 +167,7 @@ public class DriftCheckTest {
             change(trainer, 3, 2);
             found(
                     () -> step(trainer, false),
-                    "after step 4 rank 3 has",
-                    "weight (9, 5)",
-                    "than rank 1");
+                    "after step 4 rank 3 has .. weight (9, 5) .. than rank 1");
         }
     }
 
@@ -199,9 +197,7 @@ public class DriftCheckTest {
                                                 : null);
                 found(
                         () -> steps(trainer, new ArrayList<>(), batches, 2, 3),
-                        "rank 3 has other",
-                        "20 to 24 of axis 0",
-                        "rank 2");
+                        "rank 3 has other .. 20 to 24 of axis 0 .. rank 2");
             }
         }
     }
@@ -325,7 +321,7 @@ public class DriftCheckTest {
     /** A rank that has a number where the others have NaN has drifted apart still. */
     @Test(timeOut = 60_000)
     public void aNumberIsNoNaN() {
-        found(() -> diverge(TENSOR_3.clippedTo(1), true), "after step 6 rank 1", "drifted apart");
+        found(() -> diverge(TENSOR_3.clippedTo(1), true), "after step 6 rank 1 .. drifted apart");
     }
 
     private static List<Float> diverge(TrainerKind kind, boolean changed) {

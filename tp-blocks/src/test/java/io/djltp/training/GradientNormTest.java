@@ -260,8 +260,7 @@ public class GradientNormTest {
         Network.Batches batches = Network.batches(data, "3:5");
         throwsArgument(
                 () -> TrainingRun.of(TENSOR_2.clippedTo(LIMIT), block, config, batches, 1),
-                "belongs to a block",
-                "optFusedLoss(false)");
+                "belongs to a block .. optFusedLoss(false)");
     }
 
     @Test

@@ -173,8 +173,7 @@ public class ModelInTrainingTest {
             for (TrainerKind other : List.of(TENSOR_2, DATA_2, MIXED_2)) {
                 throwsState(
                         () -> other.open(model, config()),
-                        "Another open ParallelTrainer",
-                        "close it first");
+                        "Another open ParallelTrainer .. close it first");
             }
             trainer.initialize(INPUT); // the same one may
             try (Trainer other = PLAIN.open(model, config(), INPUT)) {
@@ -226,7 +225,7 @@ public class ModelInTrainingTest {
             try (Trainer trainer = open(kind)) {
                 step(trainer);
                 model.close();
-                assertAllThrow(trainer, "model net was closed", "close the trainer before");
+                assertAllThrow(trainer, "model net was closed .. close the trainer before");
             }
         }
     }
@@ -238,7 +237,7 @@ public class ModelInTrainingTest {
             step(trainer);
             Block block = model.getBlock();
             model.setBlock(linear(CLASSES));
-            assertAllThrow(trainer, "model net was given another block", "close the trainer");
+            assertAllThrow(trainer, "model net was given another block .. close the trainer");
             model.setBlock(block);
             step(trainer); // nothing is lost
         }

@@ -225,9 +225,7 @@ public class RandomnessCheckTest {
                 UnsupportedOperationException.class,
                 () -> train(kind, block),
                 drawing.name,
-                "same mask",
-                "io.djltp.nn.ParallelDropout",
-                "data-parallel body",
+                "same mask .. io.djltp.nn.ParallelDropout .. data-parallel body",
                 "optRandomCheck(false)");
     }
 

@@ -236,8 +236,7 @@ public class RefusedCallsTest {
                         "a batch without rows",
                         Net.ALONE,
                         use -> use.trainer.forward(use.ones(0, 5), use.ones(0)),
-                        "batch has no rows",
-                        "(0, 5)")
+                        "batch has no rows .. (0, 5)")
                 .on(SEVERAL);
         for (TrainerKind kind : List.of(DATA_2, MIXED_2)) {
             argument(
@@ -250,25 +249,19 @@ public class RefusedCallsTest {
                             "(6, 5)",
                             "(7, 5)",
                             kind.mode().toString(),
-                            "for each row",
-                            "TENSOR mode")
+                            "for each row .. TENSOR mode")
                     .on(kind);
         }
         argument(
                 "an input of another length",
                 Net.ALONE,
                 use -> use.trainer.evaluate(use.ones(ROWS, 6)),
-                "ColumnParallelLinear",
-                "(7, 5)",
-                "length 5",
-                "6)");
+                "ColumnParallelLinear .. (7, 5) .. length 5 .. 6)");
         argument(
                 "fewer labels than rows",
                 Net.ALONE,
                 use -> use.trainer.forward(use.data(), use.classes(1, 2, 3, 4)),
-                "labels (4)",
-                ", 7) over all ranks",
-                "one label for each row");
+                "labels (4) .. , 7) over all ranks .. one label for each row");
         for (Net net : List.of(Net.HEAD, Net.FUSED)) {
             for (float label : new float[] {7, -1, 1.5f, Float.NaN}) {
                 String number = label == (int) label ? "" + (int) label : "" + label;
@@ -319,20 +312,17 @@ public class RefusedCallsTest {
                 "a second collector",
                 Net.HEAD,
                 use -> use.trainer.newGradientCollector(),
-                "A gradient collector of this trainer is open",
-                "close it before the next");
+                "A gradient collector of this trainer is open .. close it before the next");
         state(
                 "a manager that is closed",
                 Net.HEAD,
                 use -> use.collector.backward(use.closed(false)),
-                "was closed",
-                "Go backward before");
+                "was closed .. Go backward before");
         state(
                 "a manager of the inputs that is closed",
                 Net.HEAD,
                 use -> use.collector.backward(use.closed(true)),
-                "manager of the inputs was closed",
-                "go backward, before it is closed");
+                "manager of the inputs was closed .. go backward, before it is closed");
         state( // which is not left out of a sum
                 "a term of a manager that is closed",
                 Net.HEAD,
@@ -375,8 +365,7 @@ public class RefusedCallsTest {
                         block.freezeParameters(false);
                     }
                 },
-                "frozen",
-                "freezeParameters(false)");
+                "frozen .. freezeParameters(false)");
     }
 
     // losses
@@ -394,16 +383,14 @@ public class RefusedCallsTest {
                     NDArray term = use.loss(output).add(output.head().square().mean());
                     throwsArgument(
                             () -> use.collector.backward(term),
-                            "(6, 7)",
-                            "outside",
-                            "SimpleCompositeLoss");
+                            "(6, 7) .. outside .. SimpleCompositeLoss");
                     throwsState(use.trainer::step, "no gradients");
                 });
         add(
                         "a loss that returns nothing",
                         Net.GATHERED,
                         use -> {
-                            throwsArgument(use::loss, "The loss own has returned null", "scalar");
+                            throwsArgument(use::loss, "The loss own has returned null .. scalar");
                             NDList output = use.trainer.evaluate(use.data());
                             throwsArgument(() -> use.loss(output), "null");
                         })
@@ -422,9 +409,7 @@ public class RefusedCallsTest {
                         use -> {
                             throwsArgument(
                                     use::loss,
-                                    "2 losses of the fused head",
-                                    "(7, 4)",
-                                    "LossOptions");
+                                    "2 losses of the fused head .. (7, 4) .. LossOptions");
                             use.loss(use.trainer.evaluate(use.data())); // that is possible
                         })
                 .by(both::evaluate);
@@ -438,8 +423,7 @@ public class RefusedCallsTest {
                             for (NDList output : List.of(trained, evaluated)) {
                                 throwsArgument(
                                         () -> other.evaluate(use.labels(), output),
-                                        "(6, 7)",
-                                        "trainer.getLoss()");
+                                        "(6, 7) .. trainer.getLoss()");
                             }
                         })
                 .by(new VocabParallelCrossEntropyLoss()::evaluate);
@@ -481,8 +465,7 @@ public class RefusedCallsTest {
                                             ((ShardedPredictions) output)
                                                     .evaluateOnRanks(
                                                             use.labels(), RefusedCallsTest::noise),
-                                    "An evaluator draws",
-                                    "RefusedCallsTest.noise");
+                                    "An evaluator draws .. RefusedCallsTest.noise");
                         })
                 .on(SEVERAL);
     }
@@ -496,9 +479,7 @@ public class RefusedCallsTest {
                             assertFalse(loss.isNaN().getBoolean()); // it has a value
                             throwsArgument(
                                     () -> use.collector.backward(loss),
-                                    "parameter",
-                                    "getLoss",
-                                    "labels");
+                                    "parameter .. getLoss .. labels");
                         })
                 .by(wrong);
     }
@@ -523,7 +504,7 @@ public class RefusedCallsTest {
 
     private static void headThrows(ThrowingRunnable call) {
         throwsArgument(
-                call, "fused head with the weight (7, 4)", "another loss", "optFusedLoss(false)");
+                call, "fused head with the weight (7, 4) .. another loss .. optFusedLoss(false)");
     }
 
     private static String accuracy(Use use, NDList output, String... parts) {
@@ -531,9 +512,7 @@ public class RefusedCallsTest {
                 expect(
                         UnsupportedOperationException.class,
                         () -> new Accuracy().evaluate(use.labels(), output),
-                        "(6, 7)",
-                        "argMax()",
-                        "VocabParallelAccuracy");
+                        "(6, 7) .. argMax() .. VocabParallelAccuracy");
         Refusals.assertContains(e.getMessage(), parts);
         return e.getMessage();
     }
@@ -705,8 +684,7 @@ public class RefusedCallsTest {
                     rules);
             throwsArgument(
                     () -> TENSOR_2.open(model, Configs.of(null)),
-                    "has no loss",
-                    "DefaultTrainingConfig");
+                    "has no loss .. DefaultTrainingConfig");
         }
     }
 }
