@@ -28,6 +28,6 @@ for /f "usebackq delims=" %%C in ("%STAMP%") do set "CLASSPATH=%HERE%examples\ta
 "%JAVA%" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.1 -Xms64m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Dai.djl.offline=true ^
     -Dorg.slf4j.simpleLogger.defaultLogLevel=warn ^
     -Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error ^
-    --enable-native-access=ALL-UNNAMED -Dio.djltp.columns=80 ^
+    --enable-native-access=ALL-UNNAMED ^
     %TP_JAVA_OPTS% io.djltp.examples.Tp %*
 exit /b %errorlevel%

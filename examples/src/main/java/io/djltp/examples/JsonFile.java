@@ -16,15 +16,6 @@ public final class JsonFile {
     private JsonFile() {}
 
     /**
-     * Checks that a file can be written, before the work that is to be written to it.
-     *
-     * @param file the file, or {@code null} if none is wanted
-     */
-    public static void check(Path file) {
-        check("--json", file);
-    }
-
-    /**
      * Checks that the file of an option can be written, before the work that is to be written to
      * it.
      *

@@ -13,6 +13,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntFunction;
 import java.util.stream.Collectors;
 
 /** The tp command in a JVM of its own, or in several that {@code mpirun} starts. */
@@ -61,6 +62,36 @@ public final class ForkedTp implements AutoCloseable {
     public static ForkedTp start(Map<String, String> environment, List<String> arguments)
             throws IOException {
         return new ForkedTp(java(arguments), environment);
+    }
+
+    /**
+     * Starts the processes of a job, and waits for all of them.
+     *
+     * @param environments the environment variables of each
+     * @param arguments the arguments of each
+     * @return how each ended
+     * @throws IOException if one cannot be started
+     * @throws InterruptedException if the time of the test is over
+     */
+    public static List<Result> job(
+            List<Map<String, String>> environments, IntFunction<String> arguments)
+            throws IOException, InterruptedException {
+        List<ForkedTp> processes = new ArrayList<>();
+        List<Result> results = new ArrayList<>();
+        try {
+            for (int i = 0; i < environments.size(); i++) {
+                List<String> words = List.of(arguments.apply(i).split(" "));
+                processes.add(start(environments.get(i), words));
+            }
+            for (ForkedTp process : processes) {
+                results.add(process.await());
+            }
+        } finally {
+            for (ForkedTp process : processes) {
+                process.close();
+            }
+        }
+        return results;
     }
 
     /**

@@ -1,6 +1,9 @@
 package io.djltp.examples;
 
+import java.io.IOException;
+import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 
 /** The environment variables of a process of a job on this machine. */
 public final class JobVariables {
@@ -21,5 +24,17 @@ public final class JobVariables {
                 "WORLD_SIZE", "" + processes,
                 "MASTER_ADDR", "127.0.0.1",
                 "MASTER_PORT", "" + port);
+    }
+
+    /**
+     * Returns what a launcher would set for all processes of a job.
+     *
+     * @param processes the number of processes
+     * @return the variables of each
+     * @throws IOException if there is no free port
+     */
+    public static List<Map<String, String>> ofAll(int processes) throws IOException {
+        int port = FreePort.find();
+        return IntStream.range(0, processes).mapToObj(i -> of(i, processes, port)).toList();
     }
 }

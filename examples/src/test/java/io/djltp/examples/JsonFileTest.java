@@ -45,7 +45,7 @@ public class JsonFileTest {
                             () -> {
                                 for (int k = 0; k < 3000; k++) {
                                     together.await();
-                                    JsonFile.check(file);
+                                    JsonFile.check("--json", file);
                                 }
                                 return null;
                             }));
@@ -63,7 +63,8 @@ public class JsonFileTest {
     public void whatCannotBeWrittenIsRefused() {
         for (Path file : List.of(folder, folder.resolve("none").resolve("run.json"))) {
             BadInputException e =
-                    Assert.expectThrows(BadInputException.class, () -> JsonFile.check(file));
+                    Assert.expectThrows(
+                            BadInputException.class, () -> JsonFile.check("--json", file));
             Assert.assertEquals(
                     e.getMessage(),
                     "--json %s cannot be written: name a file in an existing folder with write"

@@ -1,112 +1,149 @@
 package io.djltp.examples;
 
-import static org.testng.Assert.assertEquals;
-import static org.testng.Assert.assertFalse;
-import static org.testng.Assert.assertTrue;
+import ai.djl.util.Utils;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 
-/** {@code tp lm} and {@code tp embed} in several processes compute what they compute in one. */
+/** Commands in several processes compute what they compute in one. */
 public class ManyProcessesTest {
-
     private static final String LM =
             "lm --layers 1 --width 16 --heads 4 --context 9 --batch 4 --steps 3 --characters 5";
+    private static final String LM_FIGURES = "loss held_out_loss";
+    private static final String TRAIN =
+            "train --steps 5 --dim 8 --batch 32 --seed 7 --timeout 60 --drift-check 2"
+                    + " --held-out 100 --out @";
+    private static final String TRAIN_FIGURES = "loss classes ranks mode mesh steps top1 top5";
 
-    /** Two processes of two ranks each, one of them with all the rows of a data group. */
-    @Test(timeOut = 240_000)
-    public void languageModelOnAMesh() throws Exception {
-        String arguments = LM + " --mesh 2x2 --sequence-parallel";
-        assertSame(arguments, 2, "loss", "held_out_loss");
+    private Path folder;
+
+    @BeforeMethod
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("tp-processes");
     }
 
-    /** Three processes of a rank each, which the heads cannot be divided by. */
-    @Test(timeOut = 240_000)
-    public void languageModelOnThreeProcesses() throws Exception {
-        assertSame(LM + " --tp 3", 3, "loss", "held_out_loss");
+    @AfterMethod(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
-    @Test(timeOut = 240_000)
-    public void embeddings() throws Exception {
-        assertSame("embed sea --tp 2", 2, "vector");
+    /** The command, where {@code @} is a folder; the number of processes; the figures. */
+    @DataProvider
+    public static Object[][] jobs() {
+        return new Object[][] {
+            // two ranks each, one of them with all the rows of a data group
+            {LM + " --mesh 2x2 --sequence-parallel", 2, LM_FIGURES},
+            // a rank each, which the heads cannot be divided by
+            {LM + " --tp 3", 3, LM_FIGURES},
+            {"embed sea --tp 2", 2, "vector"},
+            {TRAIN + " --tp 4 --mode tensor", 2, TRAIN_FIGURES},
+            {TRAIN + " --tp 4 --mesh 2x2", 2, TRAIN_FIGURES},
+        };
     }
 
-    /** Only process 0 prints and writes. */
-    private static void assertSame(String arguments, int processes, String... figures)
+    @Test(dataProvider = "jobs", timeOut = 240_000)
+    public void theJobComputesTheSame(String command, int processes, String figures)
             throws Exception {
-        Path folder = Files.createTempDirectory("tp-processes");
-        try {
-            List<ForkedTp.Result> results = run(arguments, processes, folder);
-            for (int i = 0; i < processes; i++) {
-                assertEquals(results.get(i).status(), 0, results.toString());
-                assertEquals(results.get(i).out().isEmpty(), i > 0, results.toString());
-                assertEquals(Files.exists(folder.resolve(i + ".json")), i == 0);
+        List<ForkedTp.Result> results =
+                ForkedTp.job(JobVariables.ofAll(processes), i -> arguments(command, "" + i));
+        for (int i = 0; i < processes; i++) { // only process 0 prints and writes
+            Assert.assertEquals(results.get(i).status(), 0, results.toString());
+            Assert.assertEquals(results.get(i).out().isEmpty(), i > 0, results.toString());
+            Assert.assertEquals(Files.exists(folder.resolve(i + ".json")), i == 0);
+            Assert.assertEquals(
+                    Files.exists(folder.resolve(i + "/lemma.properties")),
+                    i == 0 && command.startsWith("train"));
+        }
+        assertSame(command, figures);
+        if (command.startsWith("train")) {
+            Assert.assertTrue(results.get(0).out().contains("100 held-out words"));
+            Assert.assertEquals(results.get(1).err(), "");
+            for (String file : List.of("lemma.safetensors", "lemma.lexicon.tsv")) {
+                Path one = folder.resolve("one").resolve(file);
+                Assert.assertEquals(Files.mismatch(one, folder.resolve("0").resolve(file)), -1);
             }
-            Path one = folder.resolve("one.json");
-            TpRun run = TpRun.of((arguments + " --json " + one).split(" "));
-            run.assertPrints(0);
-            for (String figure : figures) {
-                List<Double> expected = numbers(one, figure);
-                assertFalse(expected.isEmpty(), figure);
-                // sums of a group are in the order of its ranks, wherever they are
-                assertEquals(numbers(folder.resolve("0.json"), figure), expected, figure);
-            }
-        } finally {
-            try (var files = Files.list(folder)) {
-                for (Path file : files.toList()) {
-                    Files.delete(file);
+        }
+    }
+
+    @DataProvider
+    public static Object[][] otherModes() {
+        return new Object[][] {{"mixed"}, {"data"}};
+    }
+
+    @Test(groups = "sweep", dataProvider = "otherModes", timeOut = 240_000)
+    public void otherModes(String mode) throws Exception {
+        theJobComputesTheSame(TRAIN + " --tp 4 --mode " + mode, 2, TRAIN_FIGURES);
+    }
+
+    @Test(timeOut = 240_000)
+    public void mpirun() throws Exception {
+        runByMpirun(2, "tensor");
+    }
+
+    @Test(groups = "sweep", timeOut = 240_000)
+    public void fourProcessesOfMpirun() throws Exception {
+        runByMpirun(4, "mixed");
+    }
+
+    private void runByMpirun(int size, String mode) throws Exception {
+        String command = TRAIN + " --tp " + size + " --mode " + mode;
+        ForkedTp.Result result;
+        try (ForkedTp process =
+                ForkedTp.mpirun(size, List.of(arguments(command, "0").split(" ")))) {
+            result = process.await();
+        }
+        Assert.assertEquals(result.status(), 0, result.toString());
+        for (String once : List.of("Reading the", "Training ", "The model is saved")) {
+            long lines = result.out().lines().filter(line -> line.startsWith(once)).count();
+            Assert.assertEquals(lines, 1, once + " in " + result);
+        }
+        assertSame(command, TRAIN_FIGURES);
+    }
+
+    private String arguments(String command, String name) {
+        Path out = folder.resolve(name);
+        return command.replace("@", out.toString()) + " --json " + out + ".json";
+    }
+
+    /** Compares with ranks of one process. */
+    private void assertSame(String command, String figures) throws IOException {
+        TpRun.line(arguments(command, "one")).assertPrints(0);
+        for (String figure : figures.split(" ")) {
+            JsonElement one = figure("one", figure);
+            JsonElement many = figure("0", figure);
+            if (figure.equals("loss") && command.startsWith("train")) {
+                JsonArray losses = one.getAsJsonArray();
+                Assert.assertEquals(many.getAsJsonArray().size(), losses.size());
+                for (int i = 0; i < losses.size(); i++) { // ranks may add in another order
+                    double loss = losses.get(i).getAsDouble();
+                    double other = many.getAsJsonArray().get(i).getAsDouble();
+                    Assert.assertEquals(other, loss, 1e-6 * loss, "step " + i);
                 }
+            } else {
+                // sums of a group are in the order of its ranks, wherever they are
+                Assert.assertEquals(many, one, figure);
             }
-            Files.delete(folder);
         }
     }
 
-    private static List<ForkedTp.Result> run(String arguments, int processes, Path folder)
-            throws Exception {
-        int port = FreePort.find();
-        List<ForkedTp> started = new ArrayList<>();
-        List<ForkedTp.Result> results = new ArrayList<>();
-        try {
-            for (int i = 0; i < processes; i++) {
-                String json = " --json " + folder.resolve(i + ".json");
-                started.add(
-                        ForkedTp.start(
-                                JobVariables.of(i, processes, port),
-                                Arrays.asList((arguments + json).split(" "))));
-            }
-            for (ForkedTp process : started) {
-                results.add(process.await());
-            }
-        } finally {
-            for (ForkedTp process : started) {
-                process.close();
-            }
-        }
-        return results;
-    }
-
-    private static List<Double> numbers(Path json, String figure) throws IOException {
-        JsonElement all = JsonParser.parseString(Files.readString(json));
-        JsonElement value =
-                (all.isJsonArray() ? all.getAsJsonArray().get(0) : all)
-                        .getAsJsonObject()
-                        .get(figure);
-        assertTrue(value != null, figure + " in " + all);
-        List<Double> numbers = new ArrayList<>();
-        if (value.isJsonArray()) {
-            value.getAsJsonArray().forEach(each -> numbers.add(each.getAsDouble()));
-        } else {
-            numbers.add(value.getAsDouble());
-        }
-        return numbers;
+    private JsonElement figure(String name, String figure) throws IOException {
+        JsonElement all = JsonParser.parseString(Files.readString(folder.resolve(name + ".json")));
+        JsonObject first =
+                (all.isJsonArray() ? all.getAsJsonArray().get(0) : all).getAsJsonObject();
+        Assert.assertTrue(first.has(figure) || figure.matches("mode|mesh"), figure + " in " + all);
+        return first.get(figure);
     }
 }

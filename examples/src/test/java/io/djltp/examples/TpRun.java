@@ -1,5 +1,7 @@
 package io.djltp.examples;
 
+import ai.djl.util.Utils;
+
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
@@ -53,12 +55,39 @@ public final class TpRun {
     }
 
     /**
+     * Trains with the options {@code --json} and {@code --out}, of which nothing is kept.
+     *
+     * @param line the arguments with a space between each two
+     * @return the run
+     * @throws IOException if the file that it wrote cannot be read
+     */
+    public static TpRun training(String line) throws IOException {
+        Path out = Files.createTempDirectory("tp-run");
+        try {
+            return withJson(line + " --out " + out);
+        } finally {
+            Utils.deleteQuietly(out);
+        }
+    }
+
+    /**
      * Returns what {@link #withJson} wrote.
      *
      * @return the figures
      */
     public JsonElement figures() {
         return figures;
+    }
+
+    /**
+     * Returns the losses that {@link #withJson} wrote.
+     *
+     * @return the loss of each step
+     */
+    public double[] losses() {
+        return figures.getAsJsonObject().getAsJsonArray("loss").asList().stream()
+                .mapToDouble(JsonElement::getAsDouble)
+                .toArray();
     }
 
     /**

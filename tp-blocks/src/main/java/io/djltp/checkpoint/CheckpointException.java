@@ -14,22 +14,11 @@ public final class CheckpointException extends IOException {
 
     private static final long serialVersionUID = 1L;
 
-    /**
-     * Creates an exception.
-     *
-     * @param message what is wrong, and what to do
-     */
-    public CheckpointException(String message) {
+    CheckpointException(String message) {
         super(message);
     }
 
-    /**
-     * Creates an exception.
-     *
-     * @param message what is wrong, and what to do
-     * @param cause the reason
-     */
-    public CheckpointException(String message, Throwable cause) {
+    CheckpointException(String message, Throwable cause) {
         super(message, cause);
     }
 

@@ -2,9 +2,6 @@ package io.djltp.checkpoint;
 
 import ai.djl.util.Utils;
 
-import com.google.gson.Gson;
-import com.google.gson.JsonParseException;
-
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -25,6 +22,7 @@ import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
@@ -66,6 +64,7 @@ final class CheckpointFolder implements Closeable {
     private final FolderLock lock; // in the process of rank 0
     private final String run; // null to read only
     private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
+    private final List<Path> givenUp = new ArrayList<>(); // a late process may write there again
 
     private CheckpointFolder(Path path, FolderLock lock, String run) {
         this.path = path;
@@ -89,7 +88,7 @@ final class CheckpointFolder implements Closeable {
             FolderLock lock = FolderLock.take(folder);
             CheckpointFolder opened = new CheckpointFolder(folder, lock, lock.run);
             try {
-                opened.removeLeftOver(null);
+                removeLeftOver(folder);
                 return opened;
             } catch (IOException | RuntimeException e) {
                 lock.close();
@@ -101,21 +100,21 @@ final class CheckpointFolder implements Closeable {
         }
     }
 
-    /**
-     * Removes what was left half written or half removed: by an earlier run, or by this one, when
-     * it was given up and another process was late.
-     *
-     * @param keep what is being written, or {@code null}
-     */
-    void removeLeftOver(Path keep) throws IOException {
-        try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
+    private static void removeLeftOver(Path folder) throws IOException {
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder)) {
             for (Path entry : entries) {
-                if (isLeftOver(entry.getFileName().toString()) && !entry.equals(keep)) {
-                    logger.info("{} was left half written or half removed: it is removed", entry);
+                if (isLeftOver(entry.getFileName().toString())) {
+                    logger.info("{} was left by a run that ended early: it is removed", entry);
                     Utils.deleteQuietly(entry);
                 }
             }
         }
+    }
+
+    /** Removes what was half written in the process of rank 0, now and before the next begins. */
+    void giveUp(Path folder) {
+        Utils.deleteQuietly(folder);
+        givenUp.add(folder);
     }
 
     /**
@@ -125,14 +124,14 @@ final class CheckpointFolder implements Closeable {
      */
     static CheckpointFolder join(Path path) throws IOException {
         CheckpointFolder folder = read(path);
-        Optional<String> run = FolderLock.runOf(folder.path);
+        String run = FolderLock.runOf(folder.path);
         if (run.isEmpty()) {
             throw new CheckpointException(
                     path
                             + " is not open in the process of rank 0: the processes of a run need"
                             + " a shared folder");
         }
-        return new CheckpointFolder(folder.path, null, run.get());
+        return new CheckpointFolder(folder.path, null, run);
     }
 
     /**
@@ -229,9 +228,8 @@ final class CheckpointFolder implements Closeable {
                         "%s has a checkpoint of step %s: nothing is written over it"
                                 .formatted(path, step));
             }
-            if (isFirst()) {
-                removeLeftOver(folder);
-            }
+            givenUp.forEach(Utils::deleteQuietly);
+            givenUp.clear();
         } catch (IOException e) { // the folder is gone
             throw CheckpointException.of("Checkpoints cannot be written to " + path, e);
         }
@@ -316,6 +314,7 @@ final class CheckpointFolder implements Closeable {
     /** Lets other runs use the folder. */
     @Override
     public void close() throws IOException {
+        givenUp.forEach(Utils::deleteQuietly);
         if (lock != null) {
             lock.close();
         }
@@ -331,26 +330,19 @@ final class CheckpointFolder implements Closeable {
         private static final long LOCKED = 1 << 20;
 
         private static final String FILE = ".lock";
-        private static final Gson GSON = new Gson();
+        private static final int RUN = 8; // digits of the name of a run
 
         /**
          * The folders that this process has locked. It must not open their files again: whoever
          * closes a file on POSIX releases all locks that his process has on it.
          */
-        private static final Map<Path, Use> HELD = new ConcurrentHashMap<>();
+        private static final Map<Path, String> HELD = new ConcurrentHashMap<>();
 
         /** The name of the run that has it: others of the same folder had other ones. */
         final String run;
 
         private final Path folder;
         private final FileChannel channel;
-
-        /**
-         * Who uses a folder.
-         *
-         * @param run a name that other runs of the same folder do not have
-         */
-        private record Use(String run, String host, long pid, String since) {}
 
         private FolderLock(Path folder, FileChannel channel, String run) {
             this.folder = folder;
@@ -366,13 +358,15 @@ final class CheckpointFolder implements Closeable {
          */
         static FolderLock take(Path path) throws IOException {
             Path folder = path.toRealPath();
-            Use own =
-                    new Use(
-                            UUID.randomUUID().toString().substring(0, 8),
-                            hostName(),
-                            ProcessHandle.current().pid(),
-                            Instant.now().truncatedTo(ChronoUnit.SECONDS).toString());
-            Use other = HELD.putIfAbsent(folder, own);
+            String run = UUID.randomUUID().toString().substring(0, RUN);
+            String own =
+                    "%s, process %d on %s since %s"
+                            .formatted(
+                                    run,
+                                    ProcessHandle.current().pid(),
+                                    hostName(),
+                                    Instant.now().truncatedTo(ChronoUnit.SECONDS));
+            String other = HELD.putIfAbsent(folder, own);
             if (other != null) {
                 throw inUse(path, other);
             }
@@ -387,10 +381,9 @@ final class CheckpointFolder implements Closeable {
                     throw inUse(path, read(folder));
                 }
                 channel.truncate(0);
-                byte[] text = (GSON.toJson(own) + "\n").getBytes(StandardCharsets.UTF_8);
-                channel.write(ByteBuffer.wrap(text));
+                channel.write(ByteBuffer.wrap((own + "\n").getBytes(StandardCharsets.UTF_8)));
                 channel.force(true);
-                return new FolderLock(folder, channel, own.run());
+                return new FolderLock(folder, channel, run);
             } catch (IOException | RuntimeException e) {
                 HELD.remove(folder);
                 if (channel != null) {
@@ -408,30 +401,27 @@ final class CheckpointFolder implements Closeable {
             }
         }
 
-        private static CheckpointException inUse(Path path, Use by) {
-            String process =
-                    by == null
-                            ? ""
-                            : ", process %d on %s since %s".formatted(by.pid, by.host, by.since);
+        private static CheckpointException inUse(Path path, String by) {
             return new CheckpointException(
-                    ("%s is in use by another run%s: wait for its end, or choose "
-                                    + "another folder")
-                            .formatted(path, process));
+                    "%s is in use by another run%s: wait for its end, or choose another folder"
+                            .formatted(path, by.isEmpty() ? "" : by.substring(RUN)));
         }
 
         /** Returns the name of the run that has locked a folder, or empty if none has. */
-        static Optional<String> runOf(Path path) throws IOException {
+        static String runOf(Path path) throws IOException {
             Path folder = path.toRealPath();
-            Use own = HELD.get(folder);
-            return Optional.ofNullable(own == null ? read(folder) : own).map(Use::run);
+            String own = HELD.get(folder);
+            String by = own == null ? read(folder) : own;
+            return by.isEmpty() ? by : by.substring(0, RUN);
         }
 
-        /** Returns who has written the file, or {@code null} while it is being written. */
-        private static Use read(Path folder) throws IOException {
+        /** Returns the name of the run and who it is, or nothing while that is being written. */
+        private static String read(Path folder) throws IOException {
             try {
-                return GSON.fromJson(Files.readString(folder.resolve(FILE)), Use.class);
-            } catch (NoSuchFileException | JsonParseException e) {
-                return null;
+                String text = Files.readString(folder.resolve(FILE)).strip();
+                return text.length() < RUN ? "" : text;
+            } catch (NoSuchFileException e) {
+                return "";
             }
         }
 

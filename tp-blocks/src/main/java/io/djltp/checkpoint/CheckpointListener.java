@@ -66,7 +66,6 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     private final int keep;
     private final Long resumeFrom; // null for the newest
     private final boolean everyEpoch;
-    private final Map<String, String> options;
     private final Map<String, String> settings; // that all processes have alike
     private final TrainingProgress progress;
     private final SaveSchedule schedule;
@@ -81,9 +80,10 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         keep = builder.keep;
         resumeFrom = builder.resumeFrom;
         everyEpoch = builder.everyEpoch;
-        options = new LinkedHashMap<>(builder.options);
         settings = builder.settings();
-        progress = new TrainingProgress(new LinkedHashMap<>(builder.states));
+        progress =
+                new TrainingProgress(
+                        new LinkedHashMap<>(builder.states), new LinkedHashMap<>(builder.options));
         schedule =
                 new SaveSchedule(
                         builder.everySteps, builder.everyNanos, builder.when, builder.signals);
@@ -385,7 +385,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
                         settings,
                         "build them with the same settings on all processes");
         schedule.start();
-        CheckpointRun opened = new CheckpointRun(folder, keep, options, trainer);
+        CheckpointRun opened = new CheckpointRun(folder, keep, trainer);
         if (empty) {
             opened.checkEmpty();
         }
@@ -629,7 +629,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             settings.put("optEveryEpoch", "" + everyEpoch);
             settings.put("optKeep", "" + keep);
             settings.put(
-                    "optResumeFrom", resumeFrom == null ? CheckpointRun.NOT_SET : "" + resumeFrom);
+                    "optResumeFrom",
+                    resumeFrom == null ? TrainingProgress.NOT_SET : "" + resumeFrom);
             settings.put("optSignals", "" + new TreeSet<>(signals)); // in any order
             new TreeMap<>(options)
                     .forEach((name, value) -> settings.put("optOptions " + name, value));
@@ -638,7 +639,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
 
         private static String positive(Number number) {
-            return number.doubleValue() == 0 ? CheckpointRun.NOT_SET : "" + number;
+            return number.doubleValue() == 0 ? TrainingProgress.NOT_SET : "" + number;
         }
 
         /**

@@ -10,10 +10,7 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.TreeSet;
 
 /**
  * The checkpoints of a run in its folder: finds the one to go on from, writes new ones in the
@@ -24,14 +21,8 @@ import java.util.TreeSet;
  */
 final class CheckpointRun implements AutoCloseable {
 
-    static final String NOT_SET = "not set";
-
-    /** The name of what belongs to a training, among the values of a checkpoint. */
-    static final String VALUES = "training";
-
     private static final Logger logger = LoggerFactory.getLogger(CheckpointRun.class);
 
-    private static final String OPTIONS = "options";
     private static final long NONE = -1;
     private static final int HEXADECIMAL = 16;
 
@@ -40,7 +31,6 @@ final class CheckpointRun implements AutoCloseable {
     private final boolean first; // whether this is the process of rank 0
     private final CheckpointFolder folder;
     private final int keep;
-    private final Map<String, String> options; // that make one training another one
     private final TrainingState state;
     private PendingSave last;
     private boolean closed;
@@ -48,18 +38,14 @@ final class CheckpointRun implements AutoCloseable {
     private boolean lost; // another process
     private long newest = NONE; // the step of the last save that was begun, or resumed from
 
-    private record Options(Map<String, String> options) {}
-
     /**
      * Opens the folder. All processes call it.
      *
      * @throws IOException if it cannot be used, or is not one folder, on all processes
      */
-    CheckpointRun(Path path, int keep, Map<String, String> options, ParallelTrainer trainer)
-            throws IOException {
+    CheckpointRun(Path path, int keep, ParallelTrainer trainer) throws IOException {
         this.trainer = trainer;
         this.keep = keep;
-        this.options = options;
         agreement = new Agreement(trainer.getState());
         RankPool ranks = trainer.getRanks();
         first = ranks.getContext(0).getRank() == 0;
@@ -81,7 +67,7 @@ final class CheckpointRun implements AutoCloseable {
         CheckpointException why = null;
         try {
             CheckpointFolder joined = CheckpointFolder.join(path);
-            if (Long.parseLong(joined.getRun(), HEXADECIMAL) == run) {
+            if (joined.getRun().equals("%08x".formatted(run))) {
                 return joined;
             }
         } catch (CheckpointException e) { // there is no folder, or no run has opened it
@@ -133,12 +119,7 @@ final class CheckpointRun implements AutoCloseable {
         try (Checkpoint checkpoint =
                 agreement.run("open the checkpoint", () -> folder.openStep(step))) {
             TrainingProgress.Saved saved =
-                    state.restore(
-                            checkpoint,
-                            () -> {
-                                checkOptions(checkpoint);
-                                return progress.read(checkpoint, trainer);
-                            });
+                    state.restore(checkpoint, () -> progress.read(checkpoint, trainer));
             newest = step;
             resumed = true;
             putAside(step);
@@ -165,36 +146,6 @@ final class CheckpointRun implements AutoCloseable {
                 .filter(each -> each < step)
                 .max(Long::compare)
                 .orElse(NONE);
-    }
-
-    /**
-     * Compares the options with those of a checkpoint.
-     *
-     * @throws IllegalArgumentException if some differ; it names them with both values
-     */
-    private void checkOptions(Checkpoint checkpoint) throws CheckpointException {
-        if (!checkpoint.getValues().has(VALUES)) {
-            throw new IllegalArgumentException(
-                    checkpoint.getPath() + " was not written by a CheckpointListener");
-        }
-        Map<String, String> saved = SavedValues.read(checkpoint, VALUES, Options.class).options();
-        TreeSet<String> names = new TreeSet<>(options.keySet());
-        names.addAll(saved.keySet());
-        List<String> differences = new ArrayList<>();
-        for (String name : names) {
-            String mine = options.getOrDefault(name, NOT_SET);
-            String before = saved.getOrDefault(name, NOT_SET);
-            if (!mine.equals(before)) {
-                differences.add(name + " was " + before + " and is " + mine);
-            }
-        }
-        if (!differences.isEmpty()) {
-            throw new IllegalArgumentException(
-                    ("The checkpoint of step %s is of another training: %s. Resume "
-                                    + "with the options of the run before, or begin a new run in "
-                                    + "another folder")
-                            .formatted(checkpoint.getStep(), String.join(", ", differences)));
-        }
     }
 
     /** Makes room for the checkpoints of the steps to come, now that all processes have read. */
@@ -279,11 +230,8 @@ final class CheckpointRun implements AutoCloseable {
                 return;
             }
         }
-        JsonObject compared = new JsonObject();
-        options.forEach(compared::addProperty);
-        progress.values().add(OPTIONS, compared);
         JsonObject all = new JsonObject();
-        all.add(VALUES, progress.values());
+        all.add(TrainingProgress.NAME, progress.values());
         last = state.save(folder, keep, all, progress.failure());
         newest = step;
     }

@@ -174,7 +174,7 @@ final class CheckpointWriter implements Closeable {
                 each.close();
             }
             if (of.isFirst()) {
-                of.removeLeftOver(null);
+                of.giveUp(folder);
             } else {
                 for (int part : own.keySet()) {
                     Files.deleteIfExists(report(part, WRITTEN));

@@ -80,23 +80,13 @@ public record CutTensor(String name, DataType type, Shape shape, int axis, Cut c
         return cut == null;
     }
 
-    /**
-     * Returns whether a part has something of the tensor.
-     *
-     * @param part the part, from 0
-     * @return whether it has a tensor of this name
-     */
-    public boolean isIn(int part) {
+    /** Returns whether a part, from 0, has something of the tensor. */
+    boolean isIn(int part) {
         return cut == null ? part == 0 : part < cut.getRanks();
     }
 
-    /**
-     * Returns the shape of what a part has.
-     *
-     * @param part the part, from 0
-     * @return the shape of the whole, with the length of the part's ranges along the axis
-     */
-    public Shape getShardShape(int part) {
+    /** Returns the shape of what a part has: with the length of its ranges along the axis. */
+    Shape getShardShape(int part) {
         if (cut == null) {
             return shape;
         }

@@ -1,7 +1,5 @@
 package io.djltp.checkpoint;
 
-import ai.djl.ndarray.NDArray;
-
 import io.djltp.checkpoint.PartWriter.Source;
 import io.djltp.checkpoint.TrainingState.TakenState;
 import io.djltp.checkpoint.TrainingState.Tensor;
@@ -54,19 +52,6 @@ final class StateWriter implements AutoCloseable {
     }
 
     /**
-     * Checks that states can be written, before one is taken.
-     *
-     * @throws IllegalStateException if this is closed
-     */
-    void checkOpen() {
-        if (thread.isShutdown()) {
-            throw new IllegalStateException(
-                    "No checkpoint is taken, because the TrainingState is closed: close it after"
-                            + " the last save, or make another one of the trainer");
-        }
-    }
-
-    /**
      * Begins to write a state, which this closes, whatever happens.
      *
      * @param taken the state
@@ -77,14 +62,10 @@ final class StateWriter implements AutoCloseable {
         PendingSave save = new PendingSave(taken.step());
         if (last != null && last.isGivenUp() && !last.isDone()) {
             taken.close();
-            end(
-                    save,
-                    new CheckpointException(
-                            "the checkpoint of step "
-                                    + last.getStep()
-                                    + " was given up, and is still being written: is the disk of "
-                                    + folder.getPath()
-                                    + " there?"));
+            String why =
+                    "the checkpoint of step %d was given up, and is still being written: is the"
+                            + " disk of %s there?";
+            end(save, new CheckpointException(why.formatted(last.getStep(), folder.getPath())));
             return save;
         }
         awaitRead(); // of a save without a step between
@@ -104,7 +85,11 @@ final class StateWriter implements AutoCloseable {
                 CheckpointWriter writer =
                         folder.begin(taken.step(), mesh, layout.parts(), writers.keySet())) {
             for (Tensor each : taken.tensors()) {
-                writer.add(each.tensor(), part -> source(each, part, writers.get(part)));
+                writer.add(
+                        each.tensor(),
+                        part ->
+                                Source.of(
+                                        each.tensor(), part, each.arrays().get(writers.get(part))));
             }
             if (taken.failure() != null) {
                 throw taken.failure(); // the other processes hear of it from the writer
@@ -122,11 +107,6 @@ final class StateWriter implements AutoCloseable {
         }
         prune(folder, keep);
         end(save, null);
-    }
-
-    private static Source source(Tensor tensor, int part, int rank) {
-        NDArray array = tensor.arrays().get(rank);
-        return Source.of(tensor.tensor(), part, array);
     }
 
     private static void prune(CheckpointFolder folder, int keep) {

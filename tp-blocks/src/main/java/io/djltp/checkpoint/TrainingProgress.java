@@ -24,6 +24,7 @@ import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeSet;
 import java.util.function.BiConsumer;
 
 /**
@@ -34,6 +35,11 @@ import java.util.function.BiConsumer;
  * maps of numbers implements {@link Resumable}.
  */
 final class TrainingProgress {
+
+    static final String NOT_SET = "not set";
+
+    /** The name of these values among those of a checkpoint. */
+    static final String NAME = "training";
 
     /** How many values of a metric are kept: checkpoints are frequent, and a run may be long. */
     private static final int MOST_VALUES = 10_000;
@@ -54,6 +60,7 @@ final class TrainingProgress {
             new GsonBuilder().serializeSpecialFloatingPointValues().create();
 
     private final Map<String, Resumable> own;
+    private final Map<String, String> options; // that make one training another one
     private final DataPosition position = new DataPosition();
     private Map<String, Values> metrics; // to be restored when the trainer has some
 
@@ -64,12 +71,14 @@ final class TrainingProgress {
      * @param counted what DJL's listeners have counted, and evaluators in the running epoch
      * @param metrics the metrics
      * @param states states of the user's own, by name
+     * @param options the options that make it what it is
      */
     record Saved(
             DataPosition.Saved data,
             JsonObject counted,
             Map<String, Values> metrics,
-            JsonObject states) {}
+            JsonObject states,
+            Map<String, String> options) {}
 
     /**
      * The newest values of a metric. When they were measured, and other dimensions than the host's,
@@ -90,8 +99,9 @@ final class TrainingProgress {
      */
     record Noted(JsonObject values, RuntimeException failure) {}
 
-    TrainingProgress(Map<String, Resumable> own) {
+    TrainingProgress(Map<String, Resumable> own, Map<String, String> options) {
         this.own = own;
+        this.options = options;
     }
 
     DataPosition position() {
@@ -105,7 +115,7 @@ final class TrainingProgress {
             forTotals(trainer, (name, totals) -> counted.add(name, GSON.toJsonTree(totals)));
             JsonObject states = new JsonObject();
             resumable(trainer).forEach((name, each) -> states.add(name, stateOf(name, each)));
-            Saved saved = new Saved(position.save(), counted, metricsOf(trainer), states);
+            Saved saved = new Saved(position.save(), counted, metricsOf(trainer), states, options);
             return new Noted(SavedValues.toJson(saved), null);
         } catch (RuntimeException e) {
             return new Noted(new JsonObject(), e);
@@ -113,14 +123,34 @@ final class TrainingProgress {
     }
 
     /**
-     * Reads all that a checkpoint has, and checks that states are those of the trainer. Nothing is
-     * changed.
+     * Reads all that a checkpoint has, and checks that states and options are those of this
+     * training. Nothing is changed.
      *
      * @throws CheckpointException if something is missing or of another kind
      * @throws IllegalArgumentException if it is of others
      */
     Saved read(Checkpoint checkpoint, Trainer trainer) throws CheckpointException {
-        Saved saved = SavedValues.read(checkpoint, CheckpointRun.VALUES, Saved.class);
+        if (!checkpoint.getValues().has(NAME)) {
+            throw new IllegalArgumentException(
+                    checkpoint.getPath() + " was not written by a CheckpointListener");
+        }
+        Saved saved = SavedValues.read(checkpoint, NAME, Saved.class);
+        TreeSet<String> names = new TreeSet<>(options.keySet());
+        names.addAll(saved.options().keySet());
+        List<String> differences = new ArrayList<>();
+        for (String name : names) {
+            String mine = options.getOrDefault(name, NOT_SET);
+            String before = saved.options().getOrDefault(name, NOT_SET);
+            if (!mine.equals(before)) {
+                differences.add(name + " was " + before + " and is " + mine);
+            }
+        }
+        if (!differences.isEmpty()) {
+            throw new IllegalArgumentException(
+                    ("The checkpoint of step %d is of another training: %s. Resume with the options"
+                                    + " of the run before, or begin a new run in another folder")
+                            .formatted(checkpoint.getStep(), String.join(", ", differences)));
+        }
         for (String name : resumable(trainer).keySet()) {
             if (!saved.states().has(name)) {
                 throw new IllegalArgumentException(

@@ -134,7 +134,6 @@ final class TrainingState implements AutoCloseable {
      *     this is closed
      */
     PendingSave save(CheckpointFolder folder, int keep, JsonObject more, RuntimeException failure) {
-        writer.checkOpen();
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
         TakenState taken =

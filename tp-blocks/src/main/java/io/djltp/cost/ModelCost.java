@@ -8,25 +8,29 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable;
 import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
+import io.djltp.cut.Segment;
 import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.ForecastLoss;
-import io.djltp.forecast.ForecastModel;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
+import io.djltp.internal.gradient.BucketPlan;
+import io.djltp.internal.gradient.PartialAxes;
+import io.djltp.internal.gradient.SumOver;
 import io.djltp.layout.Region;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
-import io.djltp.loss.MeanLosses;
-import io.djltp.nn.ParallelDropout;
-import io.djltp.nn.norm.RmsNorm;
-import io.djltp.nn.transformer.PositionEmbedding;
-import io.djltp.nn.transformer.SinusoidalPositions;
+import io.djltp.loss.ShardedLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.StateKind;
 import io.djltp.parameters.BlockWalk;
@@ -40,7 +44,6 @@ import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.stream.Stream;
 
 /**
@@ -68,14 +71,6 @@ import java.util.stream.Stream;
  * be used once, in the order in which they were added.
  */
 public final class ModelCost {
-
-    /** Blocks of the library that compute on each rank, and send nothing. */
-    private static final Set<Class<?>> SILENT =
-            Set.of(
-                    ParallelDropout.class,
-                    RmsNorm.class,
-                    PositionEmbedding.class,
-                    SinusoidalPositions.class);
 
     private final Builder model;
     private final List<StateKind> stateKinds;
@@ -192,6 +187,12 @@ public final class ModelCost {
     }
 
     private void findStrategies(Block block) {
+        if (block.getClass().getName().startsWith("io.djltp.plan.")) {
+            throw Errors.argument(
+                    "The cost of a %s is not forecast yet: count a step of it with"
+                            + " CommunicationCounter",
+                    block.getClass().getSimpleName());
+        }
         if (block instanceof ShardedBlock sharded && tensorSize > 1) {
             for (Parameter parameter : block.getDirectParameters().values()) {
                 ShardingStrategy strategy = sharded.getShardingStrategy(parameter);
@@ -223,7 +224,7 @@ public final class ModelCost {
                             blockNames.get(block),
                             block.getClass().getSimpleName(),
                             inputs == null ? new Shape() : pass.ofBatch(inputs[0]),
-                            block instanceof ForecastBlock said ? said.getEquation() : "",
+                            equationOf(block),
                             block.getDirectParameters().values().stream()
                                     .map(parameters::get)
                                     .toList()));
@@ -232,13 +233,12 @@ public final class ModelCost {
     }
 
     private PassForecast forward(int rank, Shape output) {
-        ForecastModel known =
-                new ForecastModel(
+        PassForecast.Model known =
+                new PassForecast.Model(
                         model.dataType,
                         model.idType,
                         model.training,
                         model.training && model.optimizer.isRowSparse(),
-                        ModelCost::checkSilent,
                         blockNames,
                         parameterNames);
         long rows = model.inputs[0].get(0);
@@ -279,7 +279,7 @@ public final class ModelCost {
             ForecastLoss.checkWhole(loss, predictions);
         }
         boolean ofParts =
-                MeanLosses.contains(loss, predictions.shape()) && predictions.region().isRowsCut();
+                ShardedLoss.isMean(loss, predictions.shape()) && predictions.region().isRowsCut();
         ForecastArray rows = ofParts ? predictions : pass.gatherRows(predictions);
         if (loss instanceof ForecastLoss forecast) {
             forecast.forecast(pass, rows);
@@ -294,15 +294,24 @@ public final class ModelCost {
         }
     }
 
-    /** Refuses a block of the library that communicates, and cannot say what from shapes yet. */
-    private static void checkSilent(Block block) {
-        boolean ours = block.getClass().getName().startsWith("io.djltp.nn.");
-        if (ours && !SILENT.contains(block.getClass())) {
-            throw new IllegalArgumentException(
-                    "The cost of a "
-                            + block.getClass().getSimpleName()
-                            + " is not forecast yet: count a step of it with CommunicationCounter");
+    /** Returns what a rank computes: what has an index r is the rank's part. */
+    private static String equationOf(Block block) {
+        String bias = block.getDirectParameters().get("bias") == null ? "" : " + b";
+        if (block instanceof RowParallelLinear) {
+            return "y = Σ x[r] W[r]ᵀ" + bias;
         }
+        if (block instanceof ColumnParallelLinear || block instanceof ClassificationHead) {
+            return "y[r] = x W[r]ᵀ" + (bias.isEmpty() ? bias : " + b[r]");
+        }
+        if (block instanceof VocabParallelEmbedding) {
+            return "y = Σ W[r][id], zeros where rank r does not have the row";
+        }
+        if (block instanceof EmbeddingBag) {
+            return "y = Σ table[id], the sum over the row numbers of a bag";
+        }
+        return block instanceof MixtureOfExperts
+                ? "y = Σ weight[e] expert[e](x), the sum over the chosen experts"
+                : "";
     }
 
     /**
@@ -429,20 +438,18 @@ public final class ModelCost {
          *     the ranks, or the batch has fewer rows than there are ranks to share them
          */
         public ModelCost build() {
-            Preconditions.checkArgument(
+            Errors.check(
                     block != null && mesh != null && inputs.length > 0,
                     "You must set block, mesh and inputs");
-            Preconditions.checkArgument(
+            Errors.check(
                     !training || loss != null && optimizer != null,
                     "You must set loss and optimizer, or optTraining(false)");
             int sharing = mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
-            Preconditions.checkArgument(
+            Errors.check(
                     inputs[0].dimension() > 0 && inputs[0].get(0) >= sharing,
-                    "A batch of "
-                            + inputs[0]
-                            + " cannot be shared by "
-                            + sharing
-                            + " ranks: each needs a row or more");
+                    "A batch of %s cannot be shared by %s ranks: each needs a row or more",
+                    inputs[0],
+                    sharing);
             ModelCost[] cost = new ModelCost[1];
             ShapesOnly.read(block, dataType, () -> cost[0] = new ModelCost(this), row());
             return cost[0];
@@ -456,6 +463,217 @@ public final class ModelCost {
                 row[i] = rows ? new Shape(1).addAll(inputs[i].slice(1)) : inputs[i];
             }
             return row;
+        }
+    }
+
+    /**
+     * A layer of the network: a block with parameters of its own.
+     *
+     * @param name its name in the network, by which {@link io.djltp.collective.TrafficTable} knows
+     *     it
+     * @param type its class
+     * @param input the shape of its first input over all ranks
+     * @param equation what a rank computes, or an empty text if the layer says nothing of ranks
+     * @param parameters its own parameters
+     */
+    public record LayerCost(
+            String name,
+            String type,
+            Shape input,
+            String equation,
+            List<ParameterCost> parameters) {}
+
+    /**
+     * A parameter as the ranks hold it.
+     *
+     * @param parameter the parameter
+     * @param name its name in the network
+     * @param shape its shape over all ranks
+     * @param strategy how it is cut, or {@code null} if every rank has the whole
+     * @param cut which ranges of an axis each rank of the tensor-parallel group has, or {@code
+     *     null}
+     * @param hasGradient whether a rank keeps a gradient of it: it is trained, and not updated by
+     *     its block itself
+     */
+    public record ParameterCost(
+            Parameter parameter,
+            String name,
+            Shape shape,
+            ShardingStrategy strategy,
+            Cut cut,
+            boolean hasGradient) {
+
+        /**
+         * Returns whether it is cut.
+         *
+         * @return whether ranks have parts of it
+         */
+        public boolean isCut() {
+            return cut != null;
+        }
+
+        /**
+         * Returns the axis that is cut.
+         *
+         * @return the axis, or -1
+         */
+        public int getAxis() {
+            return strategy == null ? -1 : strategy.axis(shape);
+        }
+
+        /**
+         * Returns the shape of what a rank holds.
+         *
+         * @param tensorRank the rank's place in the tensor-parallel group
+         * @return the shape of its shard or replica
+         */
+        public Shape getShape(int tensorRank) {
+            return strategy == null
+                    ? shape
+                    : strategy.shardShape(shape, tensorRank, cut.getRanks());
+        }
+    }
+
+    /**
+     * What the parameters take on one rank, in bytes.
+     *
+     * @param weights its shards and replicas
+     * @param gradients their gradients, between a backward pass and the step
+     * @param state what the optimizer keeps of them after the first step
+     */
+    public record RankCost(long weights, long gradients, long state) {
+
+        /**
+         * Returns the sum.
+         *
+         * @return the bytes
+         */
+        public long getTotal() {
+            return weights + gradients + state;
+        }
+
+        /**
+         * Returns the sum of two.
+         *
+         * @param other more on the same rank
+         * @return the sum
+         */
+        public RankCost plus(RankCost other) {
+            return new RankCost(
+                    weights + other.weights, gradients + other.gradients, state + other.state);
+        }
+    }
+
+    /** What a step communicates of the gradients of parameters, as the trainer's step does. */
+    private static final class GradientSums {
+
+        /** What one rank has not used may have been used with the rows of another. */
+        private static final Region UNUSED = new Region(Rows.CUT, Features.REPLICATED);
+
+        private final PassForecast pass;
+        private final List<ParameterCost> summed; // in the order of the tree
+        private final Device device;
+        private final DataType dataType;
+        private final Map<Parameter, Region> uses;
+
+        GradientSums(
+                PassForecast pass,
+                List<ParameterCost> parameters,
+                Device device,
+                DataType dataType) {
+            this.pass = pass;
+            this.device = device;
+            this.dataType = dataType;
+            uses = pass.getUses();
+            summed =
+                    parameters.stream()
+                            .filter(each -> each.parameter().requiresGradient())
+                            .filter(each -> !pass.isOwn(each.parameter()))
+                            .toList();
+        }
+
+        /**
+         * Notes the sums.
+         *
+         * @param ofRows whether the optimizer keeps numbers of rows, of which ranks that share a
+         *     row sum the squares
+         */
+        void forecast(boolean ofRows) {
+            forecastReplicas();
+            addBuckets(summed, summed.stream().map(this::gradient).toList());
+            for (ParameterCost parameter : summed) {
+                if (ofRows && parameter.getAxis() > 0) {
+                    add(
+                            "row-wise Adagrad",
+                            pass.getTensorSize(),
+                            parameter.shape().get(0) * Float.BYTES);
+                }
+            }
+        }
+
+        /** Notes the sums of gradients, or of parts of them, by the names of their parameters. */
+        private void addBuckets(
+                List<ParameterCost> parameters, List<BucketPlan.Gradient> gradients) {
+            for (List<Integer> bucket : BucketPlan.fill(gradients, BucketPlan.BYTES)) {
+                List<String> names =
+                        bucket.stream().map(i -> parameters.get(i).name()).distinct().toList();
+                long bytes = bucket.stream().mapToLong(i -> gradients.get(i).bytes()).sum();
+                Object group = gradients.get(bucket.get(0)).group();
+                int size = group instanceof SumOver over ? size(over) : ((List<?>) group).size();
+                add(BucketPlan.describe(names), size, bytes);
+            }
+        }
+
+        private void add(String issuer, int size, long bytes) {
+            pass.add(issuer, Direction.STEP, Collective.ALL_REDUCE, size, bytes);
+        }
+
+        private BucketPlan.Gradient gradient(ParameterCost parameter) {
+            Region region = uses.getOrDefault(parameter.parameter(), UNUSED);
+            boolean part = region.features() != Features.REPLICATED || region.isTokensCut();
+            PartialAxes axes = new PartialAxes(region.isRowsCut(), part);
+            SumOver ranks = SumOver.of(axes, parameter.isCut(), pass.getMesh().isOverlaid());
+            long bytes = pass.bytes(parameter.getShape(pass.getTensorRank()));
+            return new BucketPlan.Gradient(
+                    size(ranks) == 1 ? null : ranks, dataType, device, bytes);
+        }
+
+        private int size(SumOver ranks) {
+            switch (ranks) {
+                case DATA:
+                    return pass.getDataSize();
+                case TENSOR:
+                    return pass.getTensorSize();
+                case ALL:
+                    return pass.getMesh().getRanks();
+                default:
+                    return 1;
+            }
+        }
+
+        /** What several ranks of the tensor-parallel group have of parameters that are cut. */
+        private void forecastReplicas() {
+            List<ParameterCost> parameters = new ArrayList<>();
+            List<BucketPlan.Gradient> parts = new ArrayList<>();
+            for (ParameterCost parameter : summed) {
+                for (Segment segment : shared(parameter)) {
+                    parameters.add(parameter);
+                    long whole = parameter.shape().get(parameter.getAxis());
+                    long bytes = pass.bytes(parameter.shape()) / whole * segment.range().length();
+                    parts.add(new BucketPlan.Gradient(segment.ranks(), dataType, device, bytes));
+                }
+            }
+            addBuckets(parameters, parts);
+        }
+
+        /** Returns what of a parameter the rank has in common with others. */
+        private List<Segment> shared(ParameterCost parameter) {
+            return parameter.isCut()
+                    ? parameter.cut().getSegments().stream()
+                            .filter(Segment::isReplicated)
+                            .filter(each -> each.ranks().contains(pass.getTensorRank()))
+                            .toList()
+                    : List.of();
         }
     }
 }

@@ -3,6 +3,7 @@ package io.djltp.forecast;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.layout.Region;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
@@ -70,15 +71,11 @@ public record ForecastArray(Shape shape, Region region, Cut cut, boolean differe
      */
     public ForecastArray plus(ForecastArray other) {
         if (!region.equals(other.region) || !Objects.equals(cut, other.cut)) {
-            throw new IllegalArgumentException(
-                    "An array "
-                            + shape
-                            + " is added to another one that lies otherwise over the ranks, "
-                            + region
-                            + " and "
-                            + other.region
-                            + ": build all layers between the two with the same"
-                            + " optSequenceParallel");
+            throw Errors.argument(
+                    "An array %s is added to another one that lies otherwise over the ranks, %s"
+                            + " and %s: build all layers between the two with the same"
+                            + " optSequenceParallel",
+                    shape, region, other.region);
         }
         return with(other.differentiated);
     }

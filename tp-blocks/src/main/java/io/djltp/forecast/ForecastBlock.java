@@ -34,14 +34,4 @@ public interface ForecastBlock extends Block {
     default ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
         return forecast(pass, inputs.get(0));
     }
-
-    /**
-     * Returns what a rank computes, for people.
-     *
-     * @return an equation in which {@code r} is the rank, and what it has a part of has an index;
-     *     empty if the block is made of others, which say it
-     */
-    default String getEquation() {
-        return "";
-    }
 }

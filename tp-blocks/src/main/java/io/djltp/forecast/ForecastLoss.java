@@ -2,6 +2,8 @@ package io.djltp.forecast;
 
 import ai.djl.training.loss.Loss;
 
+import io.djltp.internal.Errors;
+
 /** A loss that communicates, and can say what, from shapes alone. */
 public interface ForecastLoss {
 
@@ -22,11 +24,11 @@ public interface ForecastLoss {
      */
     static void checkWhole(Loss loss, ForecastArray predictions) {
         if (predictions.region().isShard()) {
-            throw new IllegalArgumentException(
-                    loss.getName()
-                            + " cannot be computed of slices of the features: use"
+            throw Errors.argument(
+                    "%s cannot be computed of slices of the features: use"
                             + " VocabParallelCrossEntropyLoss, or let a layer with"
-                            + " optGatherOutput(true) be the last");
+                            + " optGatherOutput(true) be the last",
+                    loss.getName());
         }
     }
 }

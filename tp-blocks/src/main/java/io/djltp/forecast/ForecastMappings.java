@@ -7,6 +7,7 @@ import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.layout.Region.Rows;
 import io.djltp.layout.Region.Tokens;
+import io.djltp.layout.TokenCut;
 
 /**
  * What the autograd mappings of a block will issue, by the methods of {@link
@@ -131,29 +132,12 @@ public final class ForecastMappings {
      *     features are sharded already
      */
     public ForecastArray scatterTokens(ForecastArray whole) {
-        if (whole.region().isShard() || whole.region().isTokensCut()) {
-            throw new IllegalArgumentException(
-                    type
-                            + " cuts the tokens of an array that all ranks have, and gets "
-                            + whole.shape()
-                            + (whole.region().isShard()
-                                    ? ", a slice of the features: let a RowParallelLinear with"
-                                            + " optSequenceParallel(true) follow instead"
-                                    : ", whose tokens are cut already: remove one of the two"));
-        }
-        if (pass.getMesh().isOverlaid()) {
-            throw new IllegalArgumentException(
-                    type
-                            + " cuts the tokens over the tensor-parallel ranks, and in MIXED mode"
-                            + " the rows of the batch are cut over the same ranks: use TENSOR mode"
-                            + " or a mesh of data and tensor");
-        }
+        TokenCut.checkWhole(type, whole.region(), whole.shape());
+        TokenCut.of(type, pass.getMesh().isOverlaid(), pass.local(whole), pass.getTensorSize());
         if (whole.differentiated()) {
             add(Direction.BACKWARD, Collective.ALL_GATHER, whole);
         }
-        ForecastArray own = whole.with(Tokens.CUT);
-        pass.local(own); // refuses fewer tokens than ranks
-        return own;
+        return whole.with(Tokens.CUT);
     }
 
     /**

@@ -32,7 +32,7 @@ public final class PassForecast {
     private final DeviceMesh mesh;
     private final int rank;
     private final Cut batch;
-    private final ForecastModel model;
+    private final Model model;
     private final TrafficTable table = new TrafficTable();
     private final Map<Parameter, Region> uses = new IdentityHashMap<>();
     private final Set<Parameter> own = Collections.newSetFromMap(new IdentityHashMap<>());
@@ -46,7 +46,7 @@ public final class PassForecast {
      * @param batch the number of rows of the batch over all ranks
      * @param model what is known of the model
      */
-    public PassForecast(DeviceMesh mesh, int rank, long batch, ForecastModel model) {
+    public PassForecast(DeviceMesh mesh, int rank, long batch, Model model) {
         this.mesh = mesh;
         this.rank = rank;
         this.batch = Cut.balanced(batch, size(mesh, DeviceMesh.DATA));
@@ -83,7 +83,6 @@ public final class PassForecast {
      * another in the order in which it has added them, each used once.
      */
     private ForecastArray walk(Block block, List<ForecastArray> inputs) {
-        model.check().accept(block);
         use(block, inputs.get(0));
         boolean parallel = block instanceof ParallelBlock;
         boolean trained =
@@ -363,4 +362,23 @@ public final class PassForecast {
     public boolean isOwn(Parameter parameter) {
         return own.contains(parameter);
     }
+
+    /**
+     * What is known of a model whose step is forecast.
+     *
+     * @param dataType the type of parameters and activations
+     * @param idType the type of ids, which ranks gather where a vocabulary is cut over those that
+     *     the rows are
+     * @param training whether it is trained, or there is a forward pass only
+     * @param rowSparse whether the optimizer leaves rows of a table alone whose gradient is zero
+     * @param blockNames what blocks are called
+     * @param parameterNames what parameters are called
+     */
+    public record Model(
+            DataType dataType,
+            DataType idType,
+            boolean training,
+            boolean rowSparse,
+            Map<Block, String> blockNames,
+            Map<Parameter, String> parameterNames) {}
 }

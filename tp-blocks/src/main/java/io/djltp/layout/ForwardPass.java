@@ -16,6 +16,7 @@ import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
@@ -123,6 +124,24 @@ public class ForwardPass {
      */
     public Cut getBatchCut(int ranks) {
         return Cut.balanced(globalRows, ranks);
+    }
+
+    /**
+     * Returns which rows of an array of all rows each rank has. A row of the batch may have become
+     * several, such as the tokens of a text.
+     *
+     * @param ranks the number of ranks over which the batch is sharded
+     * @param all the number of rows of the array
+     * @return the cut of axis 0 of the array, or of the batch if the array is none of its rows
+     */
+    public Cut getRowCut(int ranks, long all) {
+        Cut batch = getBatchCut(ranks);
+        if (globalRows == 0 || all % globalRows != 0) {
+            return batch;
+        }
+        long each = all / globalRows;
+        return Cut.ofLengths(
+                Arrays.stream(batch.getShardLengths()).map(rows -> rows * each).toArray());
     }
 
     /**

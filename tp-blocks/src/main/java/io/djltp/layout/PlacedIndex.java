@@ -219,7 +219,7 @@ final class PlacedIndex {
         return parts;
     }
 
-    /** Returns how a part of stacked features is sharded, or null if ranges are divided. */
+    /** Returns how a part of stacked features is sharded, or null if a rank has none of it. */
     private static Cut partOf(Placement placement, ShardRange part) {
         Cut cut = placement.layout().cut();
         AxisPart at = placement.features();
@@ -230,11 +230,10 @@ final class PlacedIndex {
         for (int rank = 0; rank < cut.getRanks(); rank++) {
             List<ShardRange> own = new ArrayList<>();
             for (ShardRange range : cut.getRanges(rank)) {
-                boolean inside = range.start() >= part.start() && range.end() <= part.end();
-                if (inside) {
-                    own.add(range.movedBy(-part.start()));
-                } else if (range.start() < part.end() && range.end() > part.start()) {
-                    return null;
+                long start = Math.max(range.start(), part.start());
+                long end = Math.min(range.end(), part.end());
+                if (start < end) {
+                    own.add(new ShardRange(start - part.start(), end - start));
                 }
             }
             if (own.isEmpty()) {
@@ -245,17 +244,16 @@ final class PlacedIndex {
         return Cut.of(part.length(), cut.getRanks(), ranges::get);
     }
 
+    /** Returns how many of this rank's features come before a part. */
     private long localStart(Placement placement, ShardRange part) {
         return pass.ownRanges(placement.layout().cut()).stream()
-                .filter(range -> range.end() <= part.start())
-                .mapToLong(ShardRange::length)
+                .mapToLong(range -> Math.min(range.end(), part.start()) - range.start())
+                .filter(before -> before > 0)
                 .sum();
     }
 
     private long localLength(Placement placement, ShardRange part) {
-        return pass.ownRanges(placement.layout().cut()).stream()
-                .filter(range -> range.start() >= part.start() && range.end() <= part.end())
-                .mapToLong(ShardRange::length)
-                .sum();
+        ShardRange behind = new ShardRange(part.end(), 0);
+        return localStart(placement, behind) - localStart(placement, part);
     }
 }

@@ -3,6 +3,7 @@ package io.djltp.layout;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 
 /**
  * How the tokens of an activation are cut over the tensor-parallel ranks, in sequence parallelism
@@ -15,6 +16,50 @@ import io.djltp.cut.Cut;
 public record TokenCut(Cut cut, int axis) {
 
     /**
+     * Checks that the tokens of an array can be cut: those that all ranks have.
+     *
+     * @param user what cuts them, for errors
+     * @param region how the array lies over the ranks
+     * @param shape its shape
+     * @throws IllegalArgumentException if the tokens or the features are cut already
+     */
+    public static void checkWhole(String user, Region region, Shape shape) {
+        if (region.isShard() || region.isTokensCut()) {
+            throw Errors.argument(
+                    "%s cuts the tokens of an array that all ranks have, and gets %s%s",
+                    user,
+                    shape,
+                    region.isShard()
+                            ? ", a slice of the features: let a RowParallelLinear with"
+                                    + " optSequenceParallel(true) follow instead"
+                            : ", whose tokens are cut already: remove one of the two");
+        }
+    }
+
+    /**
+     * Cuts the tokens of an array in balanced ranges.
+     *
+     * @param user what cuts them, for errors
+     * @param overlaid whether the rows are cut over the same ranks
+     * @param shape the shape of the whole, [batch, tokens, .., features] or [tokens, features]
+     * @param ranks the number of ranks
+     * @return the cut
+     * @throws IllegalArgumentException if the rows are cut over the same ranks, or there are fewer
+     *     tokens than ranks
+     */
+    public static TokenCut of(String user, boolean overlaid, Shape shape, int ranks) {
+        if (overlaid) {
+            throw Errors.argument(
+                    "%s cuts the tokens over the tensor-parallel ranks, and in MIXED mode the rows"
+                            + " of the batch are cut over the same ranks: use TENSOR mode or a mesh"
+                            + " of data and tensor, or optBatchShardedInput(true) and"
+                            + " optBatchShardedOutput(true)",
+                    user);
+        }
+        return of(shape, ranks);
+    }
+
+    /**
      * Cuts the tokens of an array in balanced ranges.
      *
      * @param shape the shape of the whole, [batch, tokens, .., features] or [tokens, features]
@@ -25,25 +70,15 @@ public record TokenCut(Cut cut, int axis) {
      */
     public static TokenCut of(Shape shape, int ranks) {
         if (shape.dimension() < 2) {
-            throw new IllegalArgumentException(
-                    "Sequence parallelism cuts the tokens of [batch, tokens, features] or [tokens,"
-                            + " features] over the ranks, and the array is "
-                            + shape);
+            throw Errors.argument(
+                    "Sequence parallelism cuts the tokens of [batch, tokens, features] or [tokens, features] over the ranks, and the array is %s",
+                    shape);
         }
         int axis = shape.dimension() == 2 ? 0 : 1;
         if (shape.get(axis) < ranks) {
-            throw new IllegalArgumentException(
-                    "Sequence parallelism gives each of the "
-                            + ranks
-                            + " tensor-parallel ranks a token or more, and axis "
-                            + axis
-                            + " of "
-                            + shape
-                            + " has "
-                            + shape.get(axis)
-                            + ": pad such batches to "
-                            + ranks
-                            + " tokens, or use fewer ranks along the axis tensor");
+            throw Errors.argument(
+                    "Sequence parallelism gives each of the %s tensor-parallel ranks a token or more, and axis %s of %s has %s: pad such batches to %s tokens, or use fewer ranks along the axis tensor",
+                    ranks, axis, shape, shape.get(axis), ranks);
         }
         return new TokenCut(Cut.balanced(shape.get(axis), ranks), axis);
     }

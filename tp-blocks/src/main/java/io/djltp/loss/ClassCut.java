@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
@@ -36,28 +37,18 @@ record ClassCut(Communicator group, Cut cut) {
         group.setIssuer(user.getClass().getSimpleName());
         ShardedLayout layout = context.getPass().layoutOf(logits);
         if (layout == null) {
-            throw new IllegalArgumentException(
-                    "The logits "
-                            + shape
-                            + " of rank "
-                            + group.getRank()
-                            + " are not known to be a slice of the classes. A vocabulary"
-                            + " parallel loss needs the output of a ColumnParallelLinear"
-                            + " without optGatherOutput; for gathered logits use DJL's"
-                            + " SoftmaxCrossEntropyLoss.");
+            throw Errors.argument(
+                    "The logits %s of rank %s are not known to be a slice of the classes. A"
+                            + " vocabulary parallel loss needs the output of a"
+                            + " ColumnParallelLinear without optGatherOutput; for gathered logits"
+                            + " use DJL's SoftmaxCrossEntropyLoss.",
+                    shape, group.getRank());
         }
         long length = layout.cut().getShardLength(group.getRank());
         if (length != columns) {
-            throw new IllegalArgumentException(
-                    "The logits "
-                            + shape
-                            + " of rank "
-                            + group.getRank()
-                            + " should have "
-                            + length
-                            + " of "
-                            + layout.cut().getLength()
-                            + " classes");
+            throw Errors.argument(
+                    "The logits %s of rank %s should have %s of %s classes",
+                    shape, group.getRank(), length, layout.cut().getLength());
         }
         return new ClassCut(group, layout.cut());
     }

@@ -10,6 +10,7 @@ import io.djltp.head.AddedGradient;
 import io.djltp.head.FusedSoftmaxHead;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.update.GradientScale;
@@ -23,6 +24,7 @@ import io.djltp.rank.StepParticipant;
 
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.WeakHashMap;
 
 /**
@@ -30,16 +32,27 @@ import java.util.WeakHashMap;
  * weight, are made from the features that it gets.
  *
  * <p>The weight has no gradient. What one is made of is kept from the loss to the trainer's step,
- * as {@link HeadGradients} says.
+ * for one loss; where a step has several, the gradients of those before are an {@link
+ * AccumulatedGradient}, which the update of the last one adds.
+ *
+ * <p>As under DJL's trainer, a parameter gets a gradient if it is trained in the forward and in the
+ * backward pass, and a step uses the gradients of what is not frozen then. Others wait.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedHead implements StepParticipant, DeferredHead {
+
+    private static final String STEPS = "steps";
+    private static final String PLAN = "plan";
+    private static final int NUMBERS = 3; // of a plan
 
     private final Parameter weight;
     private final Parameter bias;
     private final FusedSoftmaxHead function;
     private final OtherUse otherUse; // or null
-    private final HeadGradients gradients;
+    private final Map<ForwardPass, Parts> trained = new WeakHashMap<>(); // in these passes
+    private final AccumulatedGradient accumulated = new AccumulatedGradient();
+    private LastLoss last = new LastLoss(Parts.NONE);
+    private NDArray biasGradient;
     private NDArray weightValue;
     private NDArray biasValue;
     private long losses;
@@ -59,7 +72,6 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         this.weight = weight;
         this.bias = bias;
         this.function = function;
-        gradients = new HeadGradients(weight, bias, function, otherUse);
     }
 
     /**
@@ -84,7 +96,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     public void begin(ForwardPass pass, NDArray weightShard, NDArray biasShard) {
         weightValue = DelegatedArray.unwrap(weightShard);
         biasValue = biasShard == null ? null : DelegatedArray.unwrap(biasShard);
-        gradients.beginPass(pass);
+        trained.put(pass, trainedNow());
     }
 
     /** {@return the other use of the weight, or {@code null}} */
@@ -117,7 +129,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     public NDArray evaluate(
             NDArray features, NDArray labels, LossOptions options, ParallelContext context) {
-        LastLoss loss = gradients.next(context.getPass(), weightValue, biasValue);
+        LastLoss loss = next(context.getPass());
         losses++;
         FusedSoftmaxHead.Result result =
                 function.evaluate(features, weightValue, biasValue, labels, options);
@@ -125,11 +137,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
             return context.getGradientKeeper()
-                    .scalar(
-                            features,
-                            value,
-                            gradient,
-                            above -> gradients.begin(loss, (float) above));
+                    .scalar(features, value, gradient, above -> begin(loss, (float) above));
         }
     }
 
@@ -189,13 +197,19 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     /** {@inheritDoc} */
     @Override
     public void beginBackward() {
-        gradients.beginBackward();
+        if (otherUse != null) { // its leaves follow what was frozen and thawed meanwhile
+            otherUse.setTrained(weight.requiresGradient());
+        }
     }
 
     /** {@inheritDoc} */
     @Override
     public void zeroGradient() {
-        gradients.zero();
+        last.drop(trainedNow());
+        accumulated.drop(trainedNow());
+        if (otherUse != null && weight.requiresGradient()) {
+            otherUse.zeroGradient();
+        }
     }
 
     /**
@@ -206,7 +220,9 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     @Override
     public boolean unscale(float factor) {
-        return gradients.unscale(factor);
+        boolean finite = accumulated.unscale(factor);
+        finite &= otherUse == null || otherUse.unscale(factor);
+        return finite & last.unscale(factor);
     }
 
     /**
@@ -218,330 +234,426 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     @Override
     public void step(ParticipantStep step) {
-        if (gradients.step(step)) {
-            updates++;
+        WeightUpdate ofWeight = step.getUpdate(weight);
+        WeightUpdate ofBias = bias == null ? null : step.getUpdate(bias);
+        Parts updated = new Parts(ofWeight != null, ofBias != null);
+        try (NDManager scope = step.getValue(weight).getManager().newSubManager()) {
+            if (!last.parts().without(updated).isEmpty() && !function.isSampled()) {
+                accumulate(step); // some of it has to wait
+            }
+            AddedGradient added = added(step, scope);
+            Parts ofLast = last.parts().and(updated);
+            NDArray gradient = useLast(step, ofLast, ofWeight, added);
+            boolean apart = ofWeight != null && !ofLast.weight() && !function.isSampled();
+            if (apart) {
+                ofWeight.run(step.getValue(weight), sum(step, added, scope));
+            } else if (ofWeight == null && added.places().length > 0) {
+                accumulated.add(step.getValue(weight), added.ofRows());
+            }
+            if (ofBias != null) {
+                ofBias.run(step.getValue(bias), sum(gradient, accumulated.ofBias()));
+            }
+            if (apart || ofLast.weight() || ofBias != null) {
+                updates++;
+            }
+        } finally {
+            accumulated.drop(updated);
         }
     }
 
-    /** {@inheritDoc} As {@link FusedHeadState} says. */
+    /**
+     * {@inheritDoc}
+     *
+     * <p>The state of a fused head as arrays, int64. A head that draws classes goes on with that of
+     * one that does not, and the other way round: its next step draws as if all before had drawn.
+     *
+     * <ul>
+     *   <li>{@code steps} [1]: the number of updates, by which classes are drawn
+     *   <li>{@code plan} [1, 3]: what the roundings of passes follow from, of each place of the
+     *       tensor group: {@link FusedSoftmaxHead.State#guarded()}, {@link
+     *       FusedSoftmaxHead.State#rows()} and {@link FusedSoftmaxHead.State#evaluationRows()}
+     * </ul>
+     */
     @Override
     public Map<String, NDArray> getState(NDManager manager) {
-        return FusedHeadState.get(function, manager);
+        FusedSoftmaxHead.State state = function.getState();
+        long[] numbers = {state.guarded() ? 1 : 0, state.rows(), state.evaluationRows()};
+        NDArray plan = manager.create(numbers, new Shape(1, NUMBERS));
+        return Map.of(PLAN, plan, STEPS, manager.create(new long[] {state.steps()}));
     }
 
     /** {@inheritDoc} */
     @Override
     public Map<String, StateCut> getStateCuts() {
-        return FusedHeadState.CUTS;
+        return Map.of(PLAN, StateCut.ofPlace());
     }
 
     /** {@inheritDoc} */
     @Override
     public void setState(Map<String, NDArray> state) {
-        FusedHeadState.set(function, weight.getShape(), state);
+        NDArray steps = state.get(STEPS);
+        NDArray plan = state.get(PLAN);
+        int known = (steps == null ? 0 : 1) + (plan == null ? 0 : 1);
+        if (state.size() != known || steps != null && steps.size() != 1) {
+            Map<String, Shape> found = new TreeMap<>();
+            state.forEach((name, array) -> found.put(name, array.getShape()));
+            throw Errors.argument(
+                    "The state of a head with the weight %s is \"plan\" and \"steps\", one number, not"
+                            + " %s",
+                    weight.getShape(), found);
+        }
+        long[] numbers = plan == null ? new long[NUMBERS] : plan.toLongArray();
+        boolean large = false;
+        for (int i = 0; i < numbers.length; i += NUMBERS) {
+            large |= numbers[i] != 0;
+        }
+        boolean same = numbers.length == NUMBERS;
+        function.setState(
+                new FusedSoftmaxHead.State(
+                        steps == null ? 0 : steps.toLongArray()[0],
+                        large,
+                        same ? numbers[1] : 0,
+                        same ? numbers[2] : 0));
     }
 
     /** {@inheritDoc} */
     @Override
     public void close() {
         function.close();
-        gradients.close();
+        accumulated.close();
+        if (biasGradient != null) {
+            biasGradient.close();
+        }
         if (otherUse != null) {
             otherUse.close();
         }
     }
 
+    private Parts trainedNow() {
+        return new Parts(weight.requiresGradient(), bias != null && bias.requiresGradient());
+    }
+
     /**
-     * The gradients of a fused head's weight and bias, and the steps that use them up. What a
-     * gradient is made of is kept for one loss; where a step has several, the gradients of those
-     * before are an {@link AccumulatedGradient}, which the update of the last one adds.
+     * Returns the next loss, which takes the place of what the gradient of the last one is made of.
      *
-     * <p>As under DJL's trainer, a parameter gets a gradient if it is trained in the forward and in
-     * the backward pass, and a step uses the gradients of what is not frozen then. Others wait.
+     * @throws IllegalStateException if there is such a gradient, of classes that were drawn for it
      */
-    private static final class HeadGradients implements AutoCloseable {
-
-        private final Parameter weight;
-        private final Parameter bias; // or null
-        private final FusedSoftmaxHead function;
-        private final OtherUse otherUse; // or null
-        private final Map<ForwardPass, HeadParts> trained = new WeakHashMap<>(); // in these passes
-        private final AccumulatedGradient accumulated = new AccumulatedGradient();
-        private LastLoss last = new LastLoss(HeadParts.NONE);
-        private NDArray biasGradient;
-
-        HeadGradients(
-                Parameter weight, Parameter bias, FusedSoftmaxHead function, OtherUse otherUse) {
-            this.weight = weight;
-            this.bias = bias;
-            this.function = function;
-            this.otherUse = otherUse;
-        }
-
-        private HeadParts trainedNow() {
-            return HeadParts.trained(weight, bias);
-        }
-
-        /** Notes what is trained in a forward pass. */
-        void beginPass(ForwardPass pass) {
-            trained.put(pass, trainedNow());
-        }
-
-        /**
-         * Returns the next loss, which takes the place of what the gradient of the last one is made
-         * of.
-         *
-         * @throws IllegalStateException if there is such a gradient, of classes that were drawn for
-         *     it
-         */
-        LastLoss next(ForwardPass pass, NDArray weightValue, NDArray biasValue) {
-            if (!last.parts().isEmpty()) {
-                if (function.isSampled()) {
-                    throw new IllegalStateException(
-                            "A head that draws classes keeps the gradient of one batch, of the classes"
-                                    + " that it has drawn for it: call trainer.step() after each"
-                                    + " backward pass, or build it without optSampleShare to accumulate"
-                                    + " the gradients of several batches");
-                }
-                accumulated.add(function, weightValue, biasValue, last);
-            }
-            last = new LastLoss(trained.getOrDefault(pass, HeadParts.NONE));
-            return last;
-        }
-
-        /** Lets the leaves of the other use follow what was frozen and thawed meanwhile. */
-        void beginBackward() {
-            if (otherUse != null) {
-                otherUse.setTrained(weight.requiresGradient());
-            }
-        }
-
-        /** Notes the backward pass of a loss, and what the loss is multiplied with in it. */
-        void begin(LastLoss loss, float above) {
-            if (loss != last) {
+    private LastLoss next(ForwardPass pass) {
+        if (!last.parts().isEmpty()) {
+            if (function.isSampled()) {
                 throw new IllegalStateException(
-                        "Another loss of the same fused head has been computed since"
-                                + " the one that is differentiated: it keeps one batch only. Compute"
-                                + " one loss, go backward and call trainer.step() before the next, or"
-                                + " build it with optFusedLoss(false)");
+                        "A head that draws classes keeps the gradient of one batch, of the classes"
+                                + " that it has drawn for it: call trainer.step() after each"
+                                + " backward pass, or build it without optSampleShare to accumulate"
+                                + " the gradients of several batches");
             }
-            loss.begin(above, trainedNow());
+            accumulated.add(function, weightValue, biasValue, last);
+        }
+        last = new LastLoss(trained.getOrDefault(pass, Parts.NONE));
+        return last;
+    }
+
+    /** Notes the backward pass of a loss, and what the loss is multiplied with in it. */
+    private void begin(LastLoss loss, float above) {
+        if (loss != last) {
+            throw new IllegalStateException(
+                    "Another loss of the same fused head has been computed since"
+                            + " the one that is differentiated: it keeps one batch only. Compute"
+                            + " one loss, go backward and call trainer.step() before the next, or"
+                            + " build it with optFusedLoss(false)");
+        }
+        loss.begin(above, trainedNow());
+    }
+
+    private void accumulate(ParticipantStep step) {
+        NDArray biasValue = bias == null ? null : step.getValue(bias);
+        accumulated.add(function, step.getValue(weight), biasValue, last);
+        last = new LastLoss(Parts.NONE);
+    }
+
+    /**
+     * Uses the last loss up: before anything else changes what its logits were computed with.
+     *
+     * @return its gradient of the bias, or {@code null} if that is not to be updated by it
+     */
+    private NDArray useLast(
+            ParticipantStep step, Parts parts, WeightUpdate ofWeight, AddedGradient added) {
+        if (!last.isDifferentiated()) {
+            return null;
+        }
+        NDArray gradient = parts.bias() ? biasGradient(step) : null;
+        function.update(
+                step.getValue(weight),
+                bias == null ? null : step.getValue(bias),
+                gradient,
+                parts.weight() ? ofWeight : null,
+                last.scale(),
+                parts.weight() ? added : null);
+        last = new LastLoss(Parts.NONE);
+        return gradient;
+    }
+
+    private NDArray biasGradient(ParticipantStep step) {
+        if (biasGradient == null) {
+            biasGradient = step.getValue(bias).zerosLike();
+            biasGradient.detach();
+        }
+        return biasGradient;
+    }
+
+    /** Returns what the gradient of the weight has beside that of the last batch. */
+    private AddedGradient added(ParticipantStep step, NDManager scope) {
+        AddedGradient other = otherUse == null ? null : otherUse.take(step, scope);
+        NDArray whole = accumulated.ofWeight();
+        return other == null
+                ? new AddedGradient(whole, new long[0], null)
+                : new AddedGradient(whole, other.places(), other.rows());
+    }
+
+    /** Returns the gradient of a step in which no loss of the head is differentiated last. */
+    private NDArray sum(ParticipantStep step, AddedGradient added, NDManager scope) {
+        if (added.isEmpty()) {
+            return null;
+        }
+        NDArray sum = scope.zeros(step.getValue(weight).getShape(), DataType.FLOAT32);
+        added.addTo(sum);
+        return sum.toType(step.getValue(weight).getDataType(), false);
+    }
+
+    private static NDArray sum(NDArray last, NDArray before) {
+        if (last == null || before == null) {
+            return last == null ? before : last;
+        }
+        return last.addi(before);
+    }
+
+    /**
+     * Another use of the weight of a {@link FusedHead} in the same network, such as an embedding's:
+     * the head updates the weight by the gradients of both.
+     */
+    public interface OtherUse extends AutoCloseable {
+
+        /**
+         * Returns the gradient of the backward passes since the last step, of all rows of the
+         * batch, and forgets it. All ranks call it in every step.
+         *
+         * @param step the step
+         * @param scope the manager of what is made
+         * @return the gradient of some rows, maybe of none
+         */
+        AddedGradient take(ParticipantStep step, NDManager scope);
+
+        /**
+         * Takes the scale of the loss from the gradients of backward passes since the last step.
+         *
+         * @param factor what they have to be multiplied with
+         * @return whether all of this rank are finite
+         */
+        boolean unscale(float factor);
+
+        /**
+         * Sets whether backward passes to come leave a gradient.
+         *
+         * @param trained whether the weight is trained now
+         */
+        void setTrained(boolean trained);
+
+        /** Forgets the gradients of backward passes since the last step. */
+        void zeroGradient();
+
+        /** Frees the memory. */
+        @Override
+        void close();
+    }
+
+    /**
+     * Which parameters of a head something is about, such as those that are trained.
+     *
+     * @param weight whether it is about the weight
+     * @param bias whether it is about the bias
+     */
+    private record Parts(boolean weight, boolean bias) {
+
+        static final Parts NONE = new Parts(false, false);
+
+        Parts and(Parts others) {
+            return new Parts(weight && others.weight, bias && others.bias);
         }
 
-        /** Forgets the gradients of what is trained. */
-        void zero() {
-            last.drop(trainedNow());
-            accumulated.drop(trainedNow());
-            if (otherUse != null && weight.requiresGradient()) {
-                otherUse.zeroGradient();
-            }
+        Parts or(Parts others) {
+            return new Parts(weight || others.weight, bias || others.bias);
         }
 
-        /** Multiplies the gradients, and returns whether they are finite. */
-        boolean unscale(float factor) {
-            boolean finite = accumulated.unscale(factor);
-            finite &= otherUse == null || otherUse.unscale(factor);
-            return finite & last.unscale(factor);
+        Parts without(Parts others) {
+            return new Parts(weight && !others.weight, bias && !others.bias);
         }
 
-        /** Makes a step, and returns whether a parameter was updated. */
-        boolean step(ParticipantStep step) {
-            WeightUpdate ofWeight = step.getUpdate(weight);
-            WeightUpdate ofBias = bias == null ? null : step.getUpdate(bias);
-            HeadParts updated = new HeadParts(ofWeight != null, ofBias != null);
-            try (NDManager scope = step.getValue(weight).getManager().newSubManager()) {
-                if (!last.parts().without(updated).isEmpty() && !function.isSampled()) {
-                    accumulate(step); // some of it has to wait
-                }
-                AddedGradient added = added(step, scope);
-                HeadParts ofLast = last.parts().and(updated);
-                NDArray gradient = useLast(step, ofLast, ofWeight, added);
-                boolean apart = ofWeight != null && !ofLast.weight() && !function.isSampled();
-                if (apart) {
-                    ofWeight.run(step.getValue(weight), sum(step, added, scope));
-                } else if (ofWeight == null && added.places().length > 0) {
-                    accumulated.add(step.getValue(weight), added.ofRows());
-                }
-                if (ofBias != null) {
-                    ofBias.run(step.getValue(bias), sum(gradient, accumulated.ofBias()));
-                }
-                return apart || ofLast.weight() || ofBias != null;
-            } finally {
-                accumulated.drop(updated);
-            }
+        boolean isEmpty() {
+            return !weight && !bias;
         }
+    }
 
-        private void accumulate(ParticipantStep step) {
-            NDArray biasValue = bias == null ? null : step.getValue(bias);
-            accumulated.add(function, step.getValue(weight), biasValue, last);
-            last = new LastLoss(HeadParts.NONE);
+    /**
+     * The last loss of a head, and what its backward pass has said. As in PyTorch, a parameter gets
+     * a gradient if it is trained in the forward pass and in the backward pass; what is frozen or
+     * thawed afterwards decides which gradients a step uses, not which are there.
+     */
+    private static final class LastLoss {
+
+        private Parts parts; // that get a gradient, or have it
+        private Float scale; // of the loss in the backward pass, null before it
+
+        /**
+         * Notes a loss.
+         *
+         * @param trained what was trained in the forward pass
+         */
+        LastLoss(Parts trained) {
+            parts = trained;
         }
 
         /**
-         * Uses the last loss up: before anything else changes what its logits were computed with.
+         * Notes the backward pass.
          *
-         * @return its gradient of the bias, or {@code null} if that is not to be updated by it
+         * @param above what the loss is multiplied with
+         * @param trained what is trained now
          */
-        private NDArray useLast(
-                ParticipantStep step, HeadParts parts, WeightUpdate ofWeight, AddedGradient added) {
-            if (!last.isDifferentiated()) {
-                return null;
+        void begin(float above, Parts trained) {
+            scale = above;
+            parts = parts.and(trained);
+        }
+
+        /** Returns whether the backward pass has come. */
+        boolean isDifferentiated() {
+            return scale != null;
+        }
+
+        /** Returns which parameters have a gradient of it. */
+        Parts parts() {
+            return scale == null ? Parts.NONE : parts;
+        }
+
+        /** Returns the factor of the loss in the backward pass. */
+        float scale() {
+            return scale;
+        }
+
+        /** Drops gradients. */
+        void drop(Parts dropped) {
+            if (scale != null) {
+                parts = parts.without(dropped);
             }
-            NDArray gradient = parts.bias() ? biasGradient(step) : null;
-            function.update(
-                    step.getValue(weight),
-                    bias == null ? null : step.getValue(bias),
-                    gradient,
+        }
+
+        /** Multiplies the gradients, and returns whether the factor is finite. */
+        boolean unscale(float factor) {
+            if (scale == null) {
+                return true;
+            }
+            scale *= factor;
+            return Float.isFinite(scale);
+        }
+    }
+
+    /**
+     * The sum of the gradients of the batches of a step before the last, of a head that keeps what
+     * the gradient of one batch is made of; and those of parameters that were frozen when their
+     * step came, until they are thawed. It takes as much memory as the rank's shard of the weight
+     * in 32 bits, from the second batch of a step on.
+     */
+    private static final class AccumulatedGradient implements AutoCloseable {
+
+        private NDArray ofWeight; // float32 [classes/p, features], or null before the first
+        private NDArray ofBias;
+        private NDArray ofLastBias;
+        private Parts some = Parts.NONE;
+
+        /**
+         * Adds the gradient of a loss.
+         *
+         * @param function the function, whose pass this uses up
+         * @param weight the rank's shard of the weight
+         * @param bias the rank's shard of the bias, or {@code null}
+         * @param loss the loss
+         */
+        void add(FusedSoftmaxHead function, NDArray weight, NDArray bias, LastLoss loss) {
+            Parts parts = loss.parts();
+            if (parts.weight() && ofWeight == null) {
+                ofWeight = zeros(weight);
+            }
+            if (parts.bias() && ofLastBias == null) {
+                ofLastBias = zeros(bias);
+            }
+            function.accumulate(
+                    weight,
+                    bias,
+                    parts.bias() ? ofLastBias : null,
                     parts.weight() ? ofWeight : null,
-                    last.scale(),
-                    parts.weight() ? added : null);
-            last = new LastLoss(HeadParts.NONE);
-            return gradient;
-        }
-
-        private NDArray biasGradient(ParticipantStep step) {
-            if (biasGradient == null) {
-                biasGradient = step.getValue(bias).zerosLike();
-                biasGradient.detach();
+                    !some.weight(),
+                    loss.scale());
+            if (parts.bias() && some.bias()) {
+                ofBias.addi(ofLastBias);
+            } else if (parts.bias()) {
+                close(ofBias);
+                ofBias = ofLastBias.duplicate();
+                ofBias.detach();
             }
-            return biasGradient;
+            some = some.or(parts);
         }
 
-        /** Returns what the gradient of the weight has beside that of the last batch. */
-        private AddedGradient added(ParticipantStep step, NDManager scope) {
-            AddedGradient other = otherUse == null ? null : otherUse.take(step, scope);
-            NDArray whole = accumulated.ofWeight();
-            return other == null
-                    ? new AddedGradient(whole, new long[0], null)
-                    : new AddedGradient(whole, other.places(), other.rows());
-        }
-
-        /** Returns the gradient of a step in which no loss of the head is differentiated last. */
-        private NDArray sum(ParticipantStep step, AddedGradient added, NDManager scope) {
-            if (added.isEmpty()) {
-                return null;
+        /**
+         * Adds a gradient of the weight.
+         *
+         * @param weight the rank's shard of the weight
+         * @param added the gradient
+         */
+        void add(NDArray weight, AddedGradient added) {
+            if (!some.weight()) {
+                close(ofWeight);
+                ofWeight = zeros(weight);
             }
-            NDArray sum = scope.zeros(step.getValue(weight).getShape(), DataType.FLOAT32);
-            added.addTo(sum);
-            return sum.toType(step.getValue(weight).getDataType(), false);
+            added.addTo(ofWeight);
+            some = new Parts(true, some.bias());
         }
 
-        private static NDArray sum(NDArray last, NDArray before) {
-            if (last == null || before == null) {
-                return last == null ? before : last;
-            }
-            return last.addi(before);
+        private static NDArray zeros(NDArray like) {
+            NDArray zeros = like.getManager().zeros(like.getShape(), DataType.FLOAT32);
+            zeros.detach();
+            return zeros;
+        }
+
+        /** Returns the sum of the weight's gradients, or {@code null} if there is none. */
+        NDArray ofWeight() {
+            return some.weight() ? ofWeight : null;
+        }
+
+        /** Returns the sum of the bias's gradients, or {@code null} if there is none. */
+        NDArray ofBias() {
+            return some.bias() ? ofBias : null;
+        }
+
+        /** Multiplies the sums, and returns whether they are finite. */
+        boolean unscale(float factor) {
+            return (!some.weight() || GradientScale.takeFrom(ofWeight, factor))
+                    & (!some.bias() || GradientScale.takeFrom(ofBias, factor));
+        }
+
+        /** Forgets sums, and keeps their memory for the next step. */
+        void drop(Parts dropped) {
+            some = some.without(dropped);
         }
 
         /** Frees the memory. */
         @Override
         public void close() {
-            accumulated.close();
-            if (biasGradient != null) {
-                biasGradient.close();
-            }
+            close(ofWeight);
+            close(ofBias);
+            close(ofLastBias);
         }
 
-        /**
-         * The sum of the gradients of the batches of a step before the last, of a head that keeps
-         * what the gradient of one batch is made of; and those of parameters that were frozen when
-         * their step came, until they are thawed. It takes as much memory as the rank's shard of
-         * the weight in 32 bits, from the second batch of a step on.
-         */
-        private static final class AccumulatedGradient implements AutoCloseable {
-
-            private NDArray ofWeight; // float32 [classes/p, features], or null before the first
-            private NDArray ofBias;
-            private NDArray ofLastBias;
-            private HeadParts some = HeadParts.NONE;
-
-            /**
-             * Adds the gradient of a loss.
-             *
-             * @param function the function, whose pass this uses up
-             * @param weight the rank's shard of the weight
-             * @param bias the rank's shard of the bias, or {@code null}
-             * @param loss the loss
-             */
-            void add(FusedSoftmaxHead function, NDArray weight, NDArray bias, LastLoss loss) {
-                HeadParts parts = loss.parts();
-                if (parts.weight() && ofWeight == null) {
-                    ofWeight = zeros(weight);
-                }
-                if (parts.bias() && ofLastBias == null) {
-                    ofLastBias = zeros(bias);
-                }
-                function.accumulate(
-                        weight,
-                        bias,
-                        parts.bias() ? ofLastBias : null,
-                        parts.weight() ? ofWeight : null,
-                        !some.weight(),
-                        loss.scale());
-                if (parts.bias() && some.bias()) {
-                    ofBias.addi(ofLastBias);
-                } else if (parts.bias()) {
-                    close(ofBias);
-                    ofBias = ofLastBias.duplicate();
-                    ofBias.detach();
-                }
-                some = some.or(parts);
-            }
-
-            /**
-             * Adds a gradient of the weight.
-             *
-             * @param weight the rank's shard of the weight
-             * @param added the gradient
-             */
-            void add(NDArray weight, AddedGradient added) {
-                if (!some.weight()) {
-                    close(ofWeight);
-                    ofWeight = zeros(weight);
-                }
-                added.addTo(ofWeight);
-                some = new HeadParts(true, some.bias());
-            }
-
-            private static NDArray zeros(NDArray like) {
-                NDArray zeros = like.getManager().zeros(like.getShape(), DataType.FLOAT32);
-                zeros.detach();
-                return zeros;
-            }
-
-            /** Returns the sum of the weight's gradients, or {@code null} if there is none. */
-            NDArray ofWeight() {
-                return some.weight() ? ofWeight : null;
-            }
-
-            /** Returns the sum of the bias's gradients, or {@code null} if there is none. */
-            NDArray ofBias() {
-                return some.bias() ? ofBias : null;
-            }
-
-            /** Multiplies the sums, and returns whether they are finite. */
-            boolean unscale(float factor) {
-                return (!some.weight() || GradientScale.takeFrom(ofWeight, factor))
-                        & (!some.bias() || GradientScale.takeFrom(ofBias, factor));
-            }
-
-            /** Forgets sums, and keeps their memory for the next step. */
-            void drop(HeadParts dropped) {
-                some = some.without(dropped);
-            }
-
-            /** Frees the memory. */
-            @Override
-            public void close() {
-                close(ofWeight);
-                close(ofBias);
-                close(ofLastBias);
-            }
-
-            private static void close(NDArray array) {
-                if (array != null) {
-                    array.close();
-                }
+        private static void close(NDArray array) {
+            if (array != null) {
+                array.close();
             }
         }
     }

@@ -11,6 +11,7 @@ import ai.djl.util.Pair;
 import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
+import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelContext;
 
 import java.util.stream.LongStream;
@@ -69,7 +70,7 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
     public VocabParallelAccuracy(String name, int k, long ignoreIndex) {
         super(name);
         if (k < 1) {
-            throw new IllegalArgumentException("The k of a top-k accuracy must be 1 or more: " + k);
+            throw Errors.argument("The k of a top-k accuracy must be 1 or more: %s", k);
         }
         this.k = k;
         this.ignoreIndex = ignoreIndex;

@@ -5,7 +5,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable.Direction;
@@ -16,6 +15,7 @@ import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.head.ShardedCrossEntropy;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
@@ -131,23 +131,21 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
 
     private void checkOnRanks(NDArray logits) {
         if (ShardedArray.isStandIn(logits)) {
-            throw new IllegalArgumentException(
-                    "The predictions "
-                            + logits.getShape()
-                            + " lie on the ranks of a ParallelTrainer, which compute the loss of"
-                            + " its training configuration only, and not this object, "
-                            + getName()
-                            + ": ask trainer.getLoss(), and let a SimpleCompositeLoss of the"
-                            + " configuration put several together");
+            throw Errors.argument(
+                    "The predictions %s lie on the ranks of a ParallelTrainer, which compute the"
+                            + " loss of its training configuration only, and not this object, %s:"
+                            + " ask trainer.getLoss(), and let a SimpleCompositeLoss of the"
+                            + " configuration put several together",
+                    logits.getShape(), getName());
         }
     }
 
     private static NDArray only(NDList labels) {
-        Preconditions.checkArgument(
+        Errors.check(
                 labels.size() == 1,
-                "The loss needs one array of labels, a class for each row, and gets "
-                        + labels.size()
-                        + ". Of several, let an IndexLoss choose one");
+                "The loss needs one array of labels, a class for each row, and gets %s. Of"
+                        + " several, let an IndexLoss choose one",
+                labels.size());
         return labels.head();
     }
 

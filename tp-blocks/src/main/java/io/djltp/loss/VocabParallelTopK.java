@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelContext;
 
 /**
@@ -51,7 +52,7 @@ public class VocabParallelTopK {
      */
     public VocabParallelTopK(int k, boolean withProbabilities) {
         if (k < 1) {
-            throw new IllegalArgumentException("The k of a top-k must be 1 or more: " + k);
+            throw Errors.argument("The k of a top-k must be 1 or more: %s", k);
         }
         this.k = k;
         this.withProbabilities = withProbabilities;
@@ -72,14 +73,9 @@ public class VocabParallelTopK {
         }
         long classes = classes(predictions);
         if (k > classes) { // an exception on a rank would end them all
-            throw new IllegalArgumentException(
-                    "The "
-                            + k
-                            + " best of "
-                            + classes
-                            + " classes were asked for: 1 to "
-                            + classes
-                            + " can be had");
+            throw Errors.argument(
+                    "The %s best of %s classes were asked for: 1 to %s can be had",
+                    k, classes, classes);
         }
         NDList noLabels = new NDList();
         try (NDArray packed =

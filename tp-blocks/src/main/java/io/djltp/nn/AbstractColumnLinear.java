@@ -5,11 +5,11 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
@@ -37,10 +37,10 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     AbstractColumnLinear(Builder<?> builder, boolean gatherOutput, boolean sequenceParallel) {
         super(builder);
         this.sequenceParallel = sequenceParallel;
-        VocabParallelEmbedding embedding = builder.tiedTo();
+        VocabParallelEmbedding embedding = builder.embedding;
         shardingStrategy =
-                embedding == null || builder.hasShardingStrategy()
-                        ? builder.shardingStrategy(0, getClass().getSimpleName())
+                embedding == null || builder.shardingStrategy != null
+                        ? builder.strategy(0, getClass().getSimpleName())
                         : embedding.strategy();
         this.gatherOutput = gatherOutput;
         if (embedding != null) {
@@ -55,13 +55,10 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         Shape input = inputShapes[0];
         long features = input.get(input.dimension() - 1);
         if (features != weight().getShape().get(1)) {
-            throw new IllegalArgumentException(
-                    describe()
-                            + " has the weight of an embedding, and its input "
-                            + input
-                            + " has "
-                            + features
-                            + " features: a row of the embedding must have as many");
+            throw Errors.argument(
+                    "%s has the weight of an embedding, and its input %s has %s features: a row of"
+                            + " the embedding must have as many",
+                    describe(), input, features);
         }
     }
 
@@ -145,11 +142,10 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         if (context == null || context.getTensorGroup().getSize() == 1) {
             return input;
         }
-        LayerInput layerInput = new LayerInput(this);
-        if (layerInput.checkRegion(context.getPass(), input)) {
+        if (isToGather(context.getPass(), input)) {
             return input; // of the rows of a rank: each layer gathers them
         }
-        layerInput.checkCut(context, input, null);
+        checkCut(context, input, null);
         TokenCut tokens = tokensOf(context, input);
         NDArray x =
                 tokens == null
@@ -226,13 +222,6 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         return y;
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        String x = sequenceParallel ? "gather(x[r])" : "x";
-        return "y[r] = " + x + " W[r]ᵀ" + (bias() == null ? "" : " + b[r]");
-    }
-
     /** Returns which output features each rank has. */
     Cut outputCut(ParallelContext context) {
         return outputCut(context.getTensorGroup().getSize());
@@ -255,9 +244,10 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      *
      * @param <T> the builder
      */
-    public abstract static class Builder<T extends Builder<T>> extends ParallelLinearBuilder<T> {
+    public abstract static class Builder<T extends Builder<T>>
+            extends AbstractParallelLinear.Builder<T> {
 
-        private VocabParallelEmbedding embedding; // or null
+        VocabParallelEmbedding embedding; // whose weight the layer has, or null
 
         /** Creates a builder. */
         protected Builder() {}
@@ -277,23 +267,17 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             return self();
         }
 
-        /** Returns the embedding whose weight the layer has, or {@code null}. */
-        VocabParallelEmbedding tiedTo() {
-            return embedding;
-        }
-
         /** {@inheritDoc} */
         @Override
         void checkUnits() {
             super.checkUnits();
             long rows = embedding == null ? units : embedding.weight().getShape().get(0);
-            Preconditions.checkArgument(
+            Errors.check(
                     rows == units,
-                    "A layer with the weight of an embedding has a unit for each of its "
-                            + rows
-                            + " ids, not "
-                            + units
-                            + ": set them by setUnits");
+                    "A layer with the weight of an embedding has a unit for each of its %s ids, not"
+                            + " %s: set them by setUnits",
+                    rows,
+                    units);
         }
     }
 }

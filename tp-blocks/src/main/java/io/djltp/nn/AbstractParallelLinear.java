@@ -13,16 +13,23 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.LinearProduct;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Precision;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.stream.Collectors;
 
 /**
  * What column- and row-parallel layers share: they are DJL's {@link Linear} in everything but the
@@ -34,11 +41,11 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     private final boolean skipBiasAdd;
     private LinearProduct product;
 
-    AbstractParallelLinear(ParallelLinearBuilder<?> builder) {
+    AbstractParallelLinear(Builder<?> builder) {
         super(builder);
-        batchShardedInput = builder.isBatchShardedInput();
-        skipBiasAdd = builder.isSkipBiasAdd();
-        product = new LinearProduct(builder.precision());
+        batchShardedInput = builder.batchShardedInput;
+        skipBiasAdd = builder.skipBiasAdd;
+        product = new LinearProduct(builder.precision);
     }
 
     /**
@@ -84,7 +91,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             NDList inputs,
             boolean training,
             PairList<String, Object> params) {
-        NDArray input = new LayerInput(this).of(inputs);
+        NDArray input = only(inputs);
         NDArray bias =
                 RankParameterStore.shardOf(parameterStore, bias(), input.getDevice(), training);
         if (skipBiasAdd) {
@@ -99,27 +106,147 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             HeldParameters.checkWhole(weight(), getClass().getSimpleName());
         }
         NDArray weight = RankParameterStore.shardOf(store, weight(), input.getDevice(), training);
-        LayerInput layerInput = new LayerInput(this);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
-        boolean fused = context != null && isFused(context);
+        boolean fused = context != null && isFused();
         if (alone && context != null) {
-            layerInput.checkComputed(context.getPass(), input);
+            checkComputed(context.getPass(), input);
         }
         if (alone && !fused) {
-            layerInput.checkLength(input, weight().getShape().get(1));
+            checkLength(input, weight().getShape().get(1));
             NDArray y = forwardWhole(input, weight, bias);
             return context == null
                     ? y
                     : context.getPass().enterLike(y, input, weight(), bias == null ? null : bias());
         }
-        boolean gather = !alone && layerInput.checkRegion(context.getPass(), input);
-        layerInput.checkCut(context, input, alone ? null : inputCut(context));
-        if (gather) {
-            input = layerInput.gatherBatch(context, input, weight, fused);
-        }
+        boolean gather = !alone && isToGather(context.getPass(), input);
+        checkCut(context, input, alone ? null : inputCut(context));
+        NDArray x = gather ? gatherBatch(context, input, weight, fused) : input;
         return fused
-                ? forwardFused(context, input, gather, weight, bias, training)
-                : forwardRank(context, input, gather, weight, bias);
+                ? forwardFused(context, x, gather, weight, bias, training)
+                : forwardRank(context, x, gather, weight, bias);
+    }
+
+    /** Returns the one input that the layer takes, which holds features. */
+    private NDArray only(NDList inputs) {
+        if (inputs.size() != 1 || !inputs.head().getDataType().isFloating()) {
+            String given =
+                    inputs.stream()
+                            .map(input -> input.getDataType() + " " + input.getShape())
+                            .collect(Collectors.joining(", ", "[", "]"));
+            throw Errors.argument(
+                    "%s takes one input, of floating point features, and gets %s: leave out what is"
+                            + " too much, and convert integers (toType(DataType.FLOAT32, false)),"
+                            + " or look them up in an embedding before this layer",
+                    describeWeight(), given);
+        }
+        return inputs.head();
+    }
+
+    /** Refuses the output of a fused head, on one rank too: it has the features in it. */
+    private void checkComputed(ForwardPass pass, NDArray input) {
+        ShardedLayout layout = pass.layoutOf(input);
+        if (layout != null && layout.head() != null) {
+            throw Errors.argument(
+                    "%s follows a layer with the weight %s, a fused head whose logits are never"
+                            + " computed: build that one with optFusedLoss(false)",
+                    describeWeight(), layout.head().getShape());
+        }
+    }
+
+    /** Returns whether the rows of all ranks are to be gathered, of an input that is not shared. */
+    final boolean isToGather(ForwardPass pass, NDArray input) {
+        checkComputed(pass, input);
+        return !pass.isShared(input)
+                && isToGather(pass.regionOf(input), input.getShape(), pass.isOverlaid());
+    }
+
+    /** Returns whether rows are to be gathered; throws if the layer cannot take the input. */
+    private boolean isToGather(Region region, Shape input, boolean overlaid) {
+        if (region.isShard() && !takesSlice()) {
+            throw Errors.argument(
+                    "%s needs an input that is whole, and gets a slice of the features, %s: build"
+                            + " the layer before it with optGatherOutput(true), or let a"
+                            + " RowParallelLinear take the slice",
+                    describeWeight(), input);
+        }
+        if (region.isTokensCut() && !takesTokens()) {
+            throw Errors.argument(
+                    "%s gets this rank's tokens, %s, of a sequence-parallel region, and needs all"
+                            + " of them: build a ColumnParallelLinear with"
+                            + " optSequenceParallel(true), or put a SequenceGather before the layer",
+                    describeWeight(), input);
+        }
+        boolean rows = region.isRowsCut() && overlaid;
+        if (rows && !batchShardedInput) {
+            throw Errors.argument(
+                    "%s gets a rank's rows of the batch, %s, in MIXED mode, but is cut over the"
+                            + " ranks: build the first tensor-parallel layer with"
+                            + " optBatchShardedInput(true), in a plan"
+                            + " Style.column().batchShardedInput(), and join what branches off"
+                            + " before that layer before it; or use TENSOR mode, or a mesh with an"
+                            + " axis for each",
+                    getClass().getSimpleName(), input);
+        }
+        return rows; // else another layer has gathered the batch, or it may stay cut
+    }
+
+    /** Checks that an input is cut as the layer needs it, or is whole if the cut is null. */
+    final void checkCut(ParallelContext context, NDArray input, Cut cut) {
+        if (cut == null) {
+            checkLength(input, weight().getShape().get(1));
+            return;
+        }
+        NDArray own = context.getPass().takeLast(input);
+        context.getPass().checkSharded(input, cut, describeWeight());
+        checkLength(own, cut.getShardLength(context.getTensorGroup().getRank()));
+    }
+
+    private void checkLength(NDArray input, long features) {
+        Shape shape = input.getShape();
+        if (shape.dimension() == 0 || shape.get(shape.dimension() - 1) != features) {
+            throw Errors.argument(
+                    "%s over all ranks needs an input whose last axis has length %s on this rank,"
+                            + " but the input is %s%s",
+                    describeWeight(),
+                    features,
+                    shape,
+                    takesSlice()
+                            ? ". It takes the slice of the features that a ColumnParallelLinear"
+                                    + " leaves on each rank: what comes between has to keep the"
+                                    + " slice, or heads that the ranks divide. Else build the first"
+                                    + " with optGatherOutput(true), and this layer with"
+                                    + " optInputIsParallel(false)"
+                            : "");
+        }
+    }
+
+    /** Gathers the rows of all ranks; what the other ranks' rows get backward is scattered. */
+    private NDArray gatherBatch(
+            ParallelContext context, NDArray input, NDArray weight, boolean fused) {
+        ForwardPass pass = context.getPass();
+        RegionMappings mappings = context.getMappings(this);
+        long count = Math.max(1, pass.getRows()); // a rank without a row computes another's
+        if (input.getShape().get(0) != count) {
+            throw Errors.argument(
+                    "%s gathers the batch over the ranks, and its input must have the rows of the"
+                            + " batch as axis 0: this rank has %s of %s, and the input is %s. Keep"
+                            + " [rows, tokens, features] up to this layer, without a reshape that"
+                            + " makes rows of the tokens, and let the batch be axis 0 of the"
+                            + " inputs; or use TENSOR mode, or a mesh, where nothing is gathered",
+                    describeWeight(), count, pass.getGlobalRows(), input.getShape());
+        }
+        NDArray own = pass.enterRows(input);
+        // a rank without a row has computed another one's, which does not count
+        NDArray rows = pass.countedRows(own);
+        // a product that overlaps reduces the gradient itself
+        boolean overlaps = !fused && mappings.canOverlap(rows, weight);
+        boolean partial = hasPartialInputGradient() && !overlaps;
+        NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getBatchCut(), partial);
+        return pass.enterGathered(whole);
+    }
+
+    private String describeWeight() {
+        return getClass().getSimpleName() + " with a weight of " + weight().getShape();
     }
 
     /** {@inheritDoc} */
@@ -141,13 +268,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         return product.of(input, weight, bias);
     }
 
-    /**
-     * Returns whether a rank leaves its output to the loss and the evaluators.
-     *
-     * @param context the rank
-     * @return whether {@link #forwardFused} takes the place of {@link #forwardRank}
-     */
-    boolean isFused(ParallelContext context) {
+    /** Returns whether {@link #forwardFused} takes the place of {@link #forwardRank} on ranks. */
+    boolean isFused() {
         return false;
     }
 
@@ -218,17 +340,16 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         if (pass.getTensorSize() == 1) {
             return input;
         }
-        checkForecast(input);
-        boolean rows = pass.getMesh().isOverlaid() && input.region().isRowsCut();
-        if (rows && !isBatchShardedInput()) {
-            throw new IllegalArgumentException(
-                    describeForecast()
-                            + " gets the rows of a rank in MIXED mode, but is cut over the ranks:"
-                            + " build the first tensor-parallel layer with"
-                            + " optBatchShardedInput(true), in a plan"
-                            + " Style.column().batchShardedInput()");
+        Region region = input.region();
+        boolean rows = isToGather(region, input.shape(), pass.getMesh().isOverlaid());
+        if (takesSlice() && !region.isShard()) {
+            throw Errors.argument(
+                    "%s needs a slice of the features, and gets an input that is whole: let a"
+                            + " ColumnParallelLinear come before it, or build it with"
+                            + " optInputIsParallel(false)",
+                    describeWeight());
         }
-        return rows || input.region().isTokensCut()
+        return rows || region.isTokensCut()
                 ? pass.getMappings(this).gatherFromSequenceRegion(input, hasPartialInputGradient())
                 : input;
     }
@@ -238,34 +359,6 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         boolean trained =
                 getDirectParameters().values().stream().anyMatch(Parameter::requiresGradient);
         return input.withFeatures(weight().getShape().get(0)).with(trained);
-    }
-
-    /** Refuses a network that the layer could not be a part of, before it is trained. */
-    private void checkForecast(ForecastArray input) {
-        if (input.region().isTokensCut() && !takesTokens()) {
-            throw new IllegalArgumentException(
-                    describeForecast()
-                            + " gets a rank's tokens of a sequence-parallel region, and needs all"
-                            + " of them: build a ColumnParallelLinear with"
-                            + " optSequenceParallel(true), or put a SequenceGather before the"
-                            + " layer");
-        }
-        if (input.region().isShard() != takesSlice()) {
-            throw new IllegalArgumentException(
-                    describeForecast()
-                            + (takesSlice()
-                                    ? " needs a slice of the features, and gets an input that is"
-                                            + " whole: let a ColumnParallelLinear come before it,"
-                                            + " or build it with optInputIsParallel(false)"
-                                    : " needs an input that is whole, and gets a slice of the"
-                                            + " features: build the layer before it with"
-                                            + " optGatherOutput(true), or let a RowParallelLinear"
-                                            + " take the slice"));
-        }
-    }
-
-    private String describeForecast() {
-        return getClass().getSimpleName() + " with a weight of " + weight().getShape();
     }
 
     /** {@inheritDoc} */
@@ -287,5 +380,113 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         os.write(version);
         saveMetadata(os);
         HeldParameters.save(this, os);
+    }
+
+    /**
+     * What the builders of column- and row-parallel layers share.
+     *
+     * @param <T> the builder
+     */
+    public abstract static class Builder<T extends Builder<T>> extends Linear.Builder {
+
+        boolean batchShardedInput;
+        boolean withBias = true; // DJL's field is private
+        boolean skipBiasAdd;
+        ShardingStrategy shardingStrategy; // or null: balanced
+        Precision precision = Precision.FLOAT32;
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /**
+         * Returns this builder.
+         *
+         * @return this builder
+         */
+        protected abstract T self();
+
+        /** {@inheritDoc} */
+        @Override
+        public T setUnits(long units) {
+            super.setUnits(units);
+            return self();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public T optBias(boolean bias) {
+            super.optBias(bias);
+            withBias = bias;
+            return self();
+        }
+
+        /**
+         * Sets whether the input is cut over the batch in MIXED mode: the layer is the first of the
+         * tensor-parallel head, gathers the features of all ranks and scatters their gradients
+         * back. In the other modes the input is never cut and this has no effect. Default: false.
+         *
+         * @param batchShardedInput whether the input is cut over the batch
+         * @return this builder
+         */
+        public T optBatchShardedInput(boolean batchShardedInput) {
+            this.batchShardedInput = batchShardedInput;
+            return self();
+        }
+
+        /**
+         * Sets how the weight is cut over the ranks: for lengths of your choice, such as {@code
+         * ShardingStrategy.rowwise(Cut.ofLengths(5, 3))}, or several ranges a rank. Default:
+         * balanced ranges.
+         *
+         * @param shardingStrategy the strategy, which cuts the axis that the layer is named after:
+         *     0, the output features, of a column-parallel layer, and 1, the input features, of a
+         *     row-parallel one
+         * @return this builder
+         */
+        public T optShardingStrategy(ShardingStrategy shardingStrategy) {
+            this.shardingStrategy = shardingStrategy;
+            return self();
+        }
+
+        /**
+         * Sets the precision of the layer's three products: forward, and of the gradients of input
+         * and weight. Weights, inputs, outputs, gradients and the update are float32 in any, see
+         * {@link io.djltp.internal.torch.LinearProduct}. Default: {@link Precision#FLOAT32}.
+         *
+         * @param precision float32, or bfloat16 where the processor or the GPU has it: else the
+         *     first forward pass is refused
+         * @return this builder
+         * @throws IllegalArgumentException if layers cannot have the precision: tf32
+         */
+        public T optPrecision(Precision precision) {
+            this.precision = new LinearProduct(precision).getPrecision();
+            return self();
+        }
+
+        /** Returns the strategy that was set, or the balanced one. */
+        ShardingStrategy strategy(int axis, String layer) {
+            if (shardingStrategy == null) {
+                return ShardingStrategy.axiswise(axis);
+            }
+            Shape weight = new Shape(units, 1);
+            Errors.check(
+                    !shardingStrategy.isReplicated() && shardingStrategy.axis(weight) == axis,
+                    "%s cuts axis %s of its weight, the %s features, and cannot take the strategy %s:"
+                            + " give optShardingStrategy one that cuts that axis",
+                    layer,
+                    axis,
+                    axis == 0 ? "output" : "input",
+                    shardingStrategy);
+            return shardingStrategy;
+        }
+
+        /** Checks what every layer needs. */
+        void checkUnits() {
+            Errors.check(units > 0, "The units of a layer must be 1 or more, not %s", units);
+            Errors.check(
+                    withBias || !skipBiasAdd,
+                    "A layer without a bias has none to leave to the next block: set optBias(true), or"
+                            + " optSkipBiasAdd(false)");
+        }
     }
 }

@@ -7,7 +7,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
@@ -16,6 +15,7 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.head.FusedSoftmaxHead;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.UnitRows;
@@ -24,7 +24,6 @@ import io.djltp.loss.FusedHead;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.DataRows;
 import io.djltp.rank.ParallelContext;
-import io.djltp.region.RegionMappings;
 import io.djltp.torch.Precision;
 
 import java.io.DataInputStream;
@@ -65,6 +64,8 @@ import java.io.IOException;
  */
 public class ClassificationHead extends AbstractColumnLinear {
 
+    private static final long LEAST_FUSED_MEMORY = 64L << 20;
+
     private final boolean fusedLoss;
     private final long fusedMemory;
     private final byte linearVersion;
@@ -84,9 +85,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         linearVersion = version;
         options = builder.options;
         version = SavedMargin.versionOf(options.margin(), linearVersion);
-        tied = builder.tiedTo() != null;
+        tied = builder.embedding != null;
         if (tied && fusedLoss) {
-            builder.tiedTo().tieTo(this);
+            builder.embedding.tieTo(this);
         }
     }
 
@@ -103,11 +104,24 @@ public class ClassificationHead extends AbstractColumnLinear {
             boolean training,
             PairList<String, Object> params) {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDList features =
-                context == null || !fusedLoss
-                        ? inputs
-                        : HeadFeatures.ofAllRows(context, inputs, "The input of " + describe());
+        NDList features = inputs;
+        if (context != null && fusedLoss && hasReplicas(context, inputs.singletonOrThrow())) {
+            String what = "The input of " + describe();
+            NDArray rows = DataRows.gather(context, inputs.head(), what);
+            features = new NDList(context.getPass().enterGathered(rows));
+        }
         return super.forwardInternal(parameterStore, features, training, params);
+    }
+
+    /**
+     * Returns whether ranks with other rows have the same shard of the head. They put their rows
+     * together: every replica computes the loss of all rows and updates alike, so that no gradient
+     * of the weight is summed. In MIXED mode the ranks gather as in all layers.
+     */
+    private static boolean hasReplicas(ParallelContext context, NDArray input) {
+        return !context.getMesh().isOverlaid()
+                && context.getDataGroup().getSize() > 1
+                && context.getPass().regionOf(input).isRowsCut();
     }
 
     /** {@inheritDoc} */
@@ -116,15 +130,18 @@ public class ClassificationHead extends AbstractColumnLinear {
         if (options.margin() == null) {
             return super.forwardWhole(input, weight, bias);
         }
-        NDArray x = HeadFeatures.scaled(input, options.margin());
+        NDManager manager = input.getManager();
+        // an array: a number would not live until the backward pass
+        NDArray scale = manager.create(options.margin().scale());
+        NDArray factor = UnitRows.inverseLengths(input, manager).mul(scale);
+        NDArray x = input.mul(factor.expandDims(factor.getShape().dimension()));
         // of the output, not the weight: that would take a copy of it
-        return super.forwardWhole(x, weight, bias)
-                .mul(UnitRows.inverseLengths(weight, input.getManager()));
+        return super.forwardWhole(x, weight, bias).mul(UnitRows.inverseLengths(weight, manager));
     }
 
     /** {@inheritDoc} */
     @Override
-    boolean isFused(ParallelContext context) {
+    boolean isFused() {
         return fusedLoss;
     }
 
@@ -137,8 +154,18 @@ public class ClassificationHead extends AbstractColumnLinear {
             NDArray weight,
             NDArray bias,
             boolean training) {
-        NDArray x =
-                HeadFeatures.forLoss(context, context.getMappings(this), input, gathered, training);
+        NDArray x; // an array of its own, which a loss can be differentiated by
+        if (!training) {
+            x = Autograd.detach(input, input.getManager());
+        } else if (!TensorView.of(input).requiresGradient()) {
+            NDArray leaf = Autograd.detach(input, input.getManager());
+            leaf.setRequiresGradient(true); // for the loss to be differentiated at all
+            x = leaf.reshape(leaf.getShape());
+        } else if (gathered || context.getTensorGroup().getSize() == 1) {
+            x = input.reshape(input.getShape()); // gradients are summed elsewhere
+        } else {
+            x = context.getMappings(this).copyToRegion(input, true);
+        }
         FusedHead head = head(context);
         head.begin(context.getPass(), weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
@@ -150,8 +177,8 @@ public class ClassificationHead extends AbstractColumnLinear {
     }
 
     /** Returns what takes the gradient of an embedding with the same weight on a rank. */
-    TiedLookups lookups(ParallelContext context) {
-        return (TiedLookups) head(context).getOtherUse();
+    RowGradients.Lookups lookups(ParallelContext context) {
+        return (RowGradients.Lookups) head(context).getOtherUse();
     }
 
     private FusedHead newHead(ParallelContext context) {
@@ -159,9 +186,11 @@ public class ClassificationHead extends AbstractColumnLinear {
         Cut cut = outputCut(context);
         long shard = cut.getShardLength(group.getRank());
         long features = weight().getShape().get(1);
-        long budget = fusedMemory > 0 ? fusedMemory : MemoryEstimate.fusedMemory(shard, features);
+        long most = LEAST_FUSED_MEMORY + shard * features * Float.BYTES * 3 / 4;
+        long budget = fusedMemory > 0 ? fusedMemory : most;
         FusedSoftmaxHead function = new FusedSoftmaxHead(group, cut, budget, 0, options);
-        return new FusedHead(weight(), bias(), function, tied ? new TiedLookups(weight()) : null);
+        return new FusedHead(
+                weight(), bias(), function, tied ? new RowGradients.Lookups(weight()) : null);
     }
 
     /** {@inheritDoc} */
@@ -253,8 +282,7 @@ public class ClassificationHead extends AbstractColumnLinear {
          * @return this builder
          */
         public Builder optFusedMemory(long bytes) {
-            Preconditions.checkArgument(
-                    bytes > 0, "The bytes for logits must be 1 or more, not " + bytes);
+            Errors.check(bytes > 0, "The bytes for logits must be 1 or more, not %s", bytes);
             this.fusedMemory = bytes;
             return this;
         }
@@ -325,100 +353,18 @@ public class ClassificationHead extends AbstractColumnLinear {
             super.optPrecision(fusedLoss ? Precision.FLOAT32 : precision);
             Precision passes = fusedLoss ? precision : Precision.FLOAT32;
             options = new HeadOptions(sampleShare, sampleSeed, margin, passes);
-            HeadChecks.check(options, units, fusedLoss, isWithBias(), tiedTo() != null);
-            return new ClassificationHead(this);
-        }
-    }
-
-    /** Which options of a {@link ClassificationHead} do not go together. */
-    private static final class HeadChecks {
-
-        private HeadChecks() {}
-
-        static void check(
-                HeadOptions options, long units, boolean fusedLoss, boolean biased, boolean tied) {
-            boolean plain = !options.isSampled() && options.margin() == null;
-            Preconditions.checkArgument(
+            boolean plain = !options.isSampled() && margin == null;
+            Errors.check(
                     fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
-            Preconditions.checkArgument(
-                    options.margin() == null || !biased,
+            Errors.check(
+                    margin == null || !withBias,
                     "A cosine has no bias: set optBias(false) with optMargin");
-            Preconditions.checkArgument(
-                    !tied || plain,
+            Errors.check(
+                    embedding == null || plain,
                     "A head with optTiedWeight has the rows of the embedding as they are, and all"
                             + " of them in each step: optSampleShare and optMargin exclude it");
             options.checkClasses(units);
-        }
-    }
-
-    /** What becomes of the features on their way into a {@link ClassificationHead}. */
-    private static final class HeadFeatures {
-
-        private HeadFeatures() {}
-
-        /**
-         * Puts the rows together where each rank has a replica of the head, or of its shard: every
-         * replica computes the loss of all rows and updates alike, so that no gradient of the
-         * weight is summed. In MIXED mode the ranks have no replicas, and gather as all layers do.
-         *
-         * @param context the rank
-         * @param inputs the features, maybe this rank's rows
-         * @param what what they are, for errors
-         * @return the features of the whole batch, or in MIXED mode the input
-         */
-        static NDList ofAllRows(ParallelContext context, NDList inputs, String what) {
-            NDArray input = inputs.singletonOrThrow();
-            if (context.getMesh().isOverlaid()
-                    || context.getDataGroup().getSize() == 1
-                    || !context.getPass().regionOf(input).isRowsCut()) {
-                return inputs;
-            }
-            NDArray rows = DataRows.gather(context, input, what);
-            return new NDList(context.getPass().enterGathered(rows));
-        }
-
-        /**
-         * Returns the features as an array of its own, which a loss can be differentiated by.
-         *
-         * @param context the rank
-         * @param mappings the mappings of the head
-         * @param input the features of the whole batch
-         * @param gathered whether the ranks' gradients of them are summed elsewhere
-         * @param training whether the loss will be differentiated
-         * @return the same features
-         */
-        static NDArray forLoss(
-                ParallelContext context,
-                RegionMappings mappings,
-                NDArray input,
-                boolean gathered,
-                boolean training) {
-            if (!training) {
-                return Autograd.detach(input, input.getManager());
-            }
-            if (!TensorView.of(input).requiresGradient()) {
-                NDArray leaf = Autograd.detach(input, input.getManager());
-                leaf.setRequiresGradient(true); // for the loss to be differentiated at all
-                return leaf.reshape(leaf.getShape());
-            }
-            return gathered || context.getTensorGroup().getSize() == 1
-                    ? input.reshape(input.getShape())
-                    : mappings.copyToRegion(input, true);
-        }
-
-        /**
-         * Returns features of the length that a margin scales cosines with.
-         *
-         * @param input the features, [x1, ..., xn, features]
-         * @param margin the margin
-         * @return the features, of one length
-         */
-        static NDArray scaled(NDArray input, Margin margin) {
-            NDManager manager = input.getManager();
-            // an array: a number would not live until the backward pass
-            NDArray scale = manager.create(margin.scale());
-            NDArray factor = UnitRows.inverseLengths(input, manager).mul(scale);
-            return input.mul(factor.expandDims(factor.getShape().dimension()));
+            return new ClassificationHead(this);
         }
     }
 }

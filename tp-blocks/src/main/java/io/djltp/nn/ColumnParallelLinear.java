@@ -96,7 +96,8 @@ public class ColumnParallelLinear extends AbstractColumnLinear {
          * @return this builder
          */
         public Builder optSkipBiasAdd(boolean skipBiasAdd) {
-            return skipBiasAdd(skipBiasAdd);
+            this.skipBiasAdd = skipBiasAdd;
+            return this;
         }
 
         /**

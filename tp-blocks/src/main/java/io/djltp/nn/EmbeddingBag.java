@@ -2,7 +2,6 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.ndarray.types.SparseFormat;
@@ -10,17 +9,14 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
-import io.djltp.collective.Collective;
-import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
-import io.djltp.internal.update.BagIndex;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.TableShard;
 import io.djltp.parameters.RankParameterStore;
@@ -63,13 +59,12 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
      */
     public EmbeddingBag(long rows, long features) {
         super(VERSION);
-        Preconditions.checkArgument(
+        Errors.check(
                 rows > 0 && rows <= Integer.MAX_VALUE && features > 0,
-                "An embedding bag needs 1 to 2147483647 rows and 1 or more features, not "
-                        + rows
-                        + " and "
-                        + features);
-        table = addParameter(SavedEmbedding.newWeight(rows, features));
+                "An embedding bag needs 1 to 2147483647 rows and 1 or more features, not %s and %s",
+                rows,
+                features);
+        table = addParameter(VocabParallelEmbedding.newWeight(rows, features));
     }
 
     /** {@inheritDoc} */
@@ -90,21 +85,21 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         int[] rows = HostReads.ints(ids.toType(DataType.INT32, false));
         int width = (int) ids.getShape().get(1);
         NDArray own = DelegatedArray.unwrap(values);
-        BagIndex index = BagIndex.of(rows, width, own.getShape().get(0));
+        EmbeddingBags bags = new EmbeddingBags(rows, width, own.getShape().get(0));
         if (!trained) {
-            NDArray sums = EmbeddingBags.sum(own, index, DelegatedArray.unwrap(ids));
+            NDArray sums = bags.sum(own, DelegatedArray.unwrap(ids));
             return new NDList(enterLike(context, sums, ids));
         }
         // not of the pass: the gradient is wanted when it is over
-        NDArray sums = EmbeddingBags.sum(own, index, own);
+        NDArray sums = bags.sum(own, own);
         sums.setRequiresGradient(true);
         NDArray output = sums.reshape(sums.getShape());
         output.attach(
                 DelegatedArray.unwrap(ids)
                         .getManager()); // what is computed from it goes with the pass
         context.getParticipants()
-                .get(table, RowSparseTable.class, () -> new RowSparseTable(table))
-                .add(new RowSparseTable.Bags(rows, width, sums, output));
+                .get(table, RowGradients.Table.class, () -> new RowGradients.Table(table))
+                .add(rows, width, sums, output);
         return new NDList(enterLike(context, output, ids));
     }
 
@@ -114,18 +109,19 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
 
     private NDArray checked(NDArray ids, ParallelContext context) {
         if (ids.getShape().dimension() != 2) {
-            throw new IllegalArgumentException(
-                    "The row numbers of an embedding bag must be [batch, places], not "
-                            + ids.getShape());
+            throw Errors.argument(
+                    "The row numbers of an embedding bag must be [batch, places], not %s",
+                    ids.getShape());
         }
         if (!ids.getDataType().isInteger()) {
-            throw new IllegalArgumentException(
-                    "The row numbers of an embedding bag must be int32 or int64, not "
-                            + ids.getDataType()
-                            + ": ids.toType(DataType.INT32, false)");
+            throw Errors.argument(
+                    "The row numbers of an embedding bag must be int32 or int64, not %s:"
+                            + " ids.toType(DataType.INT32, false)",
+                    ids.getDataType());
         }
         TableShard whole = new TableShard(Cut.ofLengths(table.getShape().get(0)), 0, -1);
-        return EmbeddingPass.check(context, whole, ids, "EmbeddingBag " + table.getShape());
+        return VocabParallelEmbedding.check(
+                context, whole, ids, "EmbeddingBag " + table.getShape());
     }
 
     /**
@@ -147,25 +143,11 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         if (pass.isRowSparse() && table.requiresGradient()) {
             pass.own(table);
             if (input.region().isRowsCut()) {
-                String issuer = "the gradient of " + pass.nameOf(table);
-                int size = pass.getDataSize();
-                for (long bytes :
-                        new long[] {
-                            2L * size * Integer.BYTES,
-                            input.shape().size() * Integer.BYTES,
-                            pass.bytes(sums.shape())
-                        }) {
-                    pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
-                }
+                String issuer = RowGradients.Table.ISSUER + pass.nameOf(table);
+                RowGradients.forecast(pass, issuer, input.shape(), sums.shape());
             }
         }
         return sums;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        return "y = Σ table[id], the sum over the row numbers of a bag";
     }
 
     /** The same in operations that autograd knows. */
@@ -182,11 +164,5 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
     @Override
     public Shape[] getOutputShapes(Shape[] inputShapes) {
         return new Shape[] {new Shape(inputShapes[0].get(0), table.getShape().get(1))};
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
-        // there are none
     }
 }

@@ -10,11 +10,11 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.DropoutMask;
 import io.djltp.layout.ForwardPass;
@@ -79,7 +79,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      * @param seed the seed
      * @param calls the number of masks that were made with it
      */
-    public record State(long seed, long calls) {}
+    record State(long seed, long calls) {}
 
     /** The masks of a rank, one after the other. */
     private static final class Stream {
@@ -164,7 +164,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      *
      * @return the state, or {@code null} if there is no seed before the first training step
      */
-    public State getState() {
+    State getState() {
         Stream stream = first;
         return stream == null ? start : new State(stream.seed, stream.calls);
     }
@@ -175,7 +175,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      *
      * @param state what {@link #getState()} returned there
      */
-    public void setState(State state) {
+    void setState(State state) {
         start = state;
         first = null;
         streams.clear();
@@ -195,8 +195,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
     public void setTrainingState(Map<String, NDArray> state) {
         NDArray masks = state.get(MASKS);
         boolean fits = masks == null ? state.isEmpty() : state.size() == 1 && masks.size() == 2;
-        Preconditions.checkArgument(
-                fits, "The state of dropout is \"masks\", two numbers, not " + state);
+        Errors.check(fits, "The state of dropout is \"masks\", two numbers, not %s", state);
         if (masks != null) {
             long[] values = masks.toLongArray();
             setState(new State(values[0], values[1]));
@@ -252,8 +251,10 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
          * @return this builder
          */
         public Builder optRate(float rate) {
-            Preconditions.checkArgument(
-                    rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not " + rate);
+            Errors.check(
+                    rate >= 0 && rate <= 1,
+                    "The rate of dropout must be from 0 to 1, not %s",
+                    rate);
             this.rate = rate;
             return this;
         }
@@ -330,30 +331,26 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
          */
         private static void checkLast(boolean last, NDArray input, ShardedLayout layout) {
             if (!last) {
-                throw new IllegalArgumentException(
-                        "Dropout of "
-                                + input.getShape()
-                                + ", a rank's part of "
-                                + layout.cut().getLength()
-                                + " features: its mask can be that of the whole only where the"
-                                + " features are the last axis, or the last axes, [.., heads, d]."
-                                + " Put the dropout before the reshape or the swapAxes that moves"
-                                + " them, or behind that which takes them back");
+                throw Errors.argument(
+                        "Dropout of %s, a rank's part of %s features: its mask can be that of the"
+                                + " whole only where the features are the last axis, or the last"
+                                + " axes, [.., heads, d]. Put the dropout before the reshape or"
+                                + " the swapAxes that moves them, or behind that which takes them"
+                                + " back",
+                        input.getShape(), layout.cut().getLength());
             }
         }
 
         /** The mask is made for rows that lie one behind the other. */
         private static void checkRows(ForwardPass pass, NDArray input) {
             if (pass.rowAxisOf(input) > 0) {
-                throw new IllegalArgumentException(
-                        "The batch is cut over the ranks, here "
-                                + pass.getRows()
-                                + " rows, and dropout takes "
-                                + input.getShape()
-                                + ", where the rows are not axis 0: its mask would depend on the"
+                throw Errors.argument(
+                        "The batch is cut over the ranks, here %s rows, and dropout takes %s,"
+                                + " where the rows are not axis 0: its mask would depend on the"
                                 + " number of ranks. Put the dropout before the swapAxes or the"
                                 + " transpose that moves them, or behind that which takes them"
-                                + " back; or use TENSOR mode");
+                                + " back; or use TENSOR mode",
+                        pass.getRows(), input.getShape());
             }
         }
 

@@ -14,10 +14,19 @@ import ai.djl.util.PairList;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.RandomDraws;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.RepeatedPart;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.Recomputation;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.function.Function;
 
 /**
  * A block whose activations are not kept for the backward pass: that computes them again, from the
@@ -74,7 +83,7 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
             boolean training,
             PairList<String, Object> params) {
         return new NDList(
-                RecomputedPart.compute(
+                part(
                         parameterStore,
                         inputs,
                         training,
@@ -84,12 +93,9 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
 
     private NDArray single(NDList outputs) {
         if (outputs.size() != 1) {
-            throw new IllegalArgumentException(
-                    "Recompute takes a block with one output, and "
-                            + block.getClass().getSimpleName()
-                            + " has "
-                            + outputs.size()
-                            + ": wrap its parts");
+            throw Errors.argument(
+                    "Recompute takes a block with one output, and %s has %s: wrap its parts",
+                    block.getClass().getSimpleName(), outputs.size());
         }
         return outputs.head();
     }
@@ -98,12 +104,6 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
         return pass.repeated(() -> pass.visit(block, input));
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        return "y = f(x), computed again in the backward pass";
     }
 
     /** {@inheritDoc} */
@@ -130,5 +130,91 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
     public void loadParameters(NDManager manager, DataInputStream is)
             throws IOException, MalformedModelException {
         block.loadParameters(manager, is);
+    }
+
+    /**
+     * Computes a part; where a rank trains it, in a way that its arrays are dropped and computed
+     * again. With an ordinary parameter store, and in an evaluation, it is just computed.
+     *
+     * @param store the parameters
+     * @param inputs the inputs of the part
+     * @param training whether it is trained
+     * @param name what it is, for errors
+     * @param function computes the part from its inputs, the same at every call
+     * @return the output
+     */
+    public static NDArray part(
+            ParameterStore store,
+            NDList inputs,
+            boolean training,
+            String name,
+            Function<NDList, NDArray> function) {
+        ParallelContext context = RankParameterStore.contextOf(store);
+        boolean kept =
+                context == null
+                        || !training
+                        || !context.getPass().isTraining()
+                        || !Autograd.isRecording();
+        if (kept) {
+            return function.apply(inputs);
+        }
+        RepeatedPart part = new RepeatedPart(context.getPass(), inputs, name);
+        Part computed = new Part(context, part, function, name);
+        Recomputation recomputation =
+                new Recomputation(computed::run, context.getMappings().getFailure());
+        return part.leave(recomputation.forward(part.getInputs()));
+    }
+
+    /**
+     * A part of a block that a rank computes twice, once in the forward pass and again in the
+     * backward pass, so that its arrays need not be kept in between. See {@link Recompute}.
+     */
+    private static final class Part {
+
+        private final ParallelContext context;
+        private final RepeatedPart part;
+        private final Function<NDList, NDArray> function;
+        private final String name;
+
+        private Part(
+                ParallelContext context,
+                RepeatedPart part,
+                Function<NDList, NDArray> function,
+                String name) {
+            this.context = context;
+            this.part = part;
+            this.function = function;
+            this.name = name;
+        }
+
+        /** Computes the part, in the forward or in the backward pass. */
+        private NDArray run(NDList values) {
+            ForwardPass present = context.getPass();
+            boolean refused = RandomDraws.isRefused();
+            ForwardPass inner = part.begin(values.head().getManager());
+            context.resume(inner);
+            RandomDraws.setRefused(true); // what is drawn would be others the second time
+            try {
+                return part.end(inner, function.apply(part.enter(inner, values)));
+            } catch (RuntimeException e) {
+                throw RandomDraws.isRefusal(e) ? drawn(e) : inner.explain(e);
+            } finally {
+                RandomDraws.setRefused(refused);
+                context.resume(present);
+            }
+        }
+
+        private RuntimeException drawn(RuntimeException cause) {
+            UnsupportedOperationException e =
+                    new UnsupportedOperationException(
+                            name
+                                    + " is recomputed in the backward pass, and draws random"
+                                    + " numbers in"
+                                    + " it, as DJL's Dropout does: the second time they would be"
+                                    + " others. Use io.djltp.nn.ParallelDropout, whose masks follow"
+                                    + " from a seed, or a rate of 0");
+            e.addSuppressed(cause);
+            return e;
+        }
     }
 }

@@ -3,19 +3,17 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
-
-import java.util.Arrays;
 
 /**
  * A {@link Linear} layer whose input features are cut over the ranks: axis 1 of the weight.
@@ -70,7 +68,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         inputIsParallel = builder.inputIsParallel;
         batchShardedOutput = builder.batchShardedOutput;
         sequenceParallel = builder.sequenceParallel;
-        ShardingStrategy strategy = builder.shardingStrategy(1, "RowParallelLinear");
+        ShardingStrategy strategy = builder.strategy(1, "RowParallelLinear");
         shardingStrategy = ShardingStrategy.withoutReplicas(strategy); // the products are summed
     }
 
@@ -122,7 +120,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
         NDArray y = product().of(x, weight, null); // [.., in/p] @ [in/p, units]
         if (batchShardedOutput && pass.isOverlaid()) {
             long rows = y.getShape().get(0);
-            y = mappings.reduceScatterToSequenceRegion(y, rowCut(context, y));
+            Cut own = pass.getRowCut(context.getDataGroup().getSize(), rows);
+            y = mappings.reduceScatterToSequenceRegion(y, own);
             y = pass.enterScattered(y, rows);
         } else if (sequenceParallel) {
             y = SequenceRegion.reduceScatter(context, this, y);
@@ -162,25 +161,6 @@ public class RowParallelLinear extends AbstractParallelLinear {
         return bias() == null ? y : y.with(bias().requiresGradient());
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        String sum = sequenceParallel ? "y[r] = tokens r of Σ x[r] W[r]ᵀ" : "y = Σ x[r] W[r]ᵀ";
-        return sum + (bias() == null ? "" : " + b");
-    }
-
-    /** Returns which rows of the output each rank gets: those of its rows of the batch. */
-    private static Cut rowCut(ParallelContext context, NDArray y) {
-        Cut batch = context.getPass().getBatchCut(context.getDataGroup().getSize());
-        long rows = y.getShape().get(0);
-        if (batch.getLength() == 0 || rows % batch.getLength() != 0) {
-            return batch; // which is refused
-        }
-        long each = rows / batch.getLength(); // of a row of the batch, such as time steps
-        return Cut.ofLengths(
-                Arrays.stream(batch.getShardLengths()).map(length -> length * each).toArray());
-    }
-
     /**
      * Creates a builder to build a {@code RowParallelLinear}.
      *
@@ -191,7 +171,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
     }
 
     /** The builder to construct a {@link RowParallelLinear}. */
-    public static class Builder extends ParallelLinearBuilder<Builder> {
+    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
 
         private boolean inputIsParallel = true;
         private boolean batchShardedOutput;
@@ -238,7 +218,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
          * @return this builder
          */
         public Builder optSkipBiasAdd(boolean skipBiasAdd) {
-            return skipBiasAdd(skipBiasAdd);
+            this.skipBiasAdd = skipBiasAdd;
+            return this;
         }
 
         /**
@@ -262,8 +243,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
         @Override
         public RowParallelLinear build() {
             checkUnits();
-            Preconditions.checkArgument(
-                    !(isBatchShardedInput() && inputIsParallel),
+            Errors.check(
+                    !(batchShardedInput && inputIsParallel),
                     "An input that is cut over the batch is whole over the features: set"
                             + " optInputIsParallel(false)");
             return new RowParallelLinear(this);

@@ -1,6 +1,5 @@
 package io.djltp.nn;
 
-import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
@@ -13,9 +12,6 @@ import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
-
-import java.io.DataInputStream;
-import java.io.IOException;
 
 /**
  * A border of a sequence-parallel region. With one tensor-parallel rank, and under an ordinary
@@ -65,16 +61,5 @@ abstract class SequenceBorder extends AbstractBlock implements ForecastBlock {
     @Override
     public final Shape[] getOutputShapes(Shape[] inputShapes) {
         return inputShapes;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public final void loadMetadata(byte loadVersion, DataInputStream is)
-            throws IOException, MalformedModelException {
-        if (loadVersion == VERSION) {
-            readInputShapes(is);
-        } else if (loadVersion != 1) {
-            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
-        }
     }
 }

@@ -3,8 +3,8 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Block;
 
+import io.djltp.internal.Errors;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
 import io.djltp.layout.TokenCut;
 import io.djltp.rank.ParallelContext;
 
@@ -46,17 +46,8 @@ public final class SequenceRegion {
      */
     public static NDArray scatter(ParallelContext context, Block user, NDArray whole) {
         ForwardPass pass = context.getPass();
-        Region region = pass.regionOf(whole);
-        if (region.isShard() || region.isTokensCut()) {
-            throw new IllegalArgumentException(
-                    user.getClass().getSimpleName()
-                            + " cuts the tokens of an array that all ranks have, and gets "
-                            + whole.getShape()
-                            + (region.isShard()
-                                    ? ", a slice of the features: let a RowParallelLinear with"
-                                            + " optSequenceParallel(true) follow instead"
-                                    : ", whose tokens are cut already: remove one of the two"));
-        }
+        TokenCut.checkWhole(
+                user.getClass().getSimpleName(), pass.regionOf(whole), whole.getShape());
         TokenCut cut = cutOf(context, user, whole);
         NDArray own =
                 context.getMappings(user).scatterToSequenceRegion(whole, cut.cut(), cut.axis());
@@ -96,16 +87,11 @@ public final class SequenceRegion {
     public static NDArray gather(
             ParallelContext context, Block user, NDArray own, TokenCut cut, boolean partial) {
         if (!cut.fits(own.getShape(), context.getTensorGroup().getRank())) {
-            throw new IllegalArgumentException(
-                    user.getClass().getSimpleName()
-                            + " gets "
-                            + own.getShape()
-                            + ", whose axis "
-                            + cut.axis()
-                            + " is no longer this rank's part of the tokens, which are cut as "
-                            + cut.cut()
-                            + ": between a SequenceScatter and a SequenceGather the token axis has"
-                            + " to stay where it is");
+            throw Errors.argument(
+                    "%s gets %s, whose axis %s is no longer this rank's part of the tokens, which"
+                            + " are cut as %s: between a SequenceScatter and a SequenceGather the"
+                            + " token axis has to stay where it is",
+                    user.getClass().getSimpleName(), own.getShape(), cut.axis(), cut.cut());
         }
         NDArray whole =
                 context.getMappings(user)
@@ -114,14 +100,8 @@ public final class SequenceRegion {
     }
 
     private static TokenCut cutOf(ParallelContext context, Block user, NDArray whole) {
-        if (context.getPass().isOverlaid()) {
-            throw new IllegalArgumentException(
-                    user.getClass().getSimpleName()
-                            + " cuts the tokens over the tensor-parallel ranks, and in MIXED mode"
-                            + " the rows of the batch are cut over the same ranks: use TENSOR mode"
-                            + " or a mesh of data and tensor, or optBatchShardedInput(true) and"
-                            + " optBatchShardedOutput(true)");
-        }
-        return TokenCut.of(whole.getShape(), context.getTensorGroup().getSize());
+        String name = user.getClass().getSimpleName();
+        int ranks = context.getTensorGroup().getSize();
+        return TokenCut.of(name, context.getPass().isOverlaid(), whole.getShape(), ranks);
     }
 }

@@ -12,7 +12,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable.Direction;
@@ -20,6 +19,7 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ForwardPass;
@@ -128,13 +128,11 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
 
     private void checkWhole(Region region, Shape input) {
         if (region.isShard()) {
-            throw new IllegalArgumentException(
-                    "SyncBatchNorm of "
-                            + channels
-                            + " channels gets a slice of the features, "
-                            + input
-                            + ": build the layer before it with optGatherOutput(true), or put it"
-                            + " behind the RowParallelLinear");
+            throw Errors.argument(
+                    "SyncBatchNorm of %s channels gets a slice of the features, %s: build the"
+                            + " layer before it with optGatherOutput(true), or put it behind the"
+                            + " RowParallelLinear",
+                    channels, input);
         }
     }
 
@@ -282,8 +280,7 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
          * @return the block
          */
         public SyncBatchNorm build() {
-            Preconditions.checkArgument(
-                    axis > 0, "The axis of the channels must be 1 or more, not " + axis);
+            Errors.check(axis > 0, "The axis of the channels must be 1 or more, not %s", axis);
             return new SyncBatchNorm(this);
         }
     }
@@ -335,14 +332,13 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
             double[] values = values(context.getPass(), shape, axis);
             count = Arrays.stream(values).sum();
             if (count <= 1) {
-                throw new IllegalArgumentException(
+                throw Errors.argument(
                         "SyncBatchNorm needs more than one value of each channel to train on, and"
-                                + " the whole batch has one of each of the "
-                                + channels
-                                + " channels: a rank's part is "
-                                + shape
-                                + ". Leave an incomplete last batch out, setSampling(rows, shuffle,"
-                                + " true), or choose a batch size that leaves two rows");
+                                + " the whole batch has one of each of the %s channels: a rank's"
+                                + " part is %s. Leave an incomplete last batch out,"
+                                + " setSampling(rows, shuffle, true), or choose a batch size that"
+                                + " leaves two rows",
+                        channels, shape);
             }
             int[] others = IntStream.range(0, ones.length).filter(i -> i != axis).toArray();
             NDArray own = x;
@@ -372,13 +368,10 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
         private static double[] values(ForwardPass pass, Shape shape, int axis) {
             long rows = Math.max(1, pass.getRows());
             if (shape.get(0) % rows != 0) {
-                throw new IllegalArgumentException(
-                        "Axis 0 of the input "
-                                + shape
-                                + " of a SyncBatchNorm must be the rows of the batch, here "
-                                + rows
-                                + " of "
-                                + pass.getGlobalRows());
+                throw Errors.argument(
+                        "Axis 0 of the input %s of a SyncBatchNorm must be the rows of the batch,"
+                                + " here %s of %s",
+                        shape, rows, pass.getGlobalRows());
             }
             double each = (double) shape.size() / shape.get(axis) / rows; // such as the pixels
             return Arrays.stream(pass.getBatchCut().getShardLengths())

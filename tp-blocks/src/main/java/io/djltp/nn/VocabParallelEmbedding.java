@@ -1,10 +1,11 @@
 package io.djltp.nn;
 
+import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.ndarray.types.SparseFormat;
+import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
@@ -17,12 +18,24 @@ import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
+import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.update.TableShard;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.rank.DataRows;
+import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
 
 /**
  * An embedding whose vocabulary is cut over the ranks: axis 0 of the weight. Each rank looks up the
@@ -54,7 +67,9 @@ import io.djltp.sharding.ShardingStrategy;
  * <p>The layer is that of Megatron-LM (Shoeybi et al., 2019, <a
  * href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>).
  */
-public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBlock {
+public class VocabParallelEmbedding extends AbstractBlock implements ShardedBlock, ForecastBlock {
+
+    private static final byte VERSION = 6; // that of DJL's Embedding
 
     private final Parameter weight;
     private final long vocabularySize;
@@ -71,12 +86,22 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
      */
     @SuppressWarnings("this-escape") // addParameter is called, as in DJL's blocks
     protected VocabParallelEmbedding(Builder builder) {
+        super(VERSION);
         vocabularySize = builder.vocabularySize;
         embeddingSize = builder.embeddingSize;
         paddingIndex = builder.paddingIndex;
         shardingStrategy = ShardingStrategy.withoutReplicas(builder.shardingStrategy);
         sequenceParallel = builder.sequenceParallel;
         weight = addParameter(newWeight(vocabularySize, embeddingSize));
+    }
+
+    /** Returns a weight that has the name of the one of DJL's embeddings. */
+    static Parameter newWeight(long rows, long features) {
+        return Parameter.builder()
+                .setName("embedding")
+                .setType(Parameter.Type.WEIGHT)
+                .optShape(new Shape(rows, features))
+                .build();
     }
 
     /** {@inheritDoc} */
@@ -99,8 +124,70 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
             return new NDList(whole.rows(values, ids));
         }
         boolean tied = head != null && training && weight.requiresGradient();
-        EmbeddingPass pass = new EmbeddingPass(this, context, tied ? head.lookups(context) : null);
-        return new NDList(pass.forward(values, ids, sequenceParallel));
+        return new NDList(forwardRank(context, values, ids, tied ? head.lookups(context) : null));
+    }
+
+    private NDArray forwardRank(
+            ParallelContext context, NDArray values, NDArray ids, RowGradients.Lookups lookups) {
+        ForwardPass pass = context.getPass();
+        RegionMappings mappings = context.getMappings(this);
+        boolean gathered =
+                context.getTensorGroup().getSize() > 1
+                        && !sequenceParallel
+                        && pass.isOverlaid()
+                        && pass.regionOf(ids).isRowsCut();
+        NDArray all = ids;
+        if (gathered) {
+            String what = "The input of " + describe();
+            all = pass.enterGathered(DataRows.gather(context, ids, what));
+        }
+        NDArray rows = lookUp(context, values, all, lookups);
+        if (context.getTensorGroup().getSize() == 1) {
+            return rows;
+        }
+        if (sequenceParallel) {
+            return SequenceRegion.reduceScatter(context, this, rows);
+        }
+        if (!gathered) {
+            return pass.enter(mappings.reduceFromRegion(rows, true), Features.REPLICATED);
+        }
+        long count = all.getShape().get(0);
+        Cut own = pass.getRowCut(context.getDataGroup().getSize(), count);
+        return pass.enterScattered(mappings.reduceScatterToSequenceRegion(rows, own), count);
+    }
+
+    private NDArray lookUp(
+            ParallelContext context, NDArray values, NDArray ids, RowGradients.Lookups lookups) {
+        TableShard shard = shard(context);
+        NDArray checked = DelegatedArray.unwrap(check(context, shard, ids, describe()));
+        NDArray own = DelegatedArray.unwrap(values);
+        return lookups == null
+                ? context.getPass().enterLike(shard.rows(own, checked), ids, weight)
+                : context.getPass().enterLike(lookups.lookUp(shard, own, checked), ids);
+    }
+
+    /**
+     * Checks ids: throws at once where all ranks have them, at the end of the pass where this one
+     * has.
+     *
+     * @param context the rank, or {@code null} outside of ranks
+     * @param shard the rows of the rank
+     * @param ids the ids
+     * @param what the table, for errors
+     * @return the ids, or zeros where the pass goes on to its end
+     * @throws IllegalArgumentException if an id is none of the table's
+     */
+    static NDArray check(ParallelContext context, TableShard shard, NDArray ids, String what) {
+        try {
+            shard.check(ids, what);
+            return ids;
+        } catch (IllegalArgumentException e) {
+            if (context == null || !context.getPass().regionOf(ids).isRowsCut()) {
+                throw e;
+            }
+            LateRefusal.refuse(context, e);
+            return ids.zerosLike();
+        }
     }
 
     /** Returns the rows of a rank, or all of them outside of ranks. */
@@ -113,14 +200,10 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
         return new TableShard(cut, context.getTensorGroup().getRank(), paddingIndex);
     }
 
-    /** {@inheritDoc} */
-    @Override
-    String describe() {
+    private String describe() {
         return getClass().getSimpleName() + " " + weight.getShape();
     }
 
-    /** {@inheritDoc} */
-    @Override
     Parameter weight() {
         return weight;
     }
@@ -132,11 +215,11 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
 
     /** Lets a head that updates the weight itself take this block's gradient, unless one does. */
     void tieTo(ClassificationHead fused) {
-        Preconditions.checkArgument(
+        Errors.check(
                 head == null,
-                describe()
-                        + " is tied to a fused ClassificationHead already, which updates the weight"
-                        + " itself: build both heads with optFusedLoss(false)");
+                "%s is tied to a fused ClassificationHead already, which updates the weight"
+                        + " itself: build both heads with optFusedLoss(false)",
+                describe());
         head = fused;
     }
 
@@ -159,36 +242,39 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
-        long features = weight.getShape().get(1);
-        ForecastArray rows =
-                input.withShape(input.shape().add(features)).with(weight.requiresGradient());
+        boolean gathered =
+                pass.getTensorSize() > 1
+                        && !sequenceParallel
+                        && pass.getMesh().isOverlaid()
+                        && input.region().isRowsCut();
+        ForecastArray ids = input;
+        if (gathered) {
+            ids = input.with(Rows.WHOLE);
+            pass.add(
+                    "the rows of the batch",
+                    Direction.FORWARD,
+                    Collective.ALL_GATHER,
+                    pass.getDataSize(),
+                    pass.local(ids).size() * pass.getIdType().getNumOfBytes());
+        }
+        forecastUse(pass, ids);
+        Shape shape = input.shape().add(weight.getShape().get(1));
+        ForecastArray rows = ids.withShape(shape).with(weight.requiresGradient());
+        ForecastMappings mappings = pass.getMappings(this);
         if (pass.getTensorSize() == 1) {
-            forecastUse(pass, input);
             return rows;
         }
-        ForecastMappings mappings = pass.getMappings(this);
         if (sequenceParallel) {
-            forecastUse(pass, input);
             return mappings.reduceScatterTokens(rows);
         }
-        if (!pass.getMesh().isOverlaid() || !input.region().isRowsCut()) {
-            forecastUse(pass, input);
-            return mappings.reduceFromRegion(rows);
-        }
-        ForecastArray ids = input.with(Rows.WHOLE);
-        pass.add(
-                "the rows of the batch",
-                Direction.FORWARD,
-                Collective.ALL_GATHER,
-                pass.getDataSize(),
-                pass.local(ids).size() * pass.getIdType().getNumOfBytes());
-        forecastUse(pass, ids);
-        return mappings.reduceScatterToSequenceRegion(rows.with(Rows.WHOLE));
+        return gathered
+                ? mappings.reduceScatterToSequenceRegion(rows)
+                : mappings.reduceFromRegion(rows);
     }
 
     /**
      * Notes the use of the weight. Where a fused head updates it, that exchanges the numbers of
-     * lookups, the places of the rows, and their gradients: {@link TiedLookups}.
+     * lookups, the places of the rows, and their gradients: {@link RowGradients}.
      */
     private void forecastUse(PassForecast pass, ForecastArray ids) {
         pass.use(weight, ids);
@@ -198,30 +284,16 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
             return;
         }
         if (pass.getTensorSize() > 1 || paddingIndex >= 0) {
-            throw new IllegalArgumentException(
-                    describe()
-                            + " is tied to a fused ClassificationHead, and the gradients of its"
-                            + " lookups are exchanged along the axis data: how many a rank has"
-                            + " follows from the ids, and not from shapes. Build the head with"
-                            + " optFusedLoss(false), or count a step with CommunicationCounter");
+            throw Errors.argument(
+                    "%s is tied to a fused ClassificationHead, and the gradients of its lookups"
+                            + " are exchanged along the axis data: how many a rank has follows"
+                            + " from the ids, and not from shapes. Build the head with"
+                            + " optFusedLoss(false), or count a step with CommunicationCounter",
+                    describe());
         }
-        long all = ids.shape().size();
-        String issuer = "the gradient of the embedding " + pass.nameOf(weight);
-        for (long bytes :
-                new long[] {
-                    2L * size * Integer.BYTES,
-                    all * Integer.BYTES,
-                    pass.bytes(new Shape(all, weight.getShape().get(1)))
-                }) {
-            pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
-        }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        String sum = sequenceParallel ? "y[r] = tokens r of Σ W[r][id]" : "y = Σ W[r][id]";
-        return sum + ", zeros where rank r does not have the row";
+        Shape rows = new Shape(ids.shape().size(), weight.getShape().get(1));
+        RowGradients.forecast(
+                pass, RowGradients.Lookups.ISSUER + pass.nameOf(weight), ids.shape(), rows);
     }
 
     /** {@inheritDoc} */
@@ -232,8 +304,35 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
 
     /** {@inheritDoc} */
     @Override
-    public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
-        // there are none
+    public void saveParameters(DataOutputStream os) throws IOException {
+        os.write(version);
+        saveMetadata(os);
+        HeldParameters.save(this, os);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void saveMetadata(DataOutputStream os) throws IOException {
+        saveInputShapes(os);
+        os.writeInt(SparseFormat.DENSE.getValue());
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws MalformedModelException if the file is not that of an embedding
+     */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion != VERSION) {
+            throw new MalformedModelException(
+                    String.format(
+                            "%s loads version %d of an embedding, which DJL 0.35 writes, not %d",
+                            describe(), VERSION, loadVersion));
+        }
+        readInputShapes(is);
+        is.readInt(); // the format of the gradient, which is dense here
     }
 
     /**
@@ -319,12 +418,11 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
          * @return the embedding
          */
         public VocabParallelEmbedding build() {
-            Preconditions.checkArgument(
+            Errors.check(
                     vocabularySize > 0 && embeddingSize > 0,
-                    "An embedding needs ids and features, not "
-                            + vocabularySize
-                            + " x "
-                            + embeddingSize);
+                    "An embedding needs ids and features, not %s x %s",
+                    vocabularySize,
+                    embeddingSize);
             Preconditions.checkArgument(
                     paddingIndex >= -1 && paddingIndex < vocabularySize,
                     String.format(
@@ -332,10 +430,10 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
                                     + " %d",
                             paddingIndex, vocabularySize, vocabularySize - 1));
             Shape shape = new Shape(vocabularySize, embeddingSize);
-            Preconditions.checkArgument(
+            Errors.check(
                     !shardingStrategy.isReplicated() && shardingStrategy.axis(shape) == 0,
-                    "An embedding cuts axis 0, the vocabulary, and cannot take "
-                            + shardingStrategy);
+                    "An embedding cuts axis 0, the vocabulary, and cannot take %s",
+                    shardingStrategy);
             return new VocabParallelEmbedding(this);
         }
     }

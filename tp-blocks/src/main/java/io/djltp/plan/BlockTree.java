@@ -4,7 +4,6 @@ import ai.djl.nn.AbstractBaseBlock;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockList;
-import ai.djl.util.Pair;
 
 import io.djltp.parameters.BlockWalk;
 
@@ -85,26 +84,20 @@ final class BlockTree {
     }
 
     private void visitChildren(Node parent) {
-        BlockList children = childrenOf(parent.block);
-        boolean own = children != null;
-        children = own ? children : parent.block.getChildren();
+        BlockList own = childrenOf(parent.block);
+        BlockList children = own == null ? parent.block.getChildren() : own;
         for (int i = 0; i < children.size(); i++) {
-            Pair<String, Block> child = children.get(i);
+            String key = children.get(i).getKey();
+            Block child = children.get(i).getValue();
             Slot slot =
-                    own
-                            ? elementSlot(children.values(), i, null)
+                    own != null
+                            ? elementSlot(own.values(), i, null)
                             : unreachable(
                                     parent.block.getClass().getName() + ".getChildren()",
                                     "which is no AbstractBlock of DJL: hold it in a field");
-            String key = child.getKey();
-            link(
-                    parent,
-                    child.getValue(),
-                    slot,
-                    List.of(
-                            List.of(key),
-                            List.of(key.replaceFirst("^\\d+(?=.)", "")),
-                            List.of(child.getValue().getClass().getSimpleName())));
+            String plain = key.replaceFirst("^\\d+(?=.)", "");
+            String type = child.getClass().getSimpleName();
+            link(parent, child, slot, List.of(List.of(key), List.of(plain), List.of(type)));
         }
     }
 
@@ -120,53 +113,45 @@ final class BlockTree {
             return;
         }
         Object value = BlockWalk.valueOf(owner, field);
-        if (value instanceof Block) {
-            Block block = (Block) value;
+        if (value instanceof Block block) {
             String type = block.getClass().getSimpleName();
             link(parent, block, fieldSlot(owner, field), List.of(name, List.of(type)));
         } else if (value instanceof Function && functions.add(value)) {
             for (Field captured : value.getClass().getDeclaredFields()) {
                 visitField(parent, value, captured, with(name, captured.getName()));
             }
-        } else if (value != null) {
+        } else {
             visitElements(parent, value, field, name);
         }
     }
 
     private void visitElements(Node parent, Object value, Field field, List<String> name) {
-        if (value instanceof Object[]) {
-            value = Arrays.asList((Object[]) value); // a view
-        }
-        if (value instanceof List) {
-            List<?> list = (List<?>) value;
+        if (value instanceof Object[] array) {
+            visitElements(parent, Arrays.asList(array), field, name); // a view
+        } else if (value instanceof List<?> list) {
             for (int i = 0; i < list.size(); i++) {
-                visitElement(parent, list.get(i), elementSlot(list, i, field), with(name, "" + i));
+                Slot slot = elementSlot(list, i, field);
+                visitElement(parent, list.get(i), slot, with(name, "" + i));
             }
-        } else if (value instanceof Map) {
-            for (Map.Entry<?, ?> entry : ((Map<?, ?>) value).entrySet()) {
-                visitElement(
-                        parent,
-                        entry.getValue(),
-                        valueSlot((Map<?, ?>) value, entry.getKey(), field),
-                        with(name, "" + entry.getKey()));
-            }
-        } else if (value instanceof Collection) {
+        } else if (value instanceof Map<?, ?> map) {
+            map.forEach(
+                    (key, each) ->
+                            visitElement(
+                                    parent,
+                                    each,
+                                    valueSlot(map, key, field),
+                                    with(name, "" + key)));
+        } else if (value instanceof Collection<?> all) {
             Slot slot =
-                    unreachable(
-                            field == null
-                                    ? value.getClass().getName()
-                                    : PrivateFields.describe(field),
-                            "a collection without places: use a list");
-            ((Collection<?>) value).forEach(e -> visitElement(parent, e, slot, name));
+                    unreachable(holder(value, field), "a collection without places: use a list");
+            all.forEach(each -> visitElement(parent, each, slot, name));
         }
     }
 
     private void visitElement(Node parent, Object element, Slot slot, List<String> name) {
-        if (element instanceof Block) {
-            link(parent, (Block) element, slot, List.of(name));
-        } else if (element instanceof Collection
-                || element instanceof Map
-                || element instanceof Object[]) {
+        if (element instanceof Block block) {
+            link(parent, block, slot, List.of(name));
+        } else {
             visitElements(parent, element, null, name);
         }
     }
@@ -218,24 +203,25 @@ final class BlockTree {
         return null;
     }
 
-    /** Returns the place of an element of a list; {@code field} is null for DJL's own children. */
+    /** Returns what errors call a collection; {@code field} is null if it is in another one. */
+    private static String holder(Object collection, Field field) {
+        return field == null ? collection.getClass().getName() : PrivateFields.describe(field);
+    }
+
+    /** Returns the place of an element of a list. */
     @SuppressWarnings("unchecked") // a refusal knows as much of the type as Java does
     private static Slot elementSlot(List<?> list, int index, Field field) {
-        List<Object> blocks = (List<Object>) list;
-        Consumer<Object> setter = value -> blocks.set(index, value);
-        String holder = field == null ? list.getClass().getName() : PrivateFields.describe(field);
-        String remedy = "a list that cannot be changed, in " + holder + ". Use an ArrayList";
-        return elementSlot(list.get(index), setter, field, remedy);
+        Consumer<Object> setter = value -> ((List<Object>) list).set(index, value);
+        String remedy = "a list that cannot be changed, in " + holder(list, field);
+        return elementSlot(list.get(index), setter, field, remedy + ". Use an ArrayList");
     }
 
     /** Returns the place of a value of a map. */
     @SuppressWarnings("unchecked") // a refusal knows as much of the type as Java does
     private static Slot valueSlot(Map<?, ?> map, Object key, Field field) {
-        Map<Object, Object> blocks = (Map<Object, Object>) map;
-        Consumer<Object> setter = value -> blocks.put(key, value);
-        String holder = field == null ? map.getClass().getName() : PrivateFields.describe(field);
-        String remedy = "a map that cannot be changed, in " + holder + ". Use a LinkedHashMap";
-        return elementSlot(map.get(key), setter, field, remedy);
+        Consumer<Object> setter = value -> ((Map<Object, Object>) map).put(key, value);
+        String remedy = "a map that cannot be changed, in " + holder(map, field);
+        return elementSlot(map.get(key), setter, field, remedy + ". Use a LinkedHashMap");
     }
 
     private static Slot elementSlot(

@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
-import ai.djl.ndarray.types.Shape;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
@@ -37,24 +37,16 @@ final class LinearPairs {
     private static final double ROUNDING =
             1e-5; // vectors and what is left over may be rounded otherwise
 
-    private final int ranks;
-
-    /**
-     * Creates a search.
-     *
-     * @param ranks the number of ranks: of layers with fewer features between none are cut
-     */
-    LinearPairs(int ranks) {
-        this.ranks = ranks;
-    }
+    private LinearPairs() {}
 
     /**
      * Finds the pairs of a sequence.
      *
      * @param block a block
+     * @param ranks the number of ranks: of layers with fewer features between none are cut
      * @return the style of the layers of each pair; none if the block is not DJL's own sequence
      */
-    Map<Block, Style> in(Block block) {
+    static Map<Block, Style> in(Block block, int ranks) {
         Map<Block, Style> styles = new IdentityHashMap<>();
         if (!isSequence(block)) {
             return styles;
@@ -79,7 +71,7 @@ final class LinearPairs {
     /**
      * Returns whether a block passes what each of its children returns to the next, and no more.
      */
-    static boolean isSequence(Block block) {
+    private static boolean isSequence(Block block) {
         boolean known =
                 block.getClass() == SequentialBlock.class
                         || block.getClass() == PointwiseFeedForwardBlock.class;
@@ -87,7 +79,7 @@ final class LinearPairs {
     }
 
     /** Returns whether a block does the same to each feature, whichever else are there. */
-    static boolean isElementwise(Block block, long features) {
+    private static boolean isElementwise(Block block, long features) {
         return block.getClass() == Dropout.class
                 || block instanceof ParallelDropout
                 || block.getClass() == LambdaBlock.class && commutes((LambdaBlock) block, features);
@@ -95,8 +87,7 @@ final class LinearPairs {
 
     /**
      * Tries whether a function commutes with a cut of the features: f of each part is that part of
-     * f of the whole. What a function does cannot be seen from its name; the analysis of the first
-     * step refuses it if it does something else then.
+     * f of the whole. What a function does cannot be seen from its name.
      */
     private static boolean commutes(LambdaBlock function, long features) {
         int width = (int) Math.min(features, MOST_PROBED_FEATURES);
@@ -115,40 +106,29 @@ final class LinearPairs {
     }
 
     private static boolean commutes(LambdaBlock function, NDManager manager, int width) {
-        float[] values = new float[PROBED_ROWS * width];
-        for (int i = 0; i < values.length; i++) {
-            values[i] = (float) (3 * Math.sin(1 + 7.3 * i)); // of both signs, no two alike
-        }
-        NDArray x = manager.create(values, new Shape(PROBED_ROWS, width));
-        float[] whole = apply(function, x, width);
-        int from = 0;
-        for (int to : new int[] {width / 2, width}) {
-            float[] part =
-                    apply(
-                            function,
-                            x.get(new NDIndex(":, {}:{}", from, to)).duplicate(),
-                            to - from);
-            for (int row = 0; row < PROBED_ROWS; row++) {
-                for (int i = from; i < to; i++) {
-                    float expected = whole[row * width + i];
-                    float actual = part[row * (to - from) + i - from];
-                    if (!(Math.abs(actual - expected)
-                            <= ROUNDING * Math.max(1, Math.abs(expected)))) {
-                        return false; // a NaN, too
-                    }
-                }
+        // of both signs, no two alike
+        NDArray places = manager.arange(PROBED_ROWS * width).toType(DataType.FLOAT32, false);
+        NDArray x = places.mul(7.3).add(1).sin().mul(3).reshape(PROBED_ROWS, width);
+        NDArray whole = apply(function, x);
+        for (int half = 0; half < 2; half++) {
+            int middle = width / 2;
+            NDIndex features = new NDIndex(":, {}:{}", half * middle, half == 0 ? middle : width);
+            NDArray expected = whole.get(features);
+            NDArray most = expected.abs().maximum(1).mul(ROUNDING);
+            NDArray part = apply(function, x.get(features).duplicate());
+            if (!part.sub(expected).abs().lte(most).all().getBoolean()) { // a NaN is not, too
+                return false;
             }
-            from = to;
         }
         return true;
     }
 
-    private static float[] apply(LambdaBlock function, NDArray x, int width) {
+    private static NDArray apply(LambdaBlock function, NDArray x) {
         ParameterStore none = new ParameterStore(x.getManager(), false);
         NDArray y = function.forward(none, new NDList(x.duplicate()), false).singletonOrThrow();
-        if (!y.getShape().equals(new Shape(PROBED_ROWS, width))) {
+        if (!y.getShape().equals(x.getShape())) {
             throw new IllegalArgumentException("It makes " + y.getShape() + " of " + x.getShape());
         }
-        return y.toFloatArray();
+        return y;
     }
 }

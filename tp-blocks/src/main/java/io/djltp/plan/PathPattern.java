@@ -1,8 +1,12 @@
 package io.djltp.plan;
 
-import java.util.Arrays;
-import java.util.BitSet;
+import io.djltp.plan.BlockTree.Node;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.regex.Pattern;
 
 /**
@@ -14,33 +18,26 @@ import java.util.regex.Pattern;
  *   <li>{@code **} as a segment stands for any number of segments, none included
  * </ul>
  *
- * <p>It is matched on the way down a network: a set has a bit for each number of segments of the
- * pattern that the path so far may stand for.
+ * <p>It is matched on the way down a network.
  */
 final class PathPattern {
 
     private final String text;
-    private final List<Pattern> segments; // null: any number of segments
+    private final List<Pattern> segments = new ArrayList<>(); // null: any number; none: the root
 
     PathPattern(String text) {
         this.text = text;
-        if (text.isEmpty()) {
-            segments = List.of(); // the root
-            return;
-        }
-        segments = Arrays.asList(new Pattern[text.split("\\.", -1).length]);
-        String[] parts = text.split("\\.", -1);
-        for (int i = 0; i < parts.length; i++) {
-            if (parts[i].isEmpty() || parts[i].contains("**") && !parts[i].equals("**")) {
+        for (String part : text.isEmpty() ? new String[0] : text.split("\\.", -1)) {
+            if (part.isEmpty() || part.contains("**") && !part.equals("**")) {
                 throw new IllegalArgumentException(
                         "The pattern \""
                                 + text
                                 + "\" has the segment \""
-                                + parts[i]
+                                + part
                                 + "\": between two dots is a name with *, ? and [0-3] in it, or **"
                                 + " alone");
             }
-            segments.set(i, parts[i].equals("**") ? null : Pattern.compile(regex(parts[i])));
+            segments.add(part.equals("**") ? null : Pattern.compile(regex(part)));
         }
     }
 
@@ -73,45 +70,43 @@ final class PathPattern {
         return regex.toString();
     }
 
-    /** Returns the state before the first segment of a path. */
-    BitSet start() {
-        BitSet start = new BitSet();
-        addClosed(start, 0);
-        return start;
+    /** Returns the blocks whose paths it matches. */
+    Set<Node> match(BlockTree tree) {
+        Set<Node> matched = new LinkedHashSet<>();
+        match(tree.root(), List.of(), 0, matched, new HashSet<>());
+        return matched;
     }
 
-    /** Returns the state after some more segments of a path. */
-    BitSet after(BitSet state, List<String> names) {
-        BitSet current = state;
-        for (String name : names) {
-            BitSet next = new BitSet();
-            for (int at = current.nextSetBit(0); at >= 0; at = current.nextSetBit(at + 1)) {
-                if (at == segments.size()) {
-                    continue;
-                }
-                Pattern segment = segments.get(at);
-                if (segment == null) {
-                    addClosed(next, at);
-                } else if (segment.matcher(name).matches()) {
-                    addClosed(next, at + 1);
-                }
+    /**
+     * Goes on at a block, to whose names the segments from one on have still to be found.
+     *
+     * @param seen where this has been
+     */
+    private void match(
+            Node node, List<String> names, int at, Set<Node> matched, Set<List<Object>> seen) {
+        boolean named = !names.isEmpty();
+        if (!seen.add(List.of(node, names, at))) {
+            return;
+        }
+        if (at == segments.size()) {
+            if (!named) {
+                matched.add(node);
             }
-            current = next;
+            return;
         }
-        return current;
-    }
-
-    /** Adds a state, and those that follow without a segment. */
-    private void addClosed(BitSet states, int at) {
-        states.set(at);
-        if (at < segments.size() && segments.get(at) == null) {
-            addClosed(states, at + 1);
+        Pattern segment = segments.get(at);
+        if (segment == null) {
+            match(node, names, at + 1, matched, seen); // stands for nothing, or nothing more
         }
-    }
-
-    /** Returns whether the path ends where the pattern does. */
-    boolean isMatched(BitSet state) {
-        return state.get(segments.size());
+        if (!named) {
+            node.below()
+                    .forEach(
+                            (child, all) ->
+                                    all.forEach(each -> match(child, each, at, matched, seen)));
+        } else if (segment == null || segment.matcher(names.get(0)).matches()) {
+            List<String> rest = names.subList(1, names.size());
+            match(node, rest, segment == null ? at : at + 1, matched, seen);
+        }
     }
 
     /** {@inheritDoc} */

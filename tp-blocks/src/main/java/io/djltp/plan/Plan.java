@@ -12,12 +12,10 @@ import io.djltp.torch.Precision;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.util.BitSet;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -109,10 +107,10 @@ public final class Plan {
 
     /** Lets the linear layers that a style has made compute in the precision of the plan. */
     void setPrecision(Block made) {
-        if (made instanceof ColumnParallelLinear) {
-            ((ColumnParallelLinear) made).setPrecision(precision);
-        } else if (made instanceof RowParallelLinear) {
-            ((RowParallelLinear) made).setPrecision(precision);
+        if (made instanceof ColumnParallelLinear column) {
+            column.setPrecision(precision);
+        } else if (made instanceof RowParallelLinear row) {
+            row.setPrecision(precision);
         }
         made.getChildren().values().forEach(this::setPrecision);
     }
@@ -217,13 +215,13 @@ public final class Plan {
     private static final class StyleAssignment {
 
         private static final Logger logger = LoggerFactory.getLogger(StyleAssignment.class);
-        private static final long LARGE =
-                1024; // outputs, from which a layer alone is worth a gather
+        private static final long LARGE = 1024; // outputs, for which one is worth a gather
         private static final int MOST_PATHS = 60; // in a message
 
         private final BlockTree tree;
         private final Map<Node, Style> styles = new LinkedHashMap<>();
         private final Map<Node, PathPattern> takenBy = new HashMap<>();
+        private final Set<Node> taken = new HashSet<>(); // or below one that is
 
         StyleAssignment(BlockTree tree) {
             this.tree = tree;
@@ -240,21 +238,16 @@ public final class Plan {
          * @throws IllegalArgumentException if it takes none, or one that another pattern has taken
          */
         void add(PathPattern pattern, Style style) {
-            Set<Node> matched = new LinkedHashSet<>();
-            match(tree.root(), pattern.start(), pattern, matched, new HashMap<>());
+            Set<Node> matched = pattern.match(tree);
             List<Node> taken = matched.stream().filter(node -> style.isFor(node.block())).toList();
+            String quoted = "The pattern \"" + pattern + "\" matches no block";
             if (matched.isEmpty()) {
-                throw new IllegalArgumentException(
-                        "The pattern \""
-                                + pattern
-                                + "\" matches no block. The blocks are: "
-                                + paths());
+                throw new IllegalArgumentException(quoted + ". The blocks are: " + paths());
             }
             if (taken.isEmpty()) {
                 throw new IllegalArgumentException(
-                        "The pattern \""
-                                + pattern
-                                + "\" matches no block that "
+                        quoted
+                                + " that "
                                 + style
                                 + " is for, which is "
                                 + style.wanted()
@@ -280,39 +273,15 @@ public final class Plan {
             styles.put(node, style);
         }
 
-        private void match(
-                Node node,
-                BitSet state,
-                PathPattern pattern,
-                Set<Node> matched,
-                Map<Node, Set<BitSet>> seen) {
-            if (state.isEmpty() || !seen.computeIfAbsent(node, key -> new HashSet<>()).add(state)) {
-                return;
-            }
-            if (pattern.isMatched(state)) {
-                matched.add(node);
-            }
-            node.below()
-                    .forEach(
-                            (child, names) -> {
-                                BitSet next = new BitSet();
-                                names.forEach(name -> next.or(pattern.after(state, name)));
-                                match(child, next, pattern, matched, seen);
-                            });
-        }
-
         /** A style of a whole block is one of all blocks below it. */
         private void checkNested() {
-            styles.forEach(
-                    (node, style) -> {
-                        if (style.isWhole()) {
-                            for (Node inner : node.allBelow()) {
-                                if (styles.containsKey(inner)) {
-                                    throw twice(node, takenBy.get(node), inner, takenBy.get(inner));
-                                }
-                            }
-                        }
-                    });
+            for (Node node : styles.keySet()) {
+                for (Node inner : styles.get(node).isWhole() ? node.allBelow() : Set.<Node>of()) {
+                    if (styles.containsKey(inner)) {
+                        throw twice(node, takenBy.get(node), inner, takenBy.get(inner));
+                    }
+                }
+            }
         }
 
         /**
@@ -322,31 +291,29 @@ public final class Plan {
          * @param ranks the number of ranks; each gets a part of every block that is cut
          */
         void addAuto(int ranks) {
-            Set<Node> taken = new HashSet<>();
-            styles.forEach((node, style) -> take(taken, node, style));
+            styles.forEach(this::take);
             for (Node node : tree.nodes()) {
                 for (Style style : List.of(Style.bert(), Style.encoder(), Style.attention())) {
                     boolean free = node.allBelow().stream().noneMatch(taken::contains);
                     if (style.isFor(node.block()) && free && Styles.heads(node.block()) >= ranks) {
-                        give(taken, node, style);
+                        give(node, style);
                     }
                 }
             }
             for (Node sequence : tree.nodes()) {
-                new LinearPairs(ranks)
-                        .in(sequence.block())
+                LinearPairs.in(sequence.block(), ranks)
                         .forEach(
                                 (block, style) -> {
                                     Node node = tree.nodeOf(block);
                                     if (node.isHeldOnce()) { // else it is used elsewhere, too
-                                        give(taken, node, style);
+                                        give(node, style);
                                     }
                                 });
             }
             for (Node node : tree.nodes()) {
                 Style style = singleStyle(node.block(), ranks);
                 if (style != null) {
-                    give(taken, node, style);
+                    give(node, style);
                 }
             }
         }
@@ -366,19 +333,18 @@ public final class Plan {
         }
 
         /** Gives a block a style if no other has it and it can be replaced where it is. */
-        private void give(Set<Node> taken, Node node, Style style) {
-            if (taken.contains(node)) {
-                return;
-            }
-            try {
-                put(node, style);
-                take(taken, node, style);
-            } catch (IllegalArgumentException e) {
-                logger.warn("{} stays as it is: {}", node, e.getMessage());
+        private void give(Node node, Style style) {
+            if (!taken.contains(node)) {
+                try {
+                    put(node, style);
+                    take(node, style);
+                } catch (IllegalArgumentException e) {
+                    logger.warn("{} stays as it is: {}", node, e.getMessage());
+                }
             }
         }
 
-        private static void take(Set<Node> taken, Node node, Style style) {
+        private void take(Node node, Style style) {
             taken.add(node);
             if (style.isWhole()) {
                 taken.addAll(node.allBelow());

@@ -2,19 +2,22 @@ package io.djltp.plan;
 
 import ai.djl.nn.Block;
 
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.sharding.ShardingStrategy;
+
 import java.util.function.Predicate;
 import java.util.function.UnaryOperator;
 
 /**
  * What a plan makes of a block: a parallel one with the same parameters. Styles are values; the
- * options of {@link ColumnStyle} and {@link RowStyle} return another style.
+ * options of {@link Column} and {@link Row} return another style.
  *
  * <p>The idea of a map from a name to a style is PyTorch's {@code parallelize_module} ({@code
  * torch.distributed.tensor.parallel}); {@code docs/plans.md} has a table of the names in PyTorch,
  * Megatron-LM and MAX.
  */
 public class Style {
-
     private final String name;
     private final String wanted;
     private final Class<? extends Block> type; // or null: the class of the block
@@ -48,8 +51,8 @@ public class Style {
      *
      * @return the style, which leaves each rank its slice of the output
      */
-    public static ColumnStyle column() {
-        return new ColumnStyle(false, false, null);
+    public static Column column() {
+        return new Column(false, false, null);
     }
 
     /**
@@ -57,8 +60,8 @@ public class Style {
      *
      * @return the style, which takes the slice that a column leaves
      */
-    public static RowStyle row() {
-        return new RowStyle(true, false, null);
+    public static Row row() {
+        return new Row(false, false, null);
     }
 
     /**
@@ -156,7 +159,7 @@ public class Style {
     }
 
     /** Returns the parallel block with the parameters of this one. */
-    Block parallel(Block block) {
+    final Block parallel(Block block) {
         return parallel.apply(block);
     }
 
@@ -169,5 +172,136 @@ public class Style {
     @Override
     public String toString() {
         return name;
+    }
+
+    private static String option(boolean isSet, String text) {
+        return isSet ? "." + text : "";
+    }
+
+    /**
+     * A {@code Linear} layer that becomes a {@link ColumnParallelLinear}: output features are cut.
+     */
+    public static final class Column extends Style {
+        private final boolean gathers;
+        private final boolean fromRows;
+        private final ShardingStrategy strategy; // or null: balanced
+
+        Column(boolean gathers, boolean fromRows, ShardingStrategy strategy) {
+            super(
+                    "column()"
+                            + option(gathers, "gatherOutput()")
+                            + option(fromRows, "batchShardedInput()")
+                            + option(strategy != null, "strategy(" + strategy + ")"),
+                    "DJL's Linear",
+                    ColumnParallelLinear.class,
+                    Styles::isLinear,
+                    linear -> {
+                        ColumnParallelLinear.Builder builder =
+                                ColumnParallelLinear.builder()
+                                        .setUnits(Styles.units(linear))
+                                        .optBias(Styles.hasBias(linear))
+                                        .optGatherOutput(gathers)
+                                        .optBatchShardedInput(fromRows);
+                        if (strategy != null) {
+                            builder.optShardingStrategy(strategy);
+                        }
+                        return Styles.move(linear, builder.build());
+                    });
+            this.gathers = gathers;
+            this.fromRows = fromRows;
+            this.strategy = strategy;
+        }
+
+        /**
+         * Returns a style that gives every rank the whole output, by an all-gather.
+         *
+         * @return the style
+         */
+        public Column gatherOutput() {
+            return new Column(true, fromRows, strategy);
+        }
+
+        /**
+         * Returns a style for the layer where the data-parallel body ends in MIXED mode.
+         *
+         * @return the style
+         */
+        public Column batchShardedInput() {
+            return new Column(gathers, true, strategy);
+        }
+
+        /**
+         * Returns a style that cuts the weight as it is told to.
+         *
+         * @param shardingStrategy the strategy, which cuts axis 0
+         * @return the style
+         */
+        public Column strategy(ShardingStrategy shardingStrategy) {
+            return new Column(gathers, fromRows, shardingStrategy);
+        }
+    }
+
+    /**
+     * A {@code Linear} layer that becomes a {@link RowParallelLinear}: input features are cut. Its
+     * output is always summed over the ranks, so that no plan can leave a summand for the whole.
+     */
+    public static final class Row extends Style {
+        private final boolean scatters;
+        private final boolean toRows;
+        private final ShardingStrategy strategy; // or null: balanced
+
+        Row(boolean scatters, boolean toRows, ShardingStrategy strategy) {
+            super(
+                    "row()"
+                            + option(scatters, "scatterInput()")
+                            + option(toRows, "batchShardedOutput()")
+                            + option(strategy != null, "strategy(" + strategy + ")"),
+                    "DJL's Linear",
+                    RowParallelLinear.class,
+                    Styles::isLinear,
+                    linear -> {
+                        RowParallelLinear.Builder builder =
+                                RowParallelLinear.builder()
+                                        .setUnits(Styles.units(linear))
+                                        .optBias(Styles.hasBias(linear))
+                                        .optInputIsParallel(!scatters)
+                                        .optBatchShardedOutput(toRows);
+                        if (strategy != null) {
+                            builder.optShardingStrategy(strategy);
+                        }
+                        return Styles.move(linear, builder.build());
+                    });
+            this.scatters = scatters;
+            this.toRows = toRows;
+            this.strategy = strategy;
+        }
+
+        /**
+         * Returns a style for a layer whose input is whole: it takes the rank's slice itself.
+         *
+         * @return the style
+         */
+        public Row scatterInput() {
+            return new Row(true, toRows, strategy);
+        }
+
+        /**
+         * Returns a style after which the batch is cut again in MIXED mode.
+         *
+         * @return the style
+         */
+        public Row batchShardedOutput() {
+            return new Row(scatters, true, strategy);
+        }
+
+        /**
+         * Returns a style that cuts the weight as it is told to.
+         *
+         * @param shardingStrategy the strategy, which cuts axis 1
+         * @return the style
+         */
+        public Row strategy(ShardingStrategy shardingStrategy) {
+            return new Row(scatters, toRows, shardingStrategy);
+        }
     }
 }

@@ -21,15 +21,14 @@ import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SyncBatchNorm;
 import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.nn.djl.ParallelAttention;
-import io.djltp.nn.djl.ParallelAttention.Projections;
-import io.djltp.nn.djl.ParallelTransformerEncoder;
-import io.djltp.nn.djl.ParallelTransformerEncoder.Parts;
+import io.djltp.plan.ParallelAttention.Projections;
+import io.djltp.plan.ParallelTransformerEncoder.Parts;
 
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 
@@ -40,49 +39,39 @@ import java.util.function.UnaryOperator;
 final class Styles {
 
     static final Style HEAD =
-            new Style(
-                    "head()",
-                    "DJL's Linear",
-                    ClassificationHead.class,
-                    Styles::isLinear,
-                    Styles::head);
-
+            style("head()", "Linear", ClassificationHead.class, Styles::isLinear, Styles::head);
     static final Style DROPOUT =
-            new Style(
+            style(
                     "dropout()",
-                    "DJL's Dropout",
+                    "Dropout",
                     ParallelDropout.class,
                     block -> block.getClass() == Dropout.class,
                     Styles::dropout);
-
     static final Style BATCH_NORM =
-            new Style(
+            style(
                     "batchNorm()",
-                    "DJL's BatchNorm",
+                    "BatchNorm",
                     SyncBatchNorm.class,
                     block -> block.getClass() == BatchNorm.class,
                     Styles::batchNorm);
-
     static final Style VOCABULARY =
-            new Style(
+            style(
                     "vocabulary()",
-                    "DJL's Embedding, with a dense gradient",
+                    "Embedding, with a dense gradient",
                     ReplacedEmbedding.class,
                     Styles::isDenseEmbedding,
                     Styles::embedding);
-
     static final Style ATTENTION =
-            new Style(
+            style(
                     "attention()",
-                    "DJL's ScaledDotProductAttentionBlock",
+                    "ScaledDotProductAttentionBlock",
                     ParallelAttention.class,
                     Styles::isAttention,
                     Styles::attention);
-
     static final Style ENCODER =
-            new Style(
+            style(
                     "encoder()",
-                    "DJL's TransformerEncoderBlock",
+                    "TransformerEncoderBlock",
                     ParallelTransformerEncoder.class,
                     Styles::isEncoder,
                     block -> encoder(block, null));
@@ -92,7 +81,7 @@ final class Styles {
      * that class. Its encoders become parallel ones.
      */
     static final Style BERT =
-            new Style("bert()", "DJL's BertBlock", BertBlock.class, Styles::isBert, Styles::bert);
+            style("bert()", "BertBlock", BertBlock.class, Styles::isBert, Styles::bert);
 
     static final Style REPLICATE =
             new Style("replicate()", "any block", null, block -> true, block -> block);
@@ -118,24 +107,27 @@ final class Styles {
 
     private static final Class<?> ENCODER_TYPE = TransformerEncoderBlock.class;
     private static final String SELF_ATTENTION = "selfAttentionBlock";
-    private static final String ATTENTION_DROPOUT = "selfAttentionDropout";
-    private static final String ATTENTION_NORM = "attentionNorm";
-    private static final String FEED_FORWARD = "pointWisefullyConnected";
-    private static final String FEED_FORWARD_DROPOUT = "fullyConnectedDropout";
-    private static final String OUTPUT_NORM = "outputNorm";
     private static final List<String> ENCODER_FIELDS =
             List.of(
                     SELF_ATTENTION,
-                    ATTENTION_DROPOUT,
-                    ATTENTION_NORM,
-                    FEED_FORWARD,
-                    FEED_FORWARD_DROPOUT,
-                    OUTPUT_NORM);
-
-    private static final List<String> NORM_PARAMETERS =
-            List.of("gamma", "beta", "runningMean", "runningVar");
+                    "selfAttentionDropout",
+                    "attentionNorm",
+                    "pointWisefullyConnected",
+                    "fullyConnectedDropout",
+                    "outputNorm");
+    private static final List<String> NORM_FIELDS =
+            List.of("axis", "epsilon", "momentum", "gamma", "beta", "runningMean", "runningVar");
 
     private Styles() {}
+
+    private static Style style(
+            String name,
+            String djl,
+            Class<? extends Block> type,
+            Predicate<Block> isFor,
+            UnaryOperator<Block> parallel) {
+        return new Style(name, "DJL's " + djl, type, isFor, parallel);
+    }
 
     // Linear
 
@@ -193,38 +185,30 @@ final class Styles {
     // BatchNorm
 
     private static SyncBatchNorm batchNorm(Block block) {
-        SyncBatchNorm norm =
-                SyncBatchNorm.builder()
-                        .optAxis(PrivateFields.<Integer>read(block, BatchNorm.class, "axis"))
-                        .optEpsilon(PrivateFields.<Float>read(block, BatchNorm.class, "epsilon"))
-                        .optMomentum(PrivateFields.<Float>read(block, BatchNorm.class, "momentum"))
-                        .build();
-        for (String name : NORM_PARAMETERS) {
-            move(block, BatchNorm.class, name, norm, SyncBatchNorm.class, name);
-        }
+        SyncBatchNorm norm = SyncBatchNorm.builder().build();
+        moveNorm(block, BatchNorm.class, norm, SyncBatchNorm.class);
         move(block, BatchNorm.class, "inChannels", norm, SyncBatchNorm.class, "channels");
-        return PrivateFields.copy(block, norm, AbstractBlock.class);
+        return norm;
     }
 
     private static BatchNorm plainBatchNorm(Block block) {
-        Class<?> type = SyncBatchNorm.class;
         BatchNorm norm =
                 BatchNorm.builder()
-                        .optAxis(PrivateFields.<Integer>read(block, type, "axis"))
-                        .optEpsilon(PrivateFields.<Float>read(block, type, "epsilon"))
-                        .optMomentum(PrivateFields.<Float>read(block, type, "momentum"))
                         .optCenter(isTrained(block, "beta"))
                         .optScale(isTrained(block, "gamma"))
                         .build();
-        for (String name : NORM_PARAMETERS) {
-            move(block, type, name, norm, BatchNorm.class, name);
-        }
-        move(block, type, "channels", norm, BatchNorm.class, "inChannels");
-        return PrivateFields.copy(block, norm, AbstractBlock.class);
+        moveNorm(block, SyncBatchNorm.class, norm, BatchNorm.class);
+        move(block, SyncBatchNorm.class, "channels", norm, BatchNorm.class, "inChannels");
+        return norm;
     }
 
     private static boolean isTrained(Block block, String name) {
         return PrivateFields.<Parameter>read(block, SyncBatchNorm.class, name).requiresGradient();
+    }
+
+    private static void moveNorm(Block from, Class<?> type, Block to, Class<?> other) {
+        NORM_FIELDS.forEach(name -> move(from, type, name, to, other, name));
+        PrivateFields.copy(from, to, AbstractBlock.class);
     }
 
     private static void move(
@@ -291,19 +275,27 @@ final class Styles {
         return PrivateFields.<Integer>read(attention, ATTENTION_TYPE, "headCount");
     }
 
-    private static ParallelAttention attention(Block block) {
+    private static List<Linear> projections(Block block) {
         ScaledDotProductAttentionBlock attention = (ScaledDotProductAttentionBlock) block;
+        return List.of(
+                attention.getKeyProjection(),
+                attention.getQueryProjection(),
+                attention.getValueProjection(),
+                attention.getResultProjection());
+    }
+
+    private static ParallelAttention attention(Block block) {
         int heads = headsOfAttention(block);
         long headDim = embeddingSize(block) / heads;
-        Projections projections = Projections.of(heads, headDim);
-        move(attention.getKeyProjection(), projections.key());
-        move(attention.getQueryProjection(), projections.query());
-        move(attention.getValueProjection(), projections.value());
-        move(attention.getResultProjection(), projections.result());
+        Projections made = Projections.of(heads, headDim);
+        List<Linear> parallel = List.of(made.key(), made.query(), made.value(), made.result());
+        for (int i = 0; i < parallel.size(); i++) {
+            move(projections(block).get(i), parallel.get(i));
+        }
         Block dropout = PrivateFields.read(block, ATTENTION_TYPE, PROBABILITY_DROPOUT);
         return PrivateFields.copy(
                 block,
-                new ParallelAttention(heads, headDim, projections, dropout(dropout)),
+                new ParallelAttention(heads, headDim, made, dropout(dropout)),
                 AbstractBaseBlock.class);
     }
 
@@ -315,14 +307,9 @@ final class Styles {
                         .setHeadCount(parallel.getHeads())
                         .optAttentionProbsDropoutProb(parallel.getDropout().getRate())
                         .build();
-        Linear[] plain = {
-            attention.getKeyProjection(),
-            attention.getQueryProjection(),
-            attention.getValueProjection(),
-            attention.getResultProjection()
-        };
-        for (int i = 0; i < plain.length; i++) {
-            move(parallel.getChildren().get(i).getValue(), plain[i]);
+        List<Linear> plain = projections(attention);
+        for (int i = 0; i < plain.size(); i++) {
+            move(parallel.getChildren().get(i).getValue(), plain.get(i));
         }
         Block dropout = PrivateFields.read(attention, ATTENTION_TYPE, PROBABILITY_DROPOUT);
         PrivateFields.copy(parallel.getDropout(), dropout, AbstractBlock.class);
@@ -341,16 +328,17 @@ final class Styles {
 
     /** Makes an encoder parallel, with a dropout of its input that may be {@code null}. */
     private static Block encoder(Block block, ParallelDropout inputDropout) {
+        List<Block> parts = ENCODER_FIELDS.stream().map(name -> part(block, name)).toList();
         ParallelTransformerEncoder encoder =
                 new ParallelTransformerEncoder(
                         new Parts(
                                 inputDropout,
-                                attention(part(block, SELF_ATTENTION)),
-                                dropout(part(block, ATTENTION_DROPOUT)),
-                                batchNorm(part(block, ATTENTION_NORM)),
-                                cutPairs((SequentialBlock) part(block, FEED_FORWARD)),
-                                dropout(part(block, FEED_FORWARD_DROPOUT)),
-                                batchNorm(part(block, OUTPUT_NORM))));
+                                attention(parts.get(0)),
+                                dropout(parts.get(1)),
+                                batchNorm(parts.get(2)),
+                                cutPairs((SequentialBlock) parts.get(3)),
+                                dropout(parts.get(4)),
+                                batchNorm(parts.get(5))));
         for (String unused : ENCODER_FIELDS) { // the encoder has parts of its own
             PrivateFields.write(encoder, ENCODER_TYPE, unused, null);
         }
@@ -359,14 +347,10 @@ final class Styles {
 
     /** Cuts the pairs of linear layers of a sequence, if they are pairs. */
     private static Block cutPairs(SequentialBlock sequence) {
-        Map<Block, Style> pairs = new LinearPairs(1).in(sequence);
+        Map<Block, Style> pairs = LinearPairs.in(sequence, 1);
         BlockTree.childrenOf(sequence)
                 .values()
-                .replaceAll(
-                        child ->
-                                pairs.containsKey(child)
-                                        ? pairs.get(child).parallel(child)
-                                        : child);
+                .replaceAll(child -> pairs.getOrDefault(child, REPLICATE).parallel(child));
         return sequence;
     }
 

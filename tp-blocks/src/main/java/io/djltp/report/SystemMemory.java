@@ -19,7 +19,7 @@ public final class SystemMemory {
      * @return the number of bytes, or nothing where it cannot be asked
      */
     public static OptionalLong resident() {
-        return read(Path.of("/proc/self/status"), "VmRSS:");
+        return read("/proc/self/status", "VmRSS:");
     }
 
     /**
@@ -28,7 +28,7 @@ public final class SystemMemory {
      * @return the number of bytes, or nothing where it cannot be asked
      */
     public static OptionalLong peakResident() {
-        return read(Path.of("/proc/self/status"), "VmHWM:");
+        return read("/proc/self/status", "VmHWM:");
     }
 
     /**
@@ -38,19 +38,16 @@ public final class SystemMemory {
      * @return the number of bytes, or nothing where it cannot be asked
      */
     public static OptionalLong available() {
-        OptionalLong machine = read(Path.of("/proc/meminfo"), "MemAvailable:");
+        OptionalLong machine = read("/proc/meminfo", "MemAvailable:");
         OptionalLong own = resident();
-        if (machine.isEmpty()
-                || own.isEmpty()
-                || !(ManagementFactory.getOperatingSystemMXBean()
-                        instanceof OperatingSystemMXBean)) {
-            return machine;
-        }
         // Java knows the limit of a container, and that of the machine where there is none
-        OperatingSystemMXBean system =
-                (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-        return OptionalLong.of(
-                within(system.getTotalMemorySize(), own.getAsLong(), machine.getAsLong()));
+        return machine.isPresent()
+                        && own.isPresent()
+                        && ManagementFactory.getOperatingSystemMXBean()
+                                instanceof OperatingSystemMXBean system
+                ? OptionalLong.of(
+                        within(system.getTotalMemorySize(), own.getAsLong(), machine.getAsLong()))
+                : machine;
     }
 
     /** Returns what is left to a process of a limit, and of what the machine has. */
@@ -58,19 +55,14 @@ public final class SystemMemory {
         return Math.min(available, Math.max(0, limit - resident));
     }
 
-    private static OptionalLong read(Path file, String key) {
-        if (Files.isReadable(file)) {
-            try {
-                for (String line : Files.readAllLines(file)) {
-                    if (line.startsWith(key)) {
-                        String[] words = line.substring(key.length()).trim().split(" +");
-                        return OptionalLong.of(Long.parseLong(words[0]) * 1024); // kB
-                    }
-                }
-            } catch (IOException e) {
-                return OptionalLong.empty();
-            }
+    private static OptionalLong read(String file, String key) {
+        try {
+            return Files.readAllLines(Path.of(file)).stream()
+                    .filter(line -> line.startsWith(key))
+                    .mapToLong(line -> 1024 * Long.parseLong(line.replaceAll("\\D", ""))) // kB
+                    .findFirst();
+        } catch (IOException e) {
+            return OptionalLong.empty();
         }
-        return OptionalLong.empty();
     }
 }

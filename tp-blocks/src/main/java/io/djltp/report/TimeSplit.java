@@ -1,8 +1,10 @@
 package io.djltp.report;
 
+import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.FlightRecorder;
 import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.rank.RankPool;
 
 import java.util.ArrayList;
 import java.util.EnumMap;
@@ -10,6 +12,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 
 /**
  * Where the time of a step goes, for each rank of this process: to computing forwards, backwards
@@ -20,81 +23,89 @@ import java.util.Map;
  * \(\min(b_r, \max_q t_q - t_r)\): until then not all ranks \(q\) of the group have called. What
  * ranks of other processes do is not seen: waiting for them counts as the operation.
  */
-final class TimeSplit {
+final class TimeSplit implements AutoCloseable {
+    private static final String WAITING = "waiting for ranks";
+    private static final String OUTSIDE = "between passes";
+    private static final List<Direction> PASSES =
+            List.of(Direction.FORWARD, Direction.BACKWARD, Direction.STEP);
 
-    static final String WAITING = "waiting for ranks";
-    static final String OUTSIDE = "between passes";
+    private final List<Rank> ranks;
 
-    private TimeSplit() {}
-
-    /** Which calls of several ranks are one operation. */
-    private record Operation(String group, long sequence) {}
+    /** Begins to watch the ranks of a pool, which stand still. */
+    TimeSplit(RankPool pool) {
+        ranks =
+                IntStream.range(0, pool.size())
+                        .mapToObj(i -> AbstractCommunicator.of(pool.getContext(i).getWorld()))
+                        .map(world -> new Rank(world.getRecorder()))
+                        .toList();
+    }
 
     /**
-     * Splits a step.
+     * Splits the time since the last call, while the ranks stand still.
      *
-     * @param ranks what the ranks of this process did
-     * @param wall the time of the step in nanoseconds
+     * @param wall this time in nanoseconds
      * @return the nanoseconds by what they were spent on, for each rank
      */
-    static List<Map<String, Long>> of(List<RankCalls.Stretch> ranks, long wall) {
+    List<Map<String, Long>> take(long wall) {
+        List<List<Call>> calls = ranks.stream().map(Rank::takeCalls).toList();
         Map<Operation, Long> lastCalled = new HashMap<>();
-        for (RankCalls.Stretch rank : ranks) {
-            for (RankCalls.Call call : rank.calls()) {
-                lastCalled.merge(keyOf(call.call()), call.call().getIssued(), TimeSplit::later);
+        for (List<Call> each : calls) {
+            for (Call one : each) { // a time may have gone past the largest number
+                lastCalled.merge(
+                        one.operation(), one.call.getIssued(), (a, b) -> a - b >= 0 ? a : b);
             }
         }
         List<Map<String, Long>> splits = new ArrayList<>();
-        for (RankCalls.Stretch rank : ranks) {
-            splits.add(of(rank, lastCalled, wall));
+        for (int i = 0; i < ranks.size(); i++) {
+            splits.add(split(ranks.get(i), calls.get(i), lastCalled, wall));
         }
         return splits;
     }
 
-    private static Operation keyOf(CollectiveCall call) {
-        return new Operation(call.getGroup(), call.getSequence());
-    }
-
-    /** Returns the later of two times, which may have gone past the largest number. */
-    private static long later(long first, long second) {
-        return first - second >= 0 ? first : second;
-    }
-
-    private static Map<String, Long> of(
-            RankCalls.Stretch rank, Map<Operation, Long> lastCalled, long wall) {
+    private static Map<String, Long> split(
+            Rank rank, List<Call> calls, Map<Operation, Long> lastCalled, long wall) {
         Map<String, Long> split = new LinkedHashMap<>();
-        long outside = wall;
-        for (Direction direction :
-                new Direction[] {Direction.FORWARD, Direction.BACKWARD, Direction.STEP}) {
-            long nanos = rank.nanos().get(direction);
-            outside -= nanos;
-            split.put(computing(direction), nanos);
-        }
+        PASSES.forEach(pass -> split.put(computing(pass), rank.takeNanos(pass)));
+        long outside = wall - split.values().stream().mapToLong(Long::longValue).sum();
         long waiting = 0;
-        for (RankCalls.Call each : rank.calls()) {
-            if (each.direction() == Direction.OTHER) {
-                continue; // a part of what is outside
+        for (Call each : calls) {
+            if (PASSES.contains(each.direction)) { // others are a part of what is outside
+                long blocked = each.call.getBlocked();
+                long until = lastCalled.get(each.operation()) - each.call.getIssued();
+                long waited = Math.min(blocked, until);
+                waiting += waited;
+                split.merge(computing(each.direction), -blocked, Long::sum);
+                split.merge(each.call.getCollective().toString(), blocked - waited, Long::sum);
             }
-            CollectiveCall call = each.call();
-            long blocked = call.getBlocked();
-            long until = lastCalled.get(keyOf(call)) - call.getIssued();
-            long waited = Math.min(blocked, until);
-            waiting += waited;
-            split.merge(computing(each.direction()), -blocked, Long::sum);
-            split.merge(call.getCollective().toString(), blocked - waited, Long::sum);
         }
         split.put(WAITING, waiting);
         split.put(OUTSIDE, Math.max(0, outside));
         return split;
     }
 
-    /** Returns what a rank computes in a direction. */
-    private static String computing(Direction direction) {
-        return direction == Direction.STEP ? "update" : direction.toString();
+    /** Returns what a rank computes in a pass. */
+    private static String computing(Direction pass) {
+        return pass == Direction.STEP ? "update" : pass.toString();
+    }
+
+    /** Watches no longer. */
+    @Override
+    public void close() {
+        ranks.forEach(rank -> rank.recorder.removeListener(rank));
+    }
+
+    /** Which calls of several ranks are one operation. */
+    private record Operation(String group, long sequence) {}
+
+    /** A call, and what the rank was doing. */
+    private record Call(CollectiveCall call, Direction direction) {
+        Operation operation() {
+            return new Operation(call.getGroup(), call.getSequence());
+        }
     }
 
     /** What a rank has been doing since it was last asked. */
-    static final class RankCalls implements FlightRecorder.Listener {
+    private static final class Rank implements FlightRecorder.Listener {
 
         /** Of a step; an evaluation between two steps may have more, which nobody asks for. */
         private static final int MOST = 100_000;
@@ -103,51 +114,30 @@ final class TimeSplit {
         private final Map<Direction, Long> before = new EnumMap<>(Direction.class);
         private List<Call> calls = new ArrayList<>();
 
-        /**
-         * A collective operation.
-         *
-         * @param call the operation
-         * @param size the number of ranks of its group
-         * @param direction what the rank was doing
-         */
-        record Call(CollectiveCall call, int size, Direction direction) {}
-
-        /**
-         * What a rank did in a step.
-         *
-         * @param nanos the time of each direction, its operations included
-         * @param calls the operations
-         */
-        record Stretch(Map<Direction, Long> nanos, List<Call> calls) {}
-
-        RankCalls(FlightRecorder recorder) {
+        Rank(FlightRecorder recorder) {
             this.recorder = recorder;
             recorder.addListener(this);
-            take();
+            PASSES.forEach(this::takeNanos);
         }
 
         @Override
         public synchronized void called(CollectiveCall call, int size, Direction direction) {
             if (calls.size() < MOST) {
-                calls.add(new Call(call, size, direction));
+                calls.add(new Call(call, direction));
             }
         }
 
-        /** Returns what the rank has done since the last call, while it does nothing. */
-        synchronized Stretch take() {
-            Map<Direction, Long> nanos = new EnumMap<>(Direction.class);
-            for (Direction direction : Direction.values()) {
-                long now = recorder.getNanos(direction);
-                Long last = before.put(direction, now);
-                nanos.put(direction, last == null ? 0 : now - last);
-            }
+        synchronized List<Call> takeCalls() {
             List<Call> taken = calls;
             calls = new ArrayList<>();
-            return new Stretch(nanos, taken);
+            return taken;
         }
 
-        void end() {
-            recorder.removeListener(this);
+        /** Returns the time of a pass, its operations included. */
+        long takeNanos(Direction pass) {
+            long now = recorder.getNanos(pass);
+            Long last = before.put(pass, now);
+            return last == null ? 0 : now - last;
         }
     }
 }

@@ -1,24 +1,29 @@
 package io.djltp.report;
 
+import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.training.Trainer;
+import ai.djl.training.TrainingResult;
+import ai.djl.training.evaluator.Evaluator;
+import ai.djl.training.listener.EvaluatorTrainingListener;
+import ai.djl.training.listener.TrainingListenerAdapter;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
-import io.djltp.collective.AbstractCommunicator;
 import io.djltp.cut.Cut;
 import io.djltp.internal.files.SideFolder;
+import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
-import io.djltp.report.TimeSplit.RankCalls;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.ParallelTrainer;
 
@@ -31,22 +36,22 @@ import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
+import java.util.stream.IntStream;
 
 /**
- * A page of HTML that shows a training while it runs: curves of the loss, of evaluators and of the
- * throughput, what each rank holds, where the time of a step goes, and how the parameters are cut.
- * One file that needs no other; a browser that shows it shows the next one some seconds later.
+ * A listener that shows a training while it runs: as a page of HTML with curves of the loss, of
+ * evaluators and of the throughput, what each rank holds, where the time of a step goes, and how
+ * the parameters are cut; and its curves to TensorBoard. The page is one file that needs no other;
+ * a browser that shows it shows the next one some seconds later. In a job of several processes the
+ * process of rank 0 alone writes.
  *
  * <pre>{@code
- * TrainingReport report = TrainingReport.builder().setFile(Path.of("run.html")).build();
+ * TrainingReport report = TrainingReport.builder().optPage(Path.of("run.html")).build();
  * config.addTrainingListeners(TrainingListener.Defaults.logging()).addTrainingListeners(report);
  * }</pre>
  *
@@ -54,35 +59,47 @@ import java.util.Set;
  * notifies no listeners, {@link #addStep} takes their place.
  *
  * <p>Times are those that the threads of the ranks take: on a GPU, which computes while its thread
- * goes on, only the time of the step is what it seems. A page that cannot be written is a warning,
- * once, and no end of the training.
+ * goes on, only the time of the step is what it seems. What cannot be written is a warning, once,
+ * and no end of the training.
  */
-public final class TrainingReport extends TrainingFigures {
-
+public final class TrainingReport extends TrainingListenerAdapter implements AutoCloseable {
     private static final Logger logger = LoggerFactory.getLogger(TrainingReport.class);
 
     /** Writes a less-than sign as an escape: no text can end the script that the data lie in. */
     private static final Gson GSON = new Gson();
 
+    /** The build of uPlot that is a script and needs no other. */
+    private static final String CHARTS = "/META-INF/resources/webjars/uplot/1.6.30/dist/";
+
+    private static final int INTERVAL = 5; // seconds between two pages
+    private static final int MOST_PARAMETERS = 200; // more rows nobody reads
+    private static final String LOSS = "loss";
+    private static final String EVALUATION = "evaluation";
     private static final String TIME = "time";
 
-    private static final int MOST_PARAMETERS = 200; // more rows nobody reads
-
-    private final ReportPage page;
+    private final Path page; // or null
+    private final Path eventFolder; // or null
     private final String title;
     private final Map<String, String> facts;
-    private final long interval;
     private final Map<String, Curve> curves = new LinkedHashMap<>();
-    private final List<RankCalls> calls = new ArrayList<>();
-    private final List<Map<String, Long>> totals = new ArrayList<>();
-    private final Set<String> kinds = new LinkedHashSet<>();
+    private EventFile events;
+    private TimeSplit split;
+    private final List<Map<String, Long>> totals = new ArrayList<>(); // of the splits, by rank
+    private long splits;
     private List<RankRow> ranks = List.of();
     private List<ParameterRow> picture = List.of();
     private String mesh = "";
-    private long split; // steps whose time was split
+    private long step;
+    private long last; // when the last step ended, or the clock was started again
     private long nextPage = System.nanoTime();
+    private int epochs; // that DJL had counted at the last batch
+    private boolean withinEpoch; // a batch has come since the last epoch
+    private boolean validated; // a batch of a validation set has
+    private boolean early;
+    private boolean diverged; // a loss that is not a number was seen
     private boolean started;
-    private boolean failed;
+    private boolean pageFailed;
+    private boolean eventsFailed;
     private boolean closed;
 
     /** What the script of the page reads. */
@@ -90,7 +107,7 @@ public final class TrainingReport extends TrainingFigures {
             String title,
             boolean running,
             boolean early,
-            double interval,
+            int interval,
             String written,
             long steps,
             String mesh,
@@ -120,10 +137,10 @@ public final class TrainingReport extends TrainingFigures {
             String name, String shape, int axis, long length, List<List<long[]>> ranges) {}
 
     private TrainingReport(Builder builder) {
-        page = new ReportPage(builder.file);
+        page = builder.page;
+        eventFolder = builder.events;
         title = builder.title;
         facts = new LinkedHashMap<>(builder.facts);
-        interval = builder.interval.toNanos();
     }
 
     /**
@@ -135,97 +152,249 @@ public final class TrainingReport extends TrainingFigures {
         return new Builder();
     }
 
-    @Override
-    void accept(String chart, String name, String unit, long step, double value) {
-        curves.computeIfAbsent(chart + '/' + name, key -> new Curve(chart, name, unit))
-                .add(step, value);
-    }
-
-    /** {@inheritDoc} The page shows them. */
-    @Override
+    /**
+     * Goes on with a training that was resumed from a checkpoint. The page shows the losses;
+     * TensorBoard has them in the file of the run before.
+     *
+     * @param losses the losses of the steps that were done before, maybe none
+     */
     public void resume(List<Float> losses) {
-        super.resume(losses);
-        for (int i = 0; i < losses.size(); i++) {
-            accept(LOSS, "training", "", i + 1, losses.get(i));
+        for (float loss : losses) {
+            curve(LOSS, "training", "").add(++step, loss);
         }
     }
 
-    @Override
-    void endStep(Trainer trainer, double seconds) {
-        if (trainer instanceof ParallelTrainer parallel) {
-            if (!started) {
-                start(parallel);
-            } else {
-                splitTime(seconds);
-            }
-        }
-        started = true;
-        if (System.nanoTime() >= nextPage) {
-            look(trainer);
-            write(true);
-            nextPage = System.nanoTime() + interval;
+    /**
+     * Adds a figure of the caller's own, at the last step.
+     *
+     * @param trainer the trainer
+     * @param name its name
+     * @param value its value
+     */
+    public void add(Trainer trainer, String name, double value) {
+        if (isFirst(trainer)) {
+            accept(EVALUATION, name, "", value);
         }
     }
 
-    @Override
-    void begin(Trainer trainer) {
-        calls.forEach(RankCalls::take); // that of an evaluation is no step's
-    }
-
-    private void start(ParallelTrainer trainer) {
-        RankPool pool = trainer.getRanks();
-        for (int i = 0; i < pool.size(); i++) {
-            ParallelContext context = pool.getContext(i);
-            calls.add(new RankCalls(AbstractCommunicator.of(context.getWorld()).getRecorder()));
-            totals.add(new LinkedHashMap<>());
-        }
-        mesh = pool.getContext(0).getMesh().toString();
-        picture = picture(trainer);
-    }
-
-    private void splitTime(double seconds) {
-        List<RankCalls.Stretch> stretches = calls.stream().map(RankCalls::take).toList();
-        if (!(seconds > 0)) {
+    /**
+     * Notes that a training step has ended, in a loop that notifies no listeners.
+     *
+     * @param trainer the trainer
+     * @param loss the loss of the step
+     * @param rows the rows of the batch over all ranks
+     */
+    public void addStep(Trainer trainer, double loss, long rows) {
+        if (!isFirst(trainer)) {
             return;
         }
-        List<Map<String, Long>> splits = TimeSplit.of(stretches, (long) (seconds * 1e9));
-        split++;
-        for (int i = 0; i < splits.size(); i++) {
-            Map<String, Long> total = totals.get(i);
-            splits.get(i).forEach((what, nanos) -> total.merge(what, nanos, Long::sum));
+        double seconds = started && last != 0 ? (System.nanoTime() - last) / 1e9 : Double.NaN;
+        step++;
+        diverged |= Double.isNaN(loss);
+        accept(LOSS, "training", "", loss);
+        if (seconds > 0) {
+            accept("throughput", "rows", "rows/s", rows / seconds);
         }
-        kinds.addAll(splits.get(0).keySet());
-        for (String kind : kinds) { // also those of other steps: a mean is of all steps
-            long nanos = splits.get(0).getOrDefault(kind, 0L);
-            accept(TIME, kind, "ms", getStep(), nanos / 1e6);
+        if (trainer instanceof ParallelTrainer parallel) {
+            addFigures(parallel, seconds);
         }
-        accept(TIME, "step", "ms", getStep(), seconds * 1e3);
+        started = true;
+        if (page != null && System.nanoTime() >= nextPage) {
+            SystemMemory.resident()
+                    .ifPresent(bytes -> accept("memory", "process", "MiB", bytes / 0x1p20));
+            if (trainer instanceof ParallelTrainer parallel) {
+                ranks = parallel.getRanks().run(context -> held(parallel, context));
+            }
+            write(true);
+            nextPage = System.nanoTime() + INTERVAL * 1_000_000_000L;
+        }
+        last = System.nanoTime();
+    }
+
+    private void addFigures(ParallelTrainer trainer, double seconds) {
+        LossScale scale = trainer.getState().getLossScale();
+        if (scale.isUsed()) {
+            accept("loss scale", "loss scale", "", scale.get());
+            long skipped = scale.getState().skippedSteps();
+            accept("steps left out", "steps left out", "", skipped);
+        }
+        if (page == null) {
+            return;
+        }
+        if (split == null) {
+            split = new TimeSplit(trainer.getRanks());
+            IntStream.range(0, trainer.getRanks().size())
+                    .forEach(i -> totals.add(new LinkedHashMap<>()));
+            mesh = trainer.getRanks().getContext(0).getMesh().toString();
+            picture = picture(trainer);
+            return;
+        }
+        List<Map<String, Long>> taken = split.take((long) (seconds * 1e9));
+        if (seconds > 0) {
+            splits++;
+            for (int i = 0; i < taken.size(); i++) {
+                Map<String, Long> total = totals.get(i);
+                taken.get(i).forEach((what, nanos) -> total.merge(what, nanos, Long::sum));
+            }
+            for (String kind : totals.get(0).keySet()) { // also of other steps: a mean is of all
+                accept(TIME, kind, "ms", taken.get(0).getOrDefault(kind, 0L) / 1e6);
+            }
+            accept(TIME, "step", "ms", seconds * 1e3);
+        }
+    }
+
+    /**
+     * Starts the clock of the next step, after something that is no training: an evaluation that a
+     * listener makes, for example, which comes after this one.
+     *
+     * @param trainer the trainer
+     */
+    public void restartClock(Trainer trainer) {
+        if (isFirst(trainer)) {
+            if (split != null) {
+                split.take(0); // that of an evaluation is no step's
+            }
+            last = System.nanoTime();
+        }
+    }
+
+    /**
+     * Notes that the training ends before it was to: a loop that notifies no listeners was stopped,
+     * or has failed. To be called before {@link #close()}.
+     */
+    public void endEarly() {
+        early = true;
+    }
+
+    private static boolean isFirst(Trainer trainer) {
+        return !(trainer instanceof ParallelTrainer parallel)
+                || parallel.getRanks().getContext(0).getRank() == 0;
+    }
+
+    private void accept(String chart, String name, String unit, double value) {
+        accept(chart, name, unit, step, value);
+    }
+
+    private void accept(String chart, String name, String unit, long at, double value) {
+        curve(chart, name, unit).add(at, value);
+        if (eventFolder == null || eventsFailed || closed) {
+            return;
+        }
+        try {
+            events = events == null ? new EventFile(eventFolder) : events;
+            events.add(chart + '/' + name, at, value);
+        } catch (IOException e) {
+            eventsFailed = true;
+            logger.warn("The figures cannot be written to {}: {}", eventFolder, e.toString());
+        }
+    }
+
+    private Curve curve(String chart, String name, String unit) {
+        return curves.computeIfAbsent(chart + '/' + name, key -> new Curve(chart, name, unit));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+        if (!isFirst(trainer)) {
+            return;
+        }
+        double sum = 0;
+        long rows = 0;
+        Map<Device, NDList> labels = batchData.getLabels();
+        for (Map.Entry<Device, NDList> part : labels.entrySet()) {
+            NDList predictions = batchData.getPredictions().get(part.getKey());
+            NDArray loss = trainer.getLoss().evaluate(part.getValue(), predictions);
+            sum += loss.toType(DataType.FLOAT32, false).getFloat();
+            rows += part.getValue().head().getShape().get(0);
+        }
+        if (step == 0 && trainer instanceof ParallelTrainer parallel) {
+            step = parallel.getState().getStep(); // of a training that was resumed
+        }
+        withinEpoch = true;
+        epochs = trainer.getTrainingResult().getEpoch();
+        addStep(trainer, sum / labels.size(), rows);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onValidationBatch(Trainer trainer, BatchData batchData) {
+        validated = true;
+        restartClock(trainer);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onEpoch(Trainer trainer) {
+        withinEpoch = false;
+        Map<String, Float> evaluations = trainer.getTrainingResult().getEvaluations();
+        if (!isFirst(trainer) || evaluations == null) {
+            return;
+        }
+        evaluations.forEach((name, value) -> addEvaluation(trainer, name, value));
+        validated = false;
+        restartClock(trainer);
+    }
+
+    private void addEvaluation(Trainer trainer, String name, Float value) {
+        boolean validation = name.startsWith("validate_");
+        if (value == null || validation && !validated) {
+            return; // DJL has a NaN there
+        }
+        String evaluator = name.replaceFirst("^(train|validate)_", "");
+        if (!evaluator.equals(trainer.getLoss().getName())) {
+            if (!evaluator.equals(LOSS)) { // which DJL's result has a second time
+                accept(EVALUATION, name.replace('_', ' '), "", value);
+            }
+        } else if (validation) {
+            accept(LOSS, "validation", "", value);
+        }
+    }
+
+    /**
+     * {@inheritDoc} A listener that comes before this one may have ended the training: its last
+     * epoch, or a loss that is not a number, is taken now.
+     */
+    @Override
+    public void onTrainingEnd(Trainer trainer) {
+        TrainingResult result = trainer.getTrainingResult();
+        if (isFirst(trainer) && step > 0) {
+            if (withinEpoch && result.getEpoch() > epochs) {
+                onEpoch(trainer);
+            }
+            if (!diverged && isDiverged(trainer)) {
+                withinEpoch = true;
+                accept(LOSS, "training", "", step + 1, Double.NaN);
+            }
+        }
+        close();
+    }
+
+    /**
+     * Returns whether the loss of the last batch was not a number. That of no batch is none either:
+     * after an epoch another evaluator has to show that there was one.
+     */
+    private boolean isDiverged(Trainer trainer) {
+        try {
+            return isNaN(trainer.getLoss())
+                    && (withinEpoch
+                            || trainer.getEvaluators().stream().anyMatch(other -> !isNaN(other)));
+        } catch (IllegalArgumentException e) {
+            return false; // no listener of DJL evaluates
+        }
+    }
+
+    private static boolean isNaN(Evaluator evaluator) {
+        return Float.isNaN(evaluator.getAccumulator(EvaluatorTrainingListener.TRAIN_ALL));
     }
 
     /** Looks at what takes memory. */
-    private void look(Trainer trainer) {
-        SystemMemory.resident()
-                .ifPresent(
-                        bytes ->
-                                accept(
-                                        "memory",
-                                        "process",
-                                        "MiB",
-                                        getStep(),
-                                        bytes / (double) (1 << 20)));
-        if (trainer instanceof ParallelTrainer parallel) {
-            ranks = parallel.getRanks().run(context -> held(parallel, context));
-        }
-    }
-
     private static RankRow held(ParallelTrainer trainer, ParallelContext context) {
         int rank = context.getLocalIndex();
         RankParameterStore store = trainer.getParameterStore(rank);
         long weights = 0;
         for (Parameter parameter : trainer.getState().getParameters().getAll()) {
-            if (store.contains(parameter)) {
-                weights += bytes(store.getHeld(parameter));
-            }
+            weights += store.contains(parameter) ? bytes(store.getHeld(parameter)) : 0;
         }
         long state = 0;
         OptimizerState kept = trainer.getOptimizerState(rank);
@@ -253,10 +422,7 @@ public final class TrainingReport extends TrainingFigures {
         ParallelParameters parameters = trainer.getState().getParameters();
         int ranks = trainer.getRanks().getContext(0).getTensorGroup().getSize();
         List<ParameterRow> rows = new ArrayList<>();
-        for (Parameter parameter : parameters.getAll()) {
-            if (rows.size() == MOST_PARAMETERS) {
-                break;
-            }
+        for (Parameter parameter : parameters.getAll().stream().limit(MOST_PARAMETERS).toList()) {
             ShardingStrategy strategy = parameters.getStrategy(parameter);
             String name = parameters.nameOf(parameter);
             Shape shape = parameter.getShape();
@@ -264,84 +430,122 @@ public final class TrainingReport extends TrainingFigures {
                 rows.add(new ParameterRow(name, shape.toString(), -1, 0, List.of()));
             } else {
                 int axis = strategy.axis(shape);
-                List<List<long[]>> ranges = ranges(strategy.cut(shape, ranks));
+                Cut cut = strategy.cut(shape, ranks);
+                List<List<long[]>> ranges =
+                        IntStream.range(0, cut.getRanks())
+                                .mapToObj(cut::getRanges)
+                                .map(
+                                        each ->
+                                                each.stream()
+                                                        .map(r -> new long[] {r.start(), r.end()})
+                                                        .toList())
+                                .toList();
                 rows.add(new ParameterRow(name, shape.toString(), axis, shape.get(axis), ranges));
             }
         }
         return rows;
     }
 
-    private static List<List<long[]>> ranges(Cut cut) {
-        List<List<long[]>> ranks = new ArrayList<>();
-        for (int rank = 0; rank < cut.getRanks(); rank++) {
-            ranks.add(
-                    cut.getRanges(rank).stream()
-                            .map(range -> new long[] {range.start(), range.end()})
-                            .toList());
-        }
-        return ranks;
-    }
-
+    /** Replaces the page: whoever opens it gets the old one or the new one. */
     private void write(boolean running) {
         List<RankRow> rows = new ArrayList<>();
         for (RankRow each : ranks) {
             Map<String, Double> times = new LinkedHashMap<>();
             totals.get(rows.size())
-                    .forEach((what, nanos) -> times.put(what, nanos / 1e6 / Math.max(1, split)));
+                    .forEach((what, nanos) -> times.put(what, nanos / 1e6 / Math.max(1, splits)));
             rows.add(new RankRow(each.rank(), each.weights(), each.state(), times));
         }
         Data data =
                 new Data(
                         title,
                         running,
-                        isEarly(),
-                        interval / 1e9,
+                        early || withinEpoch,
+                        INTERVAL,
                         Instant.now().toString(),
-                        getStep(),
+                        step,
                         mesh,
                         facts,
                         curves.values().stream().map(Curve::toJson).toList(),
                         rows,
                         picture);
-        try {
-            page.write(data);
-            failed = false;
+        String refresh = "<meta http-equiv=\"refresh\" content=\"" + INTERVAL + "\">";
+        try (SideFolder side = SideFolder.in(page.getParent())) {
+            String text =
+                    resource("report.html")
+                            .replace("<!-- refresh -->", running ? refresh : "")
+                            .replace("/* charts.css */", resource(CHARTS + "uPlot.min.css"))
+                            .replace("/* report.css */", resource("report.css"))
+                            .replace("/* report.js */", resource("report.js"))
+                            .replace("/* charts.js */", resource(CHARTS + "uPlot.iife.min.js"))
+                            .replace("/* data */", GSON.toJson(data));
+            Files.writeString(side.resolve(page.getFileName().toString()), text);
+            side.replace();
+            pageFailed = false;
         } catch (IOException e) {
-            if (!failed) {
+            if (!pageFailed) {
                 logger.warn("The report {} cannot be written: {}", page, e.toString());
             }
-            failed = true;
+            pageFailed = true;
         }
     }
 
-    /** Writes the page for the last time; it then is that of a training that has ended. */
+    private static String resource(String name) throws IOException {
+        try (InputStream in = TrainingReport.class.getResourceAsStream(name)) {
+            if (in == null) {
+                throw new FileNotFoundException(name + " is not on the class path");
+            }
+            return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+        }
+    }
+
+    /** Writes what there is to be written at the end. Figures that come later are none. */
     @Override
     public void close() {
-        if (!closed && started) {
-            calls.forEach(RankCalls::end);
+        if (!closed && started && page != null) {
             write(false);
+        }
+        if (split != null) {
+            split.close();
+        }
+        try {
+            if (events != null) {
+                events.close();
+            }
+        } catch (IOException e) {
+            logger.warn("The figures in {} may not be complete: {}", eventFolder, e.toString());
         }
         closed = true;
     }
 
     /** Builds a {@link TrainingReport}. */
     public static final class Builder {
-
-        private Path file;
+        private Path page;
+        private Path events;
         private String title = "Training";
-        private Duration interval = Duration.ofSeconds(5);
         private final Map<String, String> facts = new LinkedHashMap<>();
 
         private Builder() {}
 
         /**
-         * Sets the file.
+         * Sets the file of the page.
          *
-         * @param htmlFile the file, which is replaced if it is there
+         * @param htmlFile the file, which is replaced if it is there; null for no page
          * @return this builder
          */
-        public Builder setFile(Path htmlFile) {
-            file = htmlFile;
+        public Builder optPage(Path htmlFile) {
+            page = htmlFile == null ? null : htmlFile.toAbsolutePath();
+            return this;
+        }
+
+        /**
+         * Sets a folder for a file of events. {@code tensorboard --logdir FOLDER} shows them while
+         * the training runs; a folder in which each training has a folder of its own compares them.
+         *
+         * @param folder the folder, which need not be there; null for no events
+         * @return this builder
+         */
+        public Builder optTensorBoard(Path folder) {
+            events = folder;
             return this;
         }
 
@@ -353,22 +557,6 @@ public final class TrainingReport extends TrainingFigures {
          */
         public Builder optTitle(String text) {
             title = text;
-            return this;
-        }
-
-        /**
-         * Sets how often the page is written.
-         *
-         * @param time the time between two pages, 5 seconds by default
-         * @return this builder
-         * @throws IllegalArgumentException if it is less than a second
-         */
-        public Builder optInterval(Duration time) {
-            if (time.toMillis() < 1000) {
-                throw new IllegalArgumentException(
-                        "The interval of a report must be a second or more, not " + time);
-            }
-            interval = time;
             return this;
         }
 
@@ -388,93 +576,25 @@ public final class TrainingReport extends TrainingFigures {
          * Builds the report. Nothing is written before the first step.
          *
          * @return the report
-         * @throws IllegalArgumentException if there is no file, or it cannot be written
+         * @throws IllegalArgumentException if the page cannot be written
          */
         public TrainingReport build() {
-            if (file == null) {
-                throw new IllegalArgumentException("A report needs a file: setFile(path)");
-            }
-            ReportPage.check(file);
-            return new TrainingReport(this);
-        }
-    }
-
-    /**
-     * The file of a report: a page with its style, the charting library uPlot, and the data in it.
-     */
-    static final class ReportPage {
-
-        /** The build of uPlot that is a script and needs no other. */
-        private static final String CHARTS = "/META-INF/resources/webjars/uplot/1.6.30/dist/";
-
-        private final Path file;
-        private String before; // the data
-        private String after;
-
-        ReportPage(Path file) {
-            this.file = file.toAbsolutePath();
-        }
-
-        /** Checks that a file can be written. */
-        static void check(Path file) {
-            Path folder = file.toAbsolutePath().getParent();
-            if (Files.isDirectory(file)) {
-                throw new IllegalArgumentException(
-                        "The report " + file + " is a folder: name a file");
-            }
-            if (folder == null || !Files.isDirectory(folder) || !Files.isWritable(folder)) {
-                throw new IllegalArgumentException(
-                        "The report "
-                                + file
-                                + " cannot be written: "
-                                + folder
-                                + " must be a folder that is there and can be written to");
-            }
-        }
-
-        /** Replaces the page: whoever opens it gets the old one or the new one. */
-        void write(Data data) throws IOException {
-            if (before == null) {
-                read();
-            }
-            String refresh =
-                    data.running()
-                            ? "<meta http-equiv=\"refresh\" content=\""
-                                    + Math.round(data.interval())
-                                    + "\">"
-                            : "";
-            String text = before.replace("<!-- refresh -->", refresh) + GSON.toJson(data) + after;
-            try (SideFolder side = SideFolder.in(file.getParent())) {
-                Files.writeString(side.resolve(file.getFileName().toString()), text);
-                side.replace();
-            }
-        }
-
-        private void read() throws IOException {
-            String page =
-                    resource("report.html")
-                            .replace("/* charts.css */", resource(CHARTS + "uPlot.min.css"))
-                            .replace("/* report.css */", resource("report.css"))
-                            .replace("/* report.js */", resource("report.js"))
-                            .replace("/* charts.js */", resource(CHARTS + "uPlot.iife.min.js"));
-            String[] parts = page.split("/\\* data \\*/", 2);
-            before = parts[0];
-            after = parts[1];
-        }
-
-        private static String resource(String name) throws IOException {
-            try (InputStream in = ReportPage.class.getResourceAsStream(name)) {
-                if (in == null) {
-                    throw new FileNotFoundException(name + " is not on the class path");
+            if (page != null) {
+                Path folder = page.getParent();
+                if (Files.isDirectory(page)) {
+                    throw new IllegalArgumentException(
+                            "The report " + page + " is a folder: name a file");
                 }
-                return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+                if (folder == null || !Files.isDirectory(folder) || !Files.isWritable(folder)) {
+                    throw new IllegalArgumentException(
+                            "The report "
+                                    + page
+                                    + " cannot be written: "
+                                    + folder
+                                    + " must be a folder that is there and can be written to");
+                }
             }
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return file.toString();
+            return new TrainingReport(this);
         }
     }
 
@@ -493,9 +613,8 @@ public final class TrainingReport extends TrainingFigures {
         private final String chart;
         private final String name;
         private final String unit;
-        private final long[] steps = new long[CAPACITY];
-        private final double[] values = new double[CAPACITY];
-        private int size;
+        private final List<Long> steps = new ArrayList<>();
+        private final List<Double> values = new ArrayList<>();
         private int perPoint = 1;
         private double sum; // of the values of the point that is not complete
         private int summed;
@@ -511,11 +630,11 @@ public final class TrainingReport extends TrainingFigures {
             sum += value;
             lastStep = step;
             if (++summed == perPoint) {
-                steps[size] = step;
-                values[size++] = sum / summed;
+                steps.add(step);
+                values.add(sum / summed);
                 sum = 0;
                 summed = 0;
-                if (size == CAPACITY) {
+                if (steps.size() == CAPACITY) {
                     halve();
                 }
             }
@@ -523,21 +642,19 @@ public final class TrainingReport extends TrainingFigures {
 
         private void halve() {
             for (int i = 0; i < CAPACITY / 2; i++) {
-                values[i] = (values[2 * i] + values[2 * i + 1]) / 2;
-                steps[i] = steps[2 * i + 1];
+                values.set(i, (values.get(2 * i) + values.get(2 * i + 1)) / 2);
+                steps.set(i, steps.get(2 * i + 1));
             }
-            size = CAPACITY / 2;
+            values.subList(CAPACITY / 2, CAPACITY).clear();
+            steps.subList(CAPACITY / 2, CAPACITY).clear();
             perPoint *= 2;
         }
 
         /** Returns the points so far; the last may be of fewer values. */
         JsonObject toJson() {
-            List<Long> x = new ArrayList<>();
+            List<Long> x = new ArrayList<>(steps);
             List<Float> y = new ArrayList<>();
-            for (int i = 0; i < size; i++) {
-                x.add(steps[i]);
-                y.add(finite(values[i]));
-            }
+            values.forEach(value -> y.add(finite(value)));
             if (summed > 0) {
                 x.add(lastStep);
                 y.add(finite(sum / summed));

@@ -2,9 +2,6 @@ package io.djltp.sharding;
 
 import io.djltp.cut.Cut;
 
-import java.util.Objects;
-import java.util.function.IntFunction;
-
 /**
  * A part of an axis that {@link ShardingStrategy#segmented} cuts by itself: of the axis of a
  * stacked weight [q; k; v; gate; up] each rank gets its share of every part, one after another. A
@@ -16,19 +13,7 @@ import java.util.function.IntFunction;
  * href="https://arxiv.org/abs/2305.13245">arXiv:2305.13245</a>). A key/value head that the query
  * heads of several ranks use is on all of these; its gradient is summed over them.
  */
-public final class AxisPart {
-
-    private final long length;
-    private final String description;
-    private final Object value; // what makes it equal to another one
-    private final IntFunction<Cut> cuts;
-
-    private AxisPart(long length, String description, Object value, IntFunction<Cut> cuts) {
-        this.length = length;
-        this.description = description;
-        this.value = value;
-        this.cuts = cuts;
-    }
+public interface AxisPart {
 
     /**
      * Returns a part that is cut into balanced ranges.
@@ -37,9 +22,8 @@ public final class AxisPart {
      * @return the part
      * @throws IllegalArgumentException if it is empty
      */
-    public static AxisPart even(long size) {
-        checkPositive("A part of an axis", size);
-        return new AxisPart(size, "even(" + size + ")", size, ranks -> Cut.balanced(size, ranks));
+    static AxisPart even(long size) {
+        return new Strategies.Even(size);
     }
 
     /**
@@ -48,12 +32,8 @@ public final class AxisPart {
      * @param cut which ranges of the part each rank gets; one for a number of ranks
      * @return the part
      */
-    public static AxisPart chosen(Cut cut) {
-        return new AxisPart(
-                cut.getLength(),
-                "chosen(" + cut + ")",
-                cut,
-                ranks -> checkRanks(cut, ranks, "elements"));
+    static AxisPart chosen(Cut cut) {
+        return new Strategies.Chosen(cut);
     }
 
     /**
@@ -64,7 +44,7 @@ public final class AxisPart {
      * @return the part, of {@code numHeads * headDim} elements
      * @throws IllegalArgumentException if one of the numbers is not positive
      */
-    public static AxisPart heads(int numHeads, long headDim) {
+    static AxisPart heads(int numHeads, long headDim) {
         return keyValueHeads(numHeads, numHeads, headDim);
     }
 
@@ -76,7 +56,7 @@ public final class AxisPart {
      * @return the part
      * @throws IllegalArgumentException if it has no heads, or these no features
      */
-    public static AxisPart heads(Cut heads, long headDim) {
+    static AxisPart heads(Cut heads, long headDim) {
         return keyValueHeads(heads, Math.toIntExact(heads.getLength()), headDim);
     }
 
@@ -91,8 +71,8 @@ public final class AxisPart {
      * @throws IllegalArgumentException if one of the numbers is not positive, or the number of
      *     query heads is not a multiple of that of key/value heads
      */
-    public static AxisPart keyValueHeads(int numHeads, int numKeyValueHeads, long headDim) {
-        return of(new HeadPart(numHeads, numKeyValueHeads, headDim, null));
+    static AxisPart keyValueHeads(int numHeads, int numKeyValueHeads, long headDim) {
+        return new Strategies.Heads(numHeads, numKeyValueHeads, headDim, null);
     }
 
     /**
@@ -106,34 +86,9 @@ public final class AxisPart {
      * @throws IllegalArgumentException if the numbers do not fit, or a rank has several ranges of
      *     heads
      */
-    public static AxisPart keyValueHeads(Cut heads, int numKeyValueHeads, long headDim) {
+    static AxisPart keyValueHeads(Cut heads, int numKeyValueHeads, long headDim) {
         int numHeads = Math.toIntExact(heads.getLength());
-        return of(new HeadPart(numHeads, numKeyValueHeads, headDim, heads));
-    }
-
-    private static AxisPart of(HeadPart heads) {
-        return new AxisPart(heads.length(), heads.toString(), heads, heads::cut);
-    }
-
-    static void checkPositive(String what, long number) {
-        if (number < 1) {
-            throw new IllegalArgumentException(what + " must be 1 or more, not " + number);
-        }
-    }
-
-    static Cut checkRanks(Cut cut, int ranks, String what) {
-        if (cut.getRanks() != ranks) {
-            throw new IllegalArgumentException(
-                    "the cut "
-                            + cut
-                            + " "
-                            + what
-                            + " is one for "
-                            + cut.getRanks()
-                            + " ranks, not for "
-                            + ranks);
-        }
-        return cut;
+        return new Strategies.Heads(numHeads, numKeyValueHeads, headDim, heads);
     }
 
     /**
@@ -141,9 +96,7 @@ public final class AxisPart {
      *
      * @return the number of elements of the axis over all ranks
      */
-    public long getLength() {
-        return length;
-    }
+    long getLength();
 
     /**
      * Returns which ranges of the part each rank has, from the begin of the part.
@@ -153,30 +106,5 @@ public final class AxisPart {
      * @throws IllegalArgumentException if there are more ranks than heads, or the part was made for
      *     another number of ranks
      */
-    public Cut cut(int ranks) {
-        return cuts.apply(ranks);
-    }
-
-    /** Returns the heads, or {@code null} if it is not made of heads. */
-    HeadPart heads() {
-        return value instanceof HeadPart ? (HeadPart) value : null;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public boolean equals(Object other) {
-        return other instanceof AxisPart && ((AxisPart) other).value.equals(value);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public int hashCode() {
-        return Objects.hash(value);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public String toString() {
-        return description;
-    }
+    Cut cut(int ranks);
 }

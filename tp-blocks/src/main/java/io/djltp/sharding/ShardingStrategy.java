@@ -6,10 +6,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 
 import java.util.List;
-import java.util.Objects;
-import java.util.OptionalInt;
 
 /**
  * How a parameter is cut over the ranks: which axis, and which ranges of it make up a rank's shard.
@@ -24,21 +23,15 @@ import java.util.OptionalInt;
  * shard, and several ranks the same range, which then are replicas of each other.
  *
  * <p>Strategies are compared by what they do: blocks that share a parameter must have equal ones.
- * The questions for their kind have the names of MAX ({@code is_rowwise} is {@link #isRowwise()}).
- * Strategies that do the same are of the same kind, however they were made: {@code axiswise(0)} is
- * row-wise.
  */
-public abstract class ShardingStrategy {
-
-    /** Creates a strategy. */
-    protected ShardingStrategy() {}
+public interface ShardingStrategy {
 
     /**
      * Returns the strategy that cuts axis 0.
      *
      * @return the strategy
      */
-    public static ShardingStrategy rowwise() {
+    static ShardingStrategy rowwise() {
         return axiswise(0);
     }
 
@@ -47,7 +40,7 @@ public abstract class ShardingStrategy {
      *
      * @return the strategy
      */
-    public static ShardingStrategy columnwise() {
+    static ShardingStrategy columnwise() {
         return axiswise(1);
     }
 
@@ -57,8 +50,8 @@ public abstract class ShardingStrategy {
      * @param axis the axis; a negative one counts from the last, -1
      * @return the strategy
      */
-    public static ShardingStrategy axiswise(int axis) {
-        return new Axiswise(axis, null);
+    static ShardingStrategy axiswise(int axis) {
+        return new Strategies.Axiswise(axis, null);
     }
 
     /**
@@ -67,7 +60,7 @@ public abstract class ShardingStrategy {
      * @param cut which ranges of the axis each rank gets, such as {@code Cut.ofLengths(5, 3)}
      * @return the strategy, for one number of ranks and one length of the axis
      */
-    public static ShardingStrategy rowwise(Cut cut) {
+    static ShardingStrategy rowwise(Cut cut) {
         return axiswise(0, cut);
     }
 
@@ -77,7 +70,7 @@ public abstract class ShardingStrategy {
      * @param cut which ranges of the axis each rank gets, such as {@code Cut.ofLengths(5, 3)}
      * @return the strategy, for one number of ranks and one length of the axis
      */
-    public static ShardingStrategy columnwise(Cut cut) {
+    static ShardingStrategy columnwise(Cut cut) {
         return axiswise(1, cut);
     }
 
@@ -88,8 +81,8 @@ public abstract class ShardingStrategy {
      * @param cut which ranges of the axis each rank gets, such as {@code Cut.ofLengths(5, 3)}
      * @return the strategy, for one number of ranks and one length of the axis
      */
-    public static ShardingStrategy axiswise(int axis, Cut cut) {
-        return new Axiswise(axis, cut);
+    static ShardingStrategy axiswise(int axis, Cut cut) {
+        return new Strategies.Axiswise(axis, cut);
     }
 
     /**
@@ -98,7 +91,7 @@ public abstract class ShardingStrategy {
      *
      * @return the strategy
      */
-    public static ShardingStrategy gateUp() {
+    static ShardingStrategy gateUp() {
         return gateUp(0);
     }
 
@@ -109,8 +102,8 @@ public abstract class ShardingStrategy {
      * @param axis the axis, of even length; a negative one counts from the last, -1
      * @return the strategy
      */
-    public static ShardingStrategy gateUp(int axis) {
-        return new GateUp(axis);
+    static ShardingStrategy gateUp(int axis) {
+        return new Strategies.GateUp(axis);
     }
 
     /**
@@ -121,7 +114,7 @@ public abstract class ShardingStrategy {
      * @param headDim the features of a head
      * @return the strategy
      */
-    public static ShardingStrategy stackedQkv(int numHeads, long headDim) {
+    static ShardingStrategy stackedQkv(int numHeads, long headDim) {
         return stackedQkv(numHeads, numHeads, headDim);
     }
 
@@ -135,7 +128,7 @@ public abstract class ShardingStrategy {
      * @param headDim the features of a head
      * @return the strategy
      */
-    public static ShardingStrategy stackedQkv(int numHeads, int numKeyValueHeads, long headDim) {
+    static ShardingStrategy stackedQkv(int numHeads, int numKeyValueHeads, long headDim) {
         AxisPart keys = AxisPart.keyValueHeads(numHeads, numKeyValueHeads, headDim);
         return segmented(0, AxisPart.heads(numHeads, headDim), keys, keys);
     }
@@ -148,7 +141,7 @@ public abstract class ShardingStrategy {
      * @param headDim the features of a head
      * @return the strategy
      */
-    public static ShardingStrategy headAwareColumnwise(int numHeads, long headDim) {
+    static ShardingStrategy headAwareColumnwise(int numHeads, long headDim) {
         return segmented(1, AxisPart.heads(numHeads, headDim));
     }
 
@@ -160,7 +153,7 @@ public abstract class ShardingStrategy {
      * @param headDim the features of a head
      * @return the strategy
      */
-    public static ShardingStrategy headAwareRowwise(int numHeads, long headDim) {
+    static ShardingStrategy headAwareRowwise(int numHeads, long headDim) {
         return segmented(0, AxisPart.heads(numHeads, headDim));
     }
 
@@ -173,8 +166,7 @@ public abstract class ShardingStrategy {
      * @param headDim the features of a head
      * @return the strategy
      */
-    public static ShardingStrategy keyValueRowwise(
-            int numHeads, int numKeyValueHeads, long headDim) {
+    static ShardingStrategy keyValueRowwise(int numHeads, int numKeyValueHeads, long headDim) {
         return segmented(0, AxisPart.keyValueHeads(numHeads, numKeyValueHeads, headDim));
     }
 
@@ -185,8 +177,8 @@ public abstract class ShardingStrategy {
      * @param parts the parts, which together are the axis
      * @return the strategy, whose shards are a rank's share of each part, one after another
      */
-    public static ShardingStrategy segmented(int axis, AxisPart... parts) {
-        return new Segmented(axis, List.of(parts));
+    static ShardingStrategy segmented(int axis, AxisPart... parts) {
+        return new Strategies.Segmented(axis, List.of(parts));
     }
 
     /**
@@ -194,8 +186,8 @@ public abstract class ShardingStrategy {
      *
      * @return the strategy, which has no cut of its own
      */
-    public static ShardingStrategy tensorParallel() {
-        return ResolvedByBlock.TENSOR;
+    static ShardingStrategy tensorParallel() {
+        return Strategies.OfBlock.TENSOR;
     }
 
     /**
@@ -203,8 +195,8 @@ public abstract class ShardingStrategy {
      *
      * @return the strategy, which has no cut of its own
      */
-    public static ShardingStrategy expertParallel() {
-        return ResolvedByBlock.EXPERT;
+    static ShardingStrategy expertParallel() {
+        return Strategies.OfBlock.EXPERT;
     }
 
     /**
@@ -213,8 +205,8 @@ public abstract class ShardingStrategy {
      * @param strategy the strategy
      * @return the strategy, for what must be on one rank only
      */
-    public static ShardingStrategy withoutReplicas(ShardingStrategy strategy) {
-        return new WithoutReplicas(strategy);
+    static ShardingStrategy withoutReplicas(ShardingStrategy strategy) {
+        return new Strategies.WithoutReplicas(strategy);
     }
 
     /**
@@ -222,8 +214,8 @@ public abstract class ShardingStrategy {
      *
      * @return the strategy
      */
-    public static ShardingStrategy replicate() {
-        return Replicate.INSTANCE;
+    static ShardingStrategy replicate() {
+        return new Strategies.Replicate();
     }
 
     /**
@@ -233,7 +225,7 @@ public abstract class ShardingStrategy {
      * @return the axis, from 0
      * @throws IllegalArgumentException if the shape has no such axis
      */
-    public abstract int axis(Shape shape);
+    int axis(Shape shape);
 
     /**
      * Returns which ranges of the axis each rank holds.
@@ -244,7 +236,7 @@ public abstract class ShardingStrategy {
      * @throws IllegalArgumentException if the strategy is not one for this shape, or for so many
      *     ranks
      */
-    public abstract Cut cut(Shape shape, int size);
+    Cut cut(Shape shape, int size);
 
     /**
      * Returns the shape of a rank's shard.
@@ -254,7 +246,7 @@ public abstract class ShardingStrategy {
      * @param size the number of ranks
      * @return the shape of the shard
      */
-    public Shape shardShape(Shape shape, int rank, int size) {
+    default Shape shardShape(Shape shape, int rank, int size) {
         long[] local = shape.getShape().clone();
         local[axis(shape)] = cut(shape, size).getShardLength(rank);
         return new Shape(local);
@@ -269,60 +261,32 @@ public abstract class ShardingStrategy {
      * @throws IllegalArgumentException if a rank's shard would be empty, or the strategy does not
      *     fit the shape or the number of ranks
      */
-    public void checkSplit(String name, Shape shape, int size) {
+    default void checkSplit(String name, Shape shape, int size) {
         String parameter = "Parameter " + name + " " + shape + " cannot be cut over ";
         int axis;
         Cut cut;
         try {
             axis = axis(shape);
             cut = cut(shape, size);
-            checkFits(cut, shape.get(axis), axis, size);
+            Strategies.checkFits(this, cut, shape.get(axis), axis, size);
         } catch (IllegalArgumentException e) {
             throw new IllegalArgumentException(parameter + size + " ranks: " + e.getMessage(), e);
         }
         for (int rank = 0; rank < size; rank++) {
             if (cut.getShardLength(rank) == 0 || shape.size() == 0) {
-                throw new IllegalArgumentException(
-                        parameter
-                                + size
-                                + " ranks: axis "
-                                + axis
-                                + " has length "
-                                + shape.get(axis)
-                                + " and leaves rank "
-                                + rank
-                                + " empty. "
-                                + (shape.get(axis) < size
-                                        ? "Use at most "
-                                                + shape.get(axis)
-                                                + (shape.get(axis) == 1 ? " rank" : " ranks")
-                                                + " or a larger layer."
-                                        : "Give every rank one or more."));
+                long length = shape.get(axis);
+                String most = "Use at most %s %s or a larger layer.";
+                throw Errors.argument(
+                        "%s%s ranks: axis %s has length %s and leaves rank %s empty. %s",
+                        parameter,
+                        size,
+                        axis,
+                        length,
+                        rank,
+                        length < size
+                                ? String.format(most, length, length == 1 ? "rank" : "ranks")
+                                : "Give every rank one or more.");
             }
-        }
-    }
-
-    /** Checks that a cut is one of an axis and of a group. */
-    final void checkFits(Cut cut, long length, int axis, int size) {
-        if (cut.getRanks() != size) {
-            throw new IllegalArgumentException(
-                    "the strategy "
-                            + this
-                            + " is one for "
-                            + cut.getRanks()
-                            + " ranks, not for "
-                            + size);
-        }
-        if (cut.getLength() != length) {
-            throw new IllegalArgumentException(
-                    "the strategy "
-                            + this
-                            + " cuts "
-                            + cut.getLength()
-                            + " elements, and axis "
-                            + axis
-                            + " has "
-                            + length);
         }
     }
 
@@ -336,7 +300,7 @@ public abstract class ShardingStrategy {
      * @param rank the rank
      * @param size the number of ranks
      */
-    public void scatterRows(
+    default void scatterRows(
             NDArray rows, long firstRow, Shape whole, NDArray shard, int rank, int size) {
         transfer(rows, firstRow, whole, shard, rank, size, true);
     }
@@ -351,7 +315,7 @@ public abstract class ShardingStrategy {
      * @param rank the rank
      * @param size the number of ranks
      */
-    public void gatherRows(
+    default void gatherRows(
             NDArray shard, NDArray rows, long firstRow, Shape whole, int rank, int size) {
         transfer(rows, firstRow, whole, shard, rank, size, false);
     }
@@ -364,22 +328,8 @@ public abstract class ShardingStrategy {
      * @param rank the rank
      * @param size the number of ranks
      */
-    public void gather(NDArray shard, NDArray whole, int rank, int size) {
+    default void gather(NDArray shard, NDArray whole, int rank, int size) {
         gatherRows(shard, whole, 0, whole.getShape(), rank, size);
-    }
-
-    /** Returns the kind. */
-    Kind kind() {
-        return Kind.OTHER;
-    }
-
-    /**
-     * Returns the axis that is cut, as it was given: a negative one counts from the last.
-     *
-     * @return the axis, or none where nothing is cut, or a block resolves the strategy
-     */
-    public OptionalInt shardedAxis() {
-        return OptionalInt.empty();
     }
 
     /**
@@ -387,62 +337,8 @@ public abstract class ShardingStrategy {
      *
      * @return whether nothing is cut
      */
-    public boolean isReplicated() {
-        return false;
-    }
-
-    /**
-     * Returns whether axis 0 is cut as one range a rank.
-     *
-     * @return whether it is {@link #rowwise()}
-     */
-    public final boolean isRowwise() {
-        return kind() == Kind.ROWWISE;
-    }
-
-    /**
-     * Returns whether axis 1 is cut as one range a rank.
-     *
-     * @return whether it is {@link #columnwise()}
-     */
-    public final boolean isColwise() {
-        return kind() == Kind.COLUMNWISE;
-    }
-
-    /**
-     * Returns whether each rank has a part of two halves.
-     *
-     * @return whether it is {@link #gateUp()}, of any axis
-     */
-    public final boolean isGateUp() {
-        return kind() == Kind.GATE_UP;
-    }
-
-    /**
-     * Returns whether each rank has its heads of stacked queries, keys and values.
-     *
-     * @return whether it is {@link #stackedQkv(int, long)}
-     */
-    public final boolean isStackedQkv() {
-        return kind() == Kind.STACKED_QKV;
-    }
-
-    /**
-     * Returns whether axis 1 is cut by heads.
-     *
-     * @return whether it is {@link #headAwareColumnwise(int, long)}
-     */
-    public final boolean isHeadAwareColwise() {
-        return kind() == Kind.HEAD_AWARE_COLUMNWISE;
-    }
-
-    /**
-     * Returns whether axis 0 is cut by heads.
-     *
-     * @return whether it is {@link #headAwareRowwise(int, long)}, or that of keys and values
-     */
-    public final boolean isHeadAwareRowwise() {
-        return kind() == Kind.HEAD_AWARE_ROWWISE;
+    default boolean isReplicated() {
+        return equals(replicate());
     }
 
     /**
@@ -450,8 +346,8 @@ public abstract class ShardingStrategy {
      *
      * @return whether it is {@link #tensorParallel()}
      */
-    public final boolean isTensorParallel() {
-        return kind() == Kind.TENSOR_PARALLEL;
+    default boolean isTensorParallel() {
+        return equals(tensorParallel());
     }
 
     /**
@@ -459,8 +355,8 @@ public abstract class ShardingStrategy {
      *
      * @return whether it is {@link #expertParallel()}
      */
-    public final boolean isExpertParallel() {
-        return kind() == Kind.EXPERT_PARALLEL;
+    default boolean isExpertParallel() {
+        return equals(expertParallel());
     }
 
     /** Copies, across devices, what lies in some rows of the whole to or from a rank's shard. */
@@ -513,297 +409,5 @@ public abstract class ShardingStrategy {
             index = index.addAllDim();
         }
         return index.addSliceDim(start, end);
-    }
-
-    /** The kinds of strategies that have a name of their own. */
-    enum Kind {
-        ROWWISE,
-        COLUMNWISE,
-        GATE_UP,
-        STACKED_QKV,
-        HEAD_AWARE_COLUMNWISE,
-        HEAD_AWARE_ROWWISE,
-        TENSOR_PARALLEL,
-        EXPERT_PARALLEL,
-        OTHER
-    }
-
-    /** A strategy that cuts one axis, which may count from the last. */
-    abstract static class OneAxis extends ShardingStrategy {
-
-        final int axis;
-
-        OneAxis(int axis) {
-            this.axis = axis;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public final OptionalInt shardedAxis() {
-            return OptionalInt.of(axis);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public final int axis(Shape shape) {
-            int dimensions = shape.dimension();
-            int counted = axis < 0 ? axis + dimensions : axis;
-            if (counted < 0 || counted >= dimensions) {
-                throw new IllegalArgumentException("The shape " + shape + " has no axis " + axis);
-            }
-            return counted;
-        }
-    }
-
-    /** Cuts one axis: into balanced ranges, or as it is told to. */
-    private static final class Axiswise extends OneAxis {
-
-        private final Cut chosen; // or null: balanced
-
-        Axiswise(int axis, Cut chosen) {
-            super(axis);
-            this.chosen = chosen;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        Kind kind() {
-            return axis == 0 ? Kind.ROWWISE : axis == 1 ? Kind.COLUMNWISE : Kind.OTHER;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Cut cut(Shape shape, int size) {
-            int cutAxis = axis(shape);
-            long length = shape.get(cutAxis);
-            if (chosen == null) {
-                return Cut.balanced(length, size);
-            }
-            checkFits(chosen, length, cutAxis, size);
-            return chosen;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public boolean equals(Object other) {
-            return other instanceof Axiswise
-                    && ((Axiswise) other).axis == axis
-                    && Objects.equals(((Axiswise) other).chosen, chosen);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int hashCode() {
-            return Objects.hash(axis, chosen);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return "axiswise(" + axis + (chosen == null ? "" : ", " + chosen) + ")";
-        }
-    }
-
-    /** Gives every rank all of it. */
-    private static final class Replicate extends ShardingStrategy {
-
-        static final ShardingStrategy INSTANCE = new Replicate();
-
-        /** {@inheritDoc} */
-        @Override
-        public boolean isReplicated() {
-            return true;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int axis(Shape shape) {
-            return 0;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Cut cut(Shape shape, int size) {
-            return Cut.replicated(shape.get(0), size);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return "replicate";
-        }
-    }
-
-    /** Cuts an axis that is two halves, [gate; up]: each half into balanced ranges. */
-    private static final class GateUp extends OneAxis {
-
-        GateUp(int axis) {
-            super(axis);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        Kind kind() {
-            return Kind.GATE_UP;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Cut cut(Shape shape, int size) {
-            int cutAxis = axis(shape);
-            long length = shape.get(cutAxis);
-            if (length % 2 != 0) {
-                throw new IllegalArgumentException(
-                        "gate and up are the two halves of axis "
-                                + cutAxis
-                                + ", whose length "
-                                + length
-                                + " is odd. Give twice as many units as the hidden layer has features");
-            }
-            if (length < 2L * size) {
-                throw new IllegalArgumentException(
-                        "gate and up have "
-                                + length / 2
-                                + " features each, for "
-                                + size
-                                + " ranks. Use at most "
-                                + length / 2
-                                + (length / 2 == 1 ? " rank" : " ranks")
-                                + " or a larger layer");
-            }
-            AxisPart half = AxisPart.even(length / 2);
-            return Segmented.stack(List.of(half, half), length, size);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public boolean equals(Object other) {
-            return other instanceof GateUp && ((GateUp) other).axis == axis;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int hashCode() {
-            return 37 + axis;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return "gateUp(" + axis + ")";
-        }
-    }
-
-    /** Stands for the strategies that a block of several weights chooses for each of them. */
-    private static final class ResolvedByBlock extends ShardingStrategy {
-
-        static final ShardingStrategy TENSOR =
-                new ResolvedByBlock(Kind.TENSOR_PARALLEL, "tensorParallel");
-        static final ShardingStrategy EXPERT =
-                new ResolvedByBlock(Kind.EXPERT_PARALLEL, "expertParallel");
-
-        private final Kind kind;
-        private final String name;
-
-        private ResolvedByBlock(Kind kind, String name) {
-            this.kind = kind;
-            this.name = name;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        Kind kind() {
-            return kind;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int axis(Shape shape) {
-            throw refusal(shape);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Cut cut(Shape shape, int size) {
-            throw refusal(shape);
-        }
-
-        private IllegalArgumentException refusal(Shape shape) {
-            return new IllegalArgumentException(
-                    "The strategy "
-                            + name
-                            + " stands for those that a block of several weights chooses for each of"
-                            + " them, and has no cut of its own for a weight "
-                            + shape
-                            + ": give it to such a block, or a weight a strategy that cuts an axis,"
-                            + " such as rowwise()");
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return name;
-        }
-    }
-
-    /** Cuts as another strategy, but refuses that several ranks get the same. */
-    private static final class WithoutReplicas extends ShardingStrategy {
-
-        private final ShardingStrategy strategy;
-
-        WithoutReplicas(ShardingStrategy strategy) {
-            this.strategy = strategy;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        Kind kind() {
-            return strategy.kind();
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public OptionalInt shardedAxis() {
-            return strategy.shardedAxis();
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int axis(Shape shape) {
-            return strategy.axis(shape);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Cut cut(Shape shape, int size) {
-            Cut cut = strategy.cut(shape, size);
-            if (!cut.isPartition()) {
-                throw new IllegalArgumentException(
-                        "the strategy "
-                                + strategy
-                                + " gives several ranks the same, which would count as often in what"
-                                + " is summed over the ranks. Give each element to one rank");
-            }
-            return cut;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public boolean equals(Object other) {
-            return other instanceof WithoutReplicas
-                    && ((WithoutReplicas) other).strategy.equals(strategy);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int hashCode() {
-            return 31 * strategy.hashCode();
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return strategy.toString();
-        }
     }
 }

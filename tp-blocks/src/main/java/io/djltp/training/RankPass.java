@@ -22,7 +22,6 @@ import io.djltp.layout.DeferredHead;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
-import io.djltp.loss.MeanLosses;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.DataRows;
 import io.djltp.rank.DeviceMesh;
@@ -354,7 +353,7 @@ final class RankPass {
                 && outputs.stream().allMatch(output -> output.region().isRowsCut())
                 && !pass.hasSpareRanks()
                 && BatchPart.canCut(labels, pass.getGlobalRows())
-                && MeanLosses.contains(trained.getLoss(), shapes);
+                && ShardedLoss.isMean(trained.getLoss(), shapes);
     }
 
     private NDArray compute(NDList labels, NDList predictions) {

@@ -1,6 +1,6 @@
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
-const titles = {loss: 'Loss', evaluation: 'Evaluation', throughput: 'Throughput', time: 'Time of a step on rank 0', memory: 'Resident memory of the process'};
+const titles = {loss: 'Loss', evaluation: 'Evaluation', throughput: 'Throughput', 'loss scale': 'Scale of the loss', 'steps left out': 'Steps left out', time: 'Time of a step on rank 0', memory: 'Resident memory of the process'};
 const el = (name, attributes, ...children) => {
   const node = document.createElement(name);
   Object.entries(attributes || {}).forEach(([key, value]) => node.setAttribute(key, value));

@@ -41,7 +41,7 @@ final class HostReadsRule {
             Pattern.compile(
                     "HostReads|Checksum" // that of a drift check
                             + "|TopClasses|VocabParallelAccuracy|VocabParallelTopK" // evaluation
-                            + "|FusedHeadState|ParallelDropout|RandomDraws" // state
+                            + "|FusedHead|ParallelDropout|RandomDraws" // state
                             + "|ShardedArray" // the way back into the model
                             + "|RowClassifier" // predictions of a model of Spark
                             + "|TableShard");

@@ -27,6 +27,7 @@ public class PackagesTest {
     /** The packages of both modules of the library, from the lowest to the highest. */
     private static final List<String> BRIDGE =
             List.of(
+                    "internal",
                     "cut",
                     "internal.libtorch",
                     "torch",
@@ -59,7 +60,6 @@ public class PackagesTest {
                     "nn.norm",
                     "nn.attention",
                     "nn.transformer",
-                    "nn.djl",
                     "nn.moe",
                     "search",
                     "internal.gradient",

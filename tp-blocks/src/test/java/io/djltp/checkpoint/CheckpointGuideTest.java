@@ -1,6 +1,5 @@
 package io.djltp.checkpoint;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.metric.Metrics;
@@ -21,6 +20,7 @@ import ai.djl.util.Utils;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
@@ -56,8 +56,7 @@ public class CheckpointGuideTest {
     }
 
     private static DefaultTrainingConfig config() {
-        return new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
-                .optDevices(new Device[] {Device.cpu()});
+        return Configs.of(Loss.softmaxCrossEntropyLoss());
     }
 
     private static ParallelConfig ranks() {

@@ -6,7 +6,6 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.training.loss.Loss;
@@ -25,14 +24,13 @@ import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -125,12 +123,11 @@ public class CheckpointsAtOtherSizesTest {
     }
 
     private static Supplier<Optimizer> adam() {
-        return () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
+        return () -> Configs.adam(0.01f);
     }
 
     private static Supplier<Optimizer> momentum() {
-        Tracker rate = Tracker.fixed(0.1f);
-        return () -> Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
+        return () -> Configs.sgd(0.1f, 0.9f);
     }
 
     private static Supplier<Optimizer> rowwise() {
@@ -161,7 +158,7 @@ public class CheckpointsAtOtherSizesTest {
                         Path before = root.resolve("" + (i - 1));
                         Path after = root.resolve("" + i);
                         again(kinds.get(i), task, before, after);
-                        assertSame(root.resolve("0"), after, name + " on " + kinds.get(i));
+                        Checkpoints.assertSame(root.resolve("0"), after, 2, name + kinds.get(i));
                     }
                 });
     }
@@ -178,21 +175,5 @@ public class CheckpointsAtOtherSizesTest {
                     StoppedRun.restore(state, before, 2);
                     StoppedRun.save(state, after);
                 });
-    }
-
-    private static void assertSame(Path expected, Path actual, String what) throws IOException {
-        try (CheckpointFolder one = CheckpointFolder.read(expected);
-                CheckpointFolder other = CheckpointFolder.read(actual);
-                Checkpoint a = one.openStep(2);
-                Checkpoint b = other.openStep(2);
-                NDManager manager = NDManager.newBaseManager()) {
-            Assert.assertEquals(b.getTensors().keySet(), a.getTensors().keySet(), what);
-            for (String name : a.getTensors().keySet()) {
-                Assert.assertEquals(
-                        b.read(name, manager).toByteBuffer(),
-                        a.read(name, manager).toByteBuffer(),
-                        what + ": " + name);
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@ import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.Batchifier;
+import ai.djl.translate.TranslateException;
 import ai.djl.util.Progress;
 import ai.djl.util.RandomUtils;
 
@@ -15,10 +16,13 @@ import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.testing.Refusals;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
@@ -150,66 +154,68 @@ public class DataPositionTest {
         }
     }
 
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = IllegalStateException.class,
-            expectedExceptionsMessageRegExp = ".*first 2 batches of epoch 0 are not those.*")
-    public void otherDataIsRefused() throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            DataPosition position = after(CountedRecords.of(RECORDS, BATCH, false, 0), manager, 2);
-            position.begin(CountedRecords.of(RECORDS + 1, BATCH, false, 0), manager, null);
-        }
+    /** What a process has read some batches of, what the next one has, and why that is another. */
+    @DataProvider
+    public static Object[][] others() {
+        List<Long> some = List.of(1L, 3L, 5L, 7L, 9L);
+        List<Long> more = List.of(1L, 3L, 5L, 7L, 8L);
+        return new Object[][] {
+            {records(RECORDS), 2, records(RECORDS + 1), "The first 2 batches of epoch 0 are not"},
+            // parts that have the same numbers, 0 to 16, and other records
+            {split(1), 2, split(2), "randomSplit(...) splits need the same Engine.setRandomSeed"},
+            {
+                made(manager -> arrays(manager).subDataset(some)),
+                2,
+                made(manager -> arrays(manager).subDataset(more)),
+                "The first 2 batches of epoch 0 are not"
+            },
+            {
+                records(RECORDS),
+                6,
+                records(5),
+                "after batch 6 of epoch 0, and the training set has 2"
+            },
+            // an order that nothing tells: the batches that are read once more are others
+            {
+                made(manager -> new Plain(true)),
+                3,
+                made(manager -> new Plain(true)),
+                "has to implement ResumableDataset"
+            }
+        };
     }
 
-    /** Parts of a dataset that have the same numbers, 0 to 16, and other records. */
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = IllegalStateException.class,
-            expectedExceptionsMessageRegExp = ".*first 2 batches.*randomSplit.*same.*")
-    public void anotherSplitIsRefused() throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            DataPosition position = after(split(manager, 1), manager, 2);
-            position.begin(split(manager, 1), manager, null);
-            position = after(split(manager, 1), manager, 2);
-            position.begin(split(manager, 2), manager, null);
-        }
+    private static Function<NDManager, Dataset> records(int count) {
+        return manager -> CountedRecords.of(count, BATCH, false, 0);
     }
 
-    @Test(timeOut = 60_000, expectedExceptions = IllegalStateException.class)
-    public void anotherChoiceOfRecordsIsRefused() throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            List<Long> some = List.of(1L, 3L, 5L, 7L, 9L);
-            List<Long> others = List.of(1L, 3L, 5L, 7L, 8L);
-            DataPosition position = after(arrays(manager).subDataset(some), manager, 2);
-            position.begin(arrays(manager).subDataset(others), manager, null);
-        }
+    private static Function<NDManager, Dataset> split(int seed) {
+        return manager -> {
+            Engine.getInstance().setRandomSeed(seed);
+            try {
+                return arrays(manager).randomSplit(3, 1)[0];
+            } catch (IOException | TranslateException e) {
+                throw new AssertionError(e);
+            }
+        };
     }
 
-    private static Dataset split(NDManager manager, int seed) throws Exception {
-        Engine.getInstance().setRandomSeed(seed);
-        return arrays(manager).randomSplit(3, 1)[0];
-    }
-
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = ".*after batch 6 of epoch 0.*training set has 2.*")
-    public void lessDataIsRefused() throws Exception {
+    @Test(dataProvider = "others", timeOut = 60_000)
+    public void otherDataIsRefused(
+            Function<NDManager, Dataset> before,
+            int batches,
+            Function<NDManager, Dataset> then,
+            String why)
+            throws Exception {
         try (NDManager manager = NDManager.newBaseManager()) {
-            DataPosition position = after(CountedRecords.of(RECORDS, BATCH, false, 0), manager, 6);
-            position.begin(CountedRecords.of(5, BATCH, false, 0), manager, null);
-        }
-    }
-
-    /** An order that nothing tells: the batches that are read once more are others. */
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = IllegalStateException.class,
-            expectedExceptionsMessageRegExp = ".*has to implement ResumableDataset.*")
-    public void anOrderOfItsOwnIsRefused() throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            DataPosition position = after(new Plain(true), manager, 3);
-            position.begin(new Plain(true), manager, null);
+            if (batches == 2) { // the same is none
+                after(before.apply(manager), manager, batches)
+                        .begin(before.apply(manager), manager, null);
+            }
+            DataPosition position = after(before.apply(manager), manager, batches);
+            Dataset other = then.apply(manager);
+            Refusals.expect(
+                    RuntimeException.class, () -> position.begin(other, manager, null), why);
         }
     }
 

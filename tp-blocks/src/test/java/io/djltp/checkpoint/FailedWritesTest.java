@@ -197,6 +197,24 @@ public class FailedWritesTest {
         assertOnlyTheFirstIsThere();
     }
 
+    /** What another process has begun meanwhile stays. */
+    @Test
+    public void testAProcessThatIsAhead() throws IOException {
+        folder.timeout = Duration.ofMillis(200);
+        try (CheckpointFolder other = CheckpointFolder.join(root);
+                CheckpointWriter next = other.begin(3, "", 3, List.of(0, 2))) {
+            StoreProcess.add(next, 3, 3);
+            next.stream();
+            Assert.expectThrows(
+                    CheckpointException.class, () -> StoreProcess.write(folder, 2, 3, List.of(1)));
+            next.finish(new JsonObject());
+            StoreProcess.write(folder, 3, 3, List.of(1));
+        }
+        try (Checkpoint checkpoint = folder.openStep(3)) {
+            Assert.assertTrue(StoreProcess.isRight(checkpoint));
+        }
+    }
+
     @Test
     public void testProcessesThatDeclareDifferentTensors() throws IOException {
         try (CheckpointFolder other = CheckpointFolder.join(root);

@@ -10,8 +10,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.StoppedRun.Task;
@@ -22,6 +20,8 @@ import io.djltp.head.Margin;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -57,7 +57,7 @@ public class MarginOfCheckpointTest {
                                         .optMargin(margin)
                                         .build()),
                 VocabParallelCrossEntropyLoss::new,
-                () -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build(),
+                () -> Configs.sgd(0.1f),
                 (manager, step) -> TrainingRun.random(manager, step, 9, 5),
                 (manager, step) -> TrainingRun.labels(manager, step, 9, CLASSES));
     }
@@ -86,28 +86,8 @@ public class MarginOfCheckpointTest {
 
     @Test(dataProvider = "others", timeOut = 60_000)
     public void anotherMarginIsAnotherNetwork(String saved, Margin built, String named) {
-        Task task = task(built);
-        StoppedRun whole = StoppedRun.whole(KIND, task, 3);
-        StoppedRun.run(
-                        KIND,
-                        task,
-                        42,
-                        0,
-                        3,
-                        (trainer, state, step) -> {
-                            String message =
-                                    Assert.expectThrows(
-                                                    IllegalArgumentException.class,
-                                                    () -> restore(state, saved))
-                                            .getMessage();
-                            Assert.assertTrue(message.contains(named), message);
-                            Assert.assertTrue(message.contains("ClassificationHead_weight"));
-                        })
-                .assertEndOf(whole, "after the refusal");
-    }
-
-    private void restore(TrainingState state, String saved) throws IOException {
-        StoppedRun.restore(state, folder.resolve(saved), 2);
+        StoppedRun.assertRefused(
+                KIND, task(built), folder.resolve(saved), 2, named, "ClassificationHead_weight");
     }
 
     @Test(timeOut = 60_000)
@@ -122,17 +102,12 @@ public class MarginOfCheckpointTest {
                 Assert.assertTrue(Math.abs(logit) <= MARGIN.scale(), "" + logit);
             }
             for (Margin other : new Margin[] {null, Margin.arcFace(16, 0.3f)}) {
-                String message =
-                        Assert.expectThrows(
-                                        MalformedModelException.class,
-                                        () -> logits(out, other, manager))
-                                .getMessage();
-                Assert.assertTrue(
-                        message.contains("was trained with " + MARGIN)
-                                && message.contains(
-                                        "ClassificationHead.weight is built with "
-                                                + (other == null ? "no margin" : other)),
-                        message);
+                Refusals.expect(
+                        MalformedModelException.class,
+                        () -> logits(out, other, manager),
+                        "was trained with " + MARGIN,
+                        "ClassificationHead.weight is built with "
+                                + (other == null ? "no margin" : other));
             }
             // and once more, from the model that has read it
             try (Model model = read(out, MARGIN)) {

@@ -5,7 +5,6 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -18,6 +17,8 @@ import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -25,6 +26,7 @@ import io.djltp.training.ParallelTrainer;
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -54,7 +56,7 @@ public class OtherStatesRefusedTest {
     }
 
     private static Optimizer adam() {
-        return Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
+        return Configs.adam(0.01f);
     }
 
     @BeforeClass
@@ -69,37 +71,46 @@ public class OtherStatesRefusedTest {
         Utils.deleteQuietly(folder);
     }
 
-    private void assertRefused(Task task, String... texts) {
-        StoppedRun whole = StoppedRun.whole(KIND, task, 3);
-        StoppedRun run =
-                StoppedRun.run(
-                        KIND,
-                        task,
-                        42,
-                        0,
-                        3,
-                        (trainer, state, step) -> {
-                            String message =
-                                    Assert.expectThrows(
-                                                    IllegalArgumentException.class,
-                                                    () -> StoppedRun.restore(state, folder, 1))
-                                            .getMessage();
-                            for (String text : texts) {
-                                Assert.assertTrue(message.contains(text), message);
-                            }
-                        });
-        run.assertEndOf(whole, "after the refusal");
+    /** What is trained instead, and what the error says. */
+    @DataProvider
+    public Object[][] others() {
+        Tracker rate = Tracker.fixed(0.1f);
+        String optimizer = "another optimizer, Adam with [mean, variance], and the trainer has ";
+        return new Object[][] {
+            other(
+                    () -> network(10),
+                    OtherStatesRefusedTest::adam,
+                    "another network: 02ColumnParallelLinear_weight (10, 6) float32 is"
+                            + " 02ColumnParallelLinear_weight (9, 6) float32 in the checkpoint",
+                    "02ColumnParallelLinear_bias (10) float32 is",
+                    "03RowParallelLinear_weight (4, 10) float32 is",
+                    "Nothing has been changed"),
+            other(
+                    () -> sequence(linear(6), linear(6), head(9), row(true, 4)),
+                    OtherStatesRefusedTest::adam,
+                    "02Linear_weight (6, 6) float32 is in the network only",
+                    "03ColumnParallelLinear_weight (9, 6) float32 is in the network only",
+                    "03RowParallelLinear_weight (4, 9) float32 is not in the network"),
+            other(() -> network(9), () -> Configs.sgd(0.1f), optimizer + "Sgd:"),
+            other(
+                    () -> network(9),
+                    () -> Configs.sgd(0.1f, 0.9f),
+                    optimizer + "Sgd with [momentum]"),
+            other(
+                    () -> network(9),
+                    () -> Optimizer.adamW().optLearningRateTracker(rate).build(),
+                    optimizer + "AdamW with [mean, variance]")
+        };
     }
 
-    @Test(timeOut = 60_000)
-    public void otherShapes() {
-        assertRefused(
-                task(() -> network(10), OtherStatesRefusedTest::adam),
-                "another network: 02ColumnParallelLinear_weight (10, 6) float32 is"
-                        + " 02ColumnParallelLinear_weight (9, 6) float32 in the checkpoint",
-                "02ColumnParallelLinear_bias (10) float32 is",
-                "03RowParallelLinear_weight (4, 10) float32 is",
-                "Nothing has been changed");
+    private static Object[] other(
+            Supplier<Block> network, Supplier<Optimizer> optimizer, String... texts) {
+        return new Object[] {task(network, optimizer), texts};
+    }
+
+    @Test(dataProvider = "others", timeOut = 60_000)
+    public void anotherTraining(Task task, String[] texts) {
+        StoppedRun.assertRefused(KIND, task, folder, 1, texts);
     }
 
     @Test(timeOut = 60_000)
@@ -107,53 +118,16 @@ public class OtherStatesRefusedTest {
         try (Model model = Model.newInstance("net")) {
             model.setDataType(DataType.FLOAT64);
             model.setBlock(network(9));
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(Loss.l2Loss())
-                            .optOptimizer(adam())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), adam());
             try (ParallelTrainer trainer = (ParallelTrainer) KIND.open(model, config);
                     TrainingState state = new TrainingState(trainer)) {
                 trainer.initialize(new Shape(7, 5));
-                String message =
-                        Assert.expectThrows(
-                                        IllegalArgumentException.class,
-                                        () -> StoppedRun.restore(state, folder, 1))
-                                .getMessage();
                 String weight = "01Linear_weight (6, 5) float";
-                Assert.assertTrue(message.contains(weight + "64 is " + weight + "32 in"), message);
+                Refusals.expect(
+                        IllegalArgumentException.class,
+                        () -> StoppedRun.restore(state, folder, 1),
+                        weight + "64 is " + weight + "32 in");
             }
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void otherNames() {
-        assertRefused(
-                task(
-                        () -> sequence(linear(6), linear(6), head(9), row(true, 4)),
-                        OtherStatesRefusedTest::adam),
-                "02Linear_weight (6, 6) float32 is in the network only",
-                "03ColumnParallelLinear_weight (9, 6) float32 is in the network only",
-                "03RowParallelLinear_weight (4, 9) float32 is not in the network");
-    }
-
-    @Test(timeOut = 60_000)
-    public void otherOptimizers() {
-        Tracker rate = Tracker.fixed(0.1f);
-        List<Supplier<Optimizer>> others =
-                List.of(
-                        () -> Optimizer.sgd().setLearningRateTracker(rate).build(),
-                        () ->
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(rate)
-                                        .optMomentum(0.9f)
-                                        .build(),
-                        () -> Optimizer.adamW().optLearningRateTracker(rate).build());
-        String[] names = {"Sgd:", "Sgd with [momentum]", "AdamW with [mean, variance]"};
-        for (int i = 0; i < names.length; i++) {
-            assertRefused(
-                    task(() -> network(9), others.get(i)),
-                    "another optimizer, Adam with [mean, variance], and the trainer has "
-                            + names[i]);
         }
     }
 
@@ -175,10 +149,7 @@ public class OtherStatesRefusedTest {
                             List.<Assert.ThrowingRunnable>of(
                                     () -> StoppedRun.begin(state, null),
                                     () -> StoppedRun.restore(state, folder, 1))) {
-                        IllegalStateException e =
-                                Assert.expectThrows(IllegalStateException.class, each);
-                        Assert.assertTrue(
-                                e.getMessage().contains("between two steps"), e.getMessage());
+                        Refusals.expect(IllegalStateException.class, each, "between two steps");
                     }
                     trainer.step();
                 });

@@ -5,12 +5,11 @@ import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.StepParticipants;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -27,7 +26,7 @@ public class ParticipantStateTest {
             new Task(
                     () -> sequence(linear(6), tanh(), new CountedRows(11)),
                     Loss::l2Loss,
-                    () -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build(),
+                    () -> Configs.sgd(0.1f),
                     (manager, step) -> TrainingRun.random(manager, step, 7, 5),
                     (manager, step) -> TrainingRun.random(manager, 50 + step, 7, 11));
 

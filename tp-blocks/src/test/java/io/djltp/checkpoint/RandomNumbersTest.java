@@ -9,12 +9,11 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ParallelDropout;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -46,7 +45,7 @@ public class RandomNumbersTest {
         return new Task(
                 RandomNumbersTest::masked,
                 Loss::l2Loss,
-                () -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build(),
+                () -> Configs.sgd(0.1f),
                 (manager, step) -> TrainingRun.random(manager, step, 7, 5),
                 (manager, step) -> TrainingRun.random(manager, 50 + step, 7, UNITS));
     }

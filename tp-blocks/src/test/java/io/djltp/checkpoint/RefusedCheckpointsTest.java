@@ -13,6 +13,7 @@ import com.google.gson.JsonParser;
 import io.djltp.checkpoint.PartWriter.Source;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -49,11 +50,11 @@ public class RefusedCheckpointsTest {
     }
 
     private static void assertRefused(Assert.ThrowingRunnable what, String... words) {
-        Checkpoints.assertRefused(CheckpointException.class, what, words);
+        Refusals.expect(CheckpointException.class, what, words);
     }
 
     private static void assertIllegal(Assert.ThrowingRunnable what, String... words) {
-        Checkpoints.assertRefused(IllegalArgumentException.class, what, words);
+        Refusals.expect(IllegalArgumentException.class, what, words);
     }
 
     /** What is wrong of an index with the right checksum, and why it cannot be used. */
@@ -217,7 +218,7 @@ public class RefusedCheckpointsTest {
             assertIllegal(() -> Source.of(tensor, 1, whole), "float32 (3, 2), not float32 (6, 2)");
             writer.add(tensor, part -> out -> {});
             assertIllegal(() -> writer.add(tensor, part -> null), "a second tensor named w");
-            Checkpoints.assertRefused(
+            Refusals.expect(
                     CheckpointException.class, writer::stream, "w (3, 2) was not written to its");
         }
         Assert.assertEquals(folder.getSteps(), List.of(4L));

@@ -1,26 +1,12 @@
 package io.djltp.checkpoint;
 
-import ai.djl.Device;
-import ai.djl.Model;
-import ai.djl.engine.Engine;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.EasyTrain;
-import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.util.Pair;
 import ai.djl.util.Utils;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.rank.ParallelConfig;
-import io.djltp.testing.TrainingRun;
-import io.djltp.training.ParallelTrainer;
+import io.djltp.testing.Blocks;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
@@ -33,10 +19,9 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.function.Consumer;
 
@@ -51,8 +36,8 @@ public class RestoredFrozenTest {
             Set.of("01Linear_bias", "02ColumnParallelLinear_bias");
 
     private Path folder;
-    private Map<String, float[]> before; // the last steps of a run
-    private Map<String, float[]> after;
+    private Map<String, List<Float>> before; // the last steps of a run
+    private Map<String, List<Float>> after;
 
     @BeforeMethod
     public void makeFolder() throws IOException {
@@ -127,67 +112,25 @@ public class RestoredFrozenTest {
 
     private void train(int epochs, Consumer<Block> beforeResume, Consumer<Block> afterResume)
             throws Exception {
-        CheckpointListener checkpoints =
-                CheckpointListener.builder().setFolder(folder).optEverySteps(1).build();
-        Engine.getInstance().setRandomSeed(3);
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optDevices(new Device[] {Device.cpu()})
-                        .addTrainingListeners(checkpoints);
-        ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.MIXED).setRanks(2).build();
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            Block network =
-                    new SequentialBlock()
-                            .add(Linear.builder().setUnits(6).build())
-                            .add(
-                                    ColumnParallelLinear.builder()
-                                            .setUnits(7)
-                                            .optBatchShardedInput(true)
-                                            .build());
-            model.setBlock(network);
-            ArrayDataset data =
-                    new ArrayDataset.Builder()
-                            .setData(TrainingRun.random(manager, 1, 8, 5))
-                            .optLabels(TrainingRun.labels(manager, 1, 8, 7))
-                            .setSampling(4, true)
-                            .build();
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
-                trainer.initialize(new Shape(4, 5));
-                beforeResume.accept(network);
-                Assert.assertEquals(checkpoints.resume(trainer), epochs > 1);
-                afterResume.accept(network);
-                before = values(trainer, network);
-                EasyTrain.fit(
-                        trainer,
-                        checkpoints.remainingEpochs(epochs),
-                        checkpoints.resumed(data),
-                        null);
-                after = values(trainer, network);
-            }
-        }
-    }
-
-    /** Returns what rank 0 holds. */
-    private static Map<String, float[]> values(ParallelTrainer trainer, Block network) {
-        Map<String, float[]> values = new TreeMap<>();
-        for (Pair<String, Parameter> named : network.getParameters()) {
-            Device cpu = Device.cpu();
-            values.put(
-                    named.getKey(),
-                    trainer.getParameterStore(0)
-                            .getValue(named.getValue(), cpu, false)
-                            .toFloatArray());
-        }
-        return values;
+        new ListenedTraining(folder)
+                .of(ParallelMode.MIXED, () -> Blocks.sequence(Blocks.linear(6), Blocks.head(3)))
+                .run(
+                        (trainer, checkpoints, data) -> {
+                            Block network = trainer.getModel().getBlock();
+                            beforeResume.accept(network);
+                            Assert.assertEquals(checkpoints.resume(trainer), epochs > 1);
+                            afterResume.accept(network);
+                            before = ListenedTraining.held(trainer, 0);
+                            checkpoints.fit(trainer, epochs, data, null);
+                            after = ListenedTraining.held(trainer, 0);
+                        });
     }
 
     private Set<String> unchanged() {
         Set<String> same = new TreeSet<>();
         before.forEach(
                 (name, values) -> {
-                    if (Arrays.equals(values, after.get(name))) {
+                    if (values.equals(after.get(name))) {
                         same.add(name);
                     }
                 });

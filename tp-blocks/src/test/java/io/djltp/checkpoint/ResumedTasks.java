@@ -29,6 +29,7 @@ import io.djltp.nn.SyncBatchNorm;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.testing.Configs;
 import io.djltp.testing.TrainingRun;
 
 import java.util.function.Supplier;
@@ -142,14 +143,11 @@ enum ResumedTasks {
     }
 
     private static Optimizer momentum() {
-        return Optimizer.sgd()
-                .setLearningRateTracker(Tracker.fixed(0.1f))
-                .optMomentum(0.9f)
-                .build();
+        return Configs.sgd(0.1f, 0.9f);
     }
 
     private static Optimizer adam() {
-        return Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.02f)).build();
+        return Configs.adam(0.02f);
     }
 
     /** A rate that falls, and keeps count of its own. */

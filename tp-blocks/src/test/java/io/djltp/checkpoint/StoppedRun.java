@@ -1,6 +1,5 @@
 package io.djltp.checkpoint;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -15,6 +14,8 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -90,9 +91,7 @@ final class StoppedRun {
         /** Gives a model the network, and returns how it is trained. */
         DefaultTrainingConfig begin(Model model) {
             model.setBlock(network.get());
-            return new DefaultTrainingConfig(loss.get())
-                    .optOptimizer(optimizer.get())
-                    .optDevices(new Device[] {Device.cpu()});
+            return Configs.of(loss.get(), optimizer.get());
         }
 
         /** Makes a step, and returns the loss of its last batch. */
@@ -127,6 +126,23 @@ final class StoppedRun {
                     }
                 });
         return whole;
+    }
+
+    /** Asserts that a checkpoint of another training is one error, and changes nothing. */
+    static void assertRefused(
+            TrainerKind kind, Task task, Path folder, long step, String... texts) {
+        run(
+                        kind,
+                        task,
+                        42,
+                        0,
+                        3,
+                        (trainer, state, each) ->
+                                Refusals.expect(
+                                        IllegalArgumentException.class,
+                                        () -> restore(state, folder, step),
+                                        texts))
+                .assertEndOf(whole(kind, task, 3), "after the refusal");
     }
 
     /** Trains to the step after the last of some after which it saves. */

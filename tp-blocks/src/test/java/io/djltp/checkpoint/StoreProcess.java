@@ -72,20 +72,24 @@ final class StoreProcess {
 
     static void write(CheckpointFolder folder, long step, int parts, List<Integer> own)
             throws IOException {
-        CutTensor tensor = tensor(parts);
         JsonObject values = new JsonObject();
         values.addProperty("step", step);
         try (CheckpointWriter writer = folder.begin(step, "tensor " + parts, parts, own)) {
-            writer.add(
-                    tensor,
-                    part -> {
-                        long first = tensor.cut().getRange(part).start() * COLUMNS;
-                        long size = tensor.getShardShape(part).size();
-                        return out -> out.write(elements(step, first, size));
-                    });
+            add(writer, step, parts);
             writer.stream();
             writer.finish(values);
         }
+    }
+
+    static void add(CheckpointWriter writer, long step, int parts) {
+        CutTensor tensor = tensor(parts);
+        writer.add(
+                tensor,
+                part -> {
+                    long first = tensor.cut().getRange(part).start() * COLUMNS;
+                    long size = tensor.getShardShape(part).size();
+                    return out -> out.write(elements(step, first, size));
+                });
     }
 
     private static ByteBuffer elements(long step, long first, long size) {

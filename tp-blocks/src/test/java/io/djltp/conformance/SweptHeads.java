@@ -13,7 +13,6 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.nn.StackedOutput;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
@@ -62,14 +61,13 @@ record SweptHeads(
 
     @Override
     public Block create(boolean cut) {
-        StackedOutput stacked = new StackedOutput(queries(), keys(), keys());
-        long units = stacked.getUnits();
+        long units = queries().getLength() + 2 * keys().getLength();
         GraphBlock block =
                 new GraphBlock(
                         mixed,
                         (call, in) -> {
                             NDArray y = call.call("qkv", in.head());
-                            return new NDList(mix(cut ? call.context() : null, stacked, y));
+                            return new NDList(mix(cut ? call.context() : null, y));
                         });
         block.add(
                 "qkv",
@@ -77,7 +75,8 @@ record SweptHeads(
                         ? ColumnParallelLinear.builder()
                                 .setUnits(units)
                                 .optBias(bias)
-                                .optShardingStrategy(stacked.getShardingStrategy())
+                                .optShardingStrategy(
+                                        ShardingStrategy.segmented(0, queries(), keys(), keys()))
                                 .build()
                         : linear(units, bias),
                 input.getShape());
@@ -92,8 +91,10 @@ record SweptHeads(
         return sequence(block, output);
     }
 
-    private NDArray mix(ParallelContext context, StackedOutput stacked, NDArray y) {
-        NDList parts = stacked.divide(context, y, "SweptHeads");
+    private NDArray mix(ParallelContext context, NDArray y) {
+        long keys = queries().getLength();
+        int last = y.getShape().dimension() - 1;
+        NDList parts = y.split(new long[] {keys, keys + keys().getLength()}, last);
         NDArray q = parts.get(0);
         NDArray k = parts.get(1);
         NDArray v = parts.get(2);

@@ -4,7 +4,6 @@ import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 
 import io.djltp.nn.moe.MixtureOfExperts;
-import io.djltp.nn.moe.MixtureOptions;
 import io.djltp.sharding.ShardingStrategy;
 
 /** A mixture of experts: whole experts on each rank, or a slice of the hidden features of all. */
@@ -37,7 +36,7 @@ record SweptMixture(
 
     @Override
     public Block create(boolean cut) {
-        MixtureOptions options =
+        MixtureOfExperts.Builder options =
                 MixtureOfExperts.builder()
                         .setExperts(experts)
                         .setHiddenFeatures(hidden)

@@ -25,7 +25,6 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.moe.MixtureOfExperts;
-import io.djltp.nn.moe.MixtureOptions;
 import io.djltp.nn.moe.RouterLoss;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
@@ -270,11 +269,11 @@ enum CostNetwork {
                                 .build());
     }
 
-    private static MixtureOptions options() {
+    private static MixtureOfExperts.Builder options() {
         return MixtureOfExperts.builder().setExperts(4).setHiddenFeatures(6);
     }
 
-    private static Block experts(MixtureOptions options) {
+    private static Block experts(MixtureOfExperts.Builder options) {
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(WIDTH).build())
                 .add(options.build())

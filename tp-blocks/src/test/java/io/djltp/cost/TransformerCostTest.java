@@ -5,6 +5,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.cost.ModelCost.ParameterCost;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.testing.CountedStep;

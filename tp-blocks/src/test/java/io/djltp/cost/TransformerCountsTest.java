@@ -11,6 +11,7 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable;
 import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.collective.TrafficTable.Traffic;
+import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;

@@ -6,12 +6,15 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.LayerPass;
 import io.djltp.testing.LayerPass.Part;
 import io.djltp.testing.Layers;
+import io.djltp.testing.Ranks;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -33,21 +36,32 @@ public class ParallelLinearTest {
 
     /** A layer, and what a rank has of its input and output. */
     private enum Kind {
-        COLUMN(Part.WHOLE, Part.FEATURES),
-        GATHERED(Part.WHOLE, Part.WHOLE),
-        ROW(Part.FEATURES, Part.WHOLE),
-        ROW_OF_WHOLE_INPUTS(Part.WHOLE, Part.WHOLE),
+        COLUMN(Part.WHOLE, Part.FEATURES, "none", "1 all-reduce"),
+        GATHERED(Part.WHOLE, Part.WHOLE, "1 all-gather", "1 all-reduce"),
+        ROW(Part.FEATURES, Part.WHOLE, "1 all-reduce", "none"),
+        ROW_OF_WHOLE_INPUTS(Part.WHOLE, Part.WHOLE, "1 all-reduce", "1 all-gather"),
         // in MIXED mode: the batch is gathered, or cut again
-        COLUMN_THAT_GATHERS_ROWS(Part.ROWS, Part.FEATURES),
-        ROW_THAT_CUTS_ROWS(Part.FEATURES, Part.ROWS),
-        ROW_THAT_GATHERS_ROWS(Part.ROWS, Part.WHOLE);
+        COLUMN_THAT_GATHERS_ROWS(Part.ROWS, Part.FEATURES, "1 all-gather", "1 reduce-scatter"),
+        ROW_THAT_CUTS_ROWS(Part.FEATURES, Part.ROWS, "1 reduce-scatter", "1 all-gather"),
+        ROW_THAT_GATHERS_ROWS(Part.ROWS, Part.WHOLE, "1 all-reduce, 1 all-gather", "1 all-gather");
 
         private final Part input;
         private final Part output;
+        private final String forward; // what a pass communicates
+        private final String backward;
 
-        Kind(Part input, Part output) {
+        Kind(Part input, Part output, String forward, String backward) {
             this.input = input;
             this.output = output;
+            this.forward = forward;
+            this.backward = backward;
+        }
+
+        /** What the mathematics needs, and nothing else; alone, there is nobody to talk to. */
+        void assertCounts(LayerPass pass, int ranks) {
+            String what = this + " on " + ranks + " ranks";
+            Assert.assertEquals(pass.forwardCounts() + "", ranks == 1 ? "none" : forward, what);
+            Assert.assertEquals(pass.backwardCounts() + "", ranks == 1 ? "none" : backward, what);
         }
 
         boolean isColumn() {
@@ -81,20 +95,28 @@ public class ParallelLinearTest {
     private static final List<Kind> OF_TENSOR_MODE =
             List.of(Kind.COLUMN, Kind.GATHERED, Kind.ROW, Kind.ROW_OF_WHOLE_INPUTS);
 
-    @DataProvider
-    public Object[][] goldenCases() {
+    private static Object[][] cases(Kind... kinds) {
         List<Object[]> cases = new ArrayList<>();
-        for (Kind kind : OF_TENSOR_MODE) {
+        for (Kind kind : kinds) {
             for (int ranks = 1; ranks <= 4; ranks++) {
-                cases.add(new Object[] {kind, ranks, DataType.FLOAT32});
-                cases.add(new Object[] {kind, ranks, DataType.FLOAT16});
+                cases.add(new Object[] {kind, ranks});
             }
         }
         return cases.toArray(new Object[0][]);
     }
 
-    @Test(dataProvider = "goldenCases", timeOut = 60_000)
-    public void everyRankHasItsPartOfTheGoldenCase(Kind kind, int ranks, DataType type) {
+    @DataProvider
+    public Object[][] ofTensorMode() {
+        return cases(OF_TENSOR_MODE.toArray(new Kind[0]));
+    }
+
+    @Test(dataProvider = "ofTensorMode", timeOut = 60_000)
+    public void everyRankHasItsPartOfTheGoldenCase(Kind kind, int ranks) {
+        everyRankHasItsPart(kind, ranks, DataType.FLOAT32);
+        everyRankHasItsPart(kind, ranks, DataType.FLOAT16);
+    }
+
+    private static void everyRankHasItsPart(Kind kind, int ranks, DataType type) {
         try (NDManager manager = NDManager.newBaseManager()) {
             LayerPass pass = golden(manager, kind, ranks, type);
             NDList expected =
@@ -114,6 +136,7 @@ public class ParallelLinearTest {
                                             51),
                                     manager.create(new float[] {5, 7, 9}));
             pass.assertDense(expected, kind.input, kind.output, 0);
+            kind.assertCounts(pass, ranks);
             for (int rank = 0; rank < ranks; rank++) {
                 Assert.assertEquals(pass.output(rank).getDataType(), type);
             }
@@ -182,12 +205,7 @@ public class ParallelLinearTest {
 
     @DataProvider
     public Object[][] sizes() {
-        List<Object[]> cases = new ArrayList<>();
-        for (int ranks = 1; ranks <= 4; ranks++) {
-            cases.add(new Object[] {Kind.COLUMN, ranks});
-            cases.add(new Object[] {Kind.ROW, ranks});
-        }
-        return cases.toArray(new Object[0][]);
+        return cases(Kind.COLUMN, Kind.ROW);
     }
 
     @Test(dataProvider = "sizes", timeOut = 60_000)
@@ -229,20 +247,20 @@ public class ParallelLinearTest {
     }
 
     @DataProvider
-    public Object[][] unevenSizes() {
-        List<Object[]> cases = new ArrayList<>();
-        long[][] lengths = {{65, 64}, {43, 43, 43}, {33, 32, 32, 32}};
-        for (Kind kind : OF_TENSOR_MODE) {
-            for (long[] ofRanks : lengths) {
-                cases.add(new Object[] {kind, ofRanks});
-            }
-        }
-        return cases.toArray(new Object[0][]);
+    public Object[][] kinds() {
+        return OF_TENSOR_MODE.stream().map(kind -> new Object[] {kind}).toArray(Object[][]::new);
     }
 
     /** 129 output features, or input features, are cut. */
-    @Test(dataProvider = "unevenSizes", timeOut = 60_000)
-    public void unevenLayersAreTheDenseLayer(Kind kind, long[] lengths) {
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void unevenLayersAreTheDenseLayer(Kind kind) {
+        long[][] lengths = {{65, 64}, {43, 43, 43}, {33, 32, 32, 32}};
+        for (long[] ofRanks : lengths) {
+            unevenLayersAreTheDenseLayer(kind, ofRanks);
+        }
+    }
+
+    private static void unevenLayersAreTheDenseLayer(Kind kind, long[] lengths) {
         int units = kind.isColumn() ? 129 : 17;
         int features = kind.isColumn() ? 17 : 129;
         try (NDManager manager = NDManager.newBaseManager()) {
@@ -288,20 +306,14 @@ public class ParallelLinearTest {
                 manager.randomNormal(new Shape(units)).toFloatArray());
     }
 
-    @DataProvider
-    public Object[][] frozenLayers() {
-        return new Object[][] {
-            // of the input's gradient only
-            {Kind.COLUMN, "none", "1 all-reduce"},
-            // of the outputs, and of the slices of the input's gradient
-            {Kind.ROW_OF_WHOLE_INPUTS, "1 all-reduce", "1 all-gather"}
-        };
+    /** Each of eight ranks has one feature. */
+    @Test(timeOut = 60_000)
+    public void aFrozenWeightGetsNoGradientAndCommunicatesNone() {
+        aFrozenWeightGetsNoGradientAndCommunicatesNone(Kind.COLUMN);
+        aFrozenWeightGetsNoGradientAndCommunicatesNone(Kind.ROW_OF_WHOLE_INPUTS);
     }
 
-    /** Each of eight ranks has one feature. */
-    @Test(dataProvider = "frozenLayers", timeOut = 60_000)
-    public void aFrozenWeightGetsNoGradientAndCommunicatesNone(
-            Kind kind, String forward, String backward) {
+    private static void aFrozenWeightGetsNoGradientAndCommunicatesNone(Kind kind) {
         try (NDManager manager = NDManager.newBaseManager()) {
             float[] ones = new float[64];
             Arrays.fill(ones, 1);
@@ -328,24 +340,14 @@ public class ParallelLinearTest {
                 Assert.assertFalse(pass.value(rank, "weight").hasGradient());
                 Assert.assertNull(pass.gradient(rank, "weight"));
             }
-            Assert.assertEquals(pass.forwardCounts().toString(), forward);
-            Assert.assertEquals(pass.backwardCounts().toString(), backward);
+            kind.assertCounts(pass, 8);
         }
     }
 
     @DataProvider
     public Object[][] mixed() {
-        List<Object[]> cases = new ArrayList<>();
-        for (Kind kind :
-                List.of(
-                        Kind.COLUMN_THAT_GATHERS_ROWS,
-                        Kind.ROW_THAT_CUTS_ROWS,
-                        Kind.ROW_THAT_GATHERS_ROWS)) {
-            for (int ranks = 1; ranks <= 4; ranks++) {
-                cases.add(new Object[] {kind, ranks});
-            }
-        }
-        return cases.toArray(new Object[0][]);
+        return cases(
+                Kind.COLUMN_THAT_GATHERS_ROWS, Kind.ROW_THAT_CUTS_ROWS, Kind.ROW_THAT_GATHERS_ROWS);
     }
 
     /** Four rows of integers: the parts of three ranks are uneven. */
@@ -356,7 +358,9 @@ public class ParallelLinearTest {
             NDArray input = array(manager, 4, Layers.count(-8, 16));
             NDArray gradient = array(manager, 4, Layers.count(-9, 20));
             NDList dense = Layers.dense(layer, input, gradient);
-            kind.run(ranks, layer, input, gradient).assertDense(dense, kind.input, kind.output, 0);
+            LayerPass pass = kind.run(ranks, layer, input, gradient);
+            pass.assertDense(dense, kind.input, kind.output, 0);
+            kind.assertCounts(pass, ranks);
         }
     }
 
@@ -380,5 +384,53 @@ public class ParallelLinearTest {
                 new Shape(4, 4),
                 Layers.count(-7, 20),
                 Layers.count(1, 5));
+    }
+
+    /** Of an input that needs no gradient, such as the data, nothing is reduced. */
+    @Test(timeOut = 60_000)
+    public void theDataNeedNoGradient() {
+        List<CollectiveCounts> counts =
+                Ranks.run(
+                        ParallelMode.TENSOR,
+                        2,
+                        context -> {
+                            try (NDManager manager = NDManager.newBaseManager()) {
+                                NDArray weight = manager.ones(new Shape(3, 4));
+                                weight.setRequiresGradient(true);
+                                NDArray data = manager.ones(new Shape(2, 4));
+                                NDArray copy = context.getMappings().copyToRegion(data, true);
+                                NDArray product = copy.dot(weight.transpose());
+                                Autograd.backward(product, product.onesLike());
+                                return context.getCounts();
+                            }
+                        });
+        Assert.assertEquals(counts.get(0).total(), 0);
+    }
+
+    /** As in attention: query, key and value of one input. */
+    @Test(timeOut = 60_000)
+    public void threeProductsOfOneInputReduceItsGradientOnce() {
+        List<CollectiveCounts> counts =
+                Ranks.run(
+                        ParallelMode.TENSOR,
+                        4,
+                        context -> {
+                            try (NDManager manager = NDManager.newBaseManager()) {
+                                NDArray input = manager.ones(new Shape(2, 3));
+                                input.setRequiresGradient(true);
+                                NDArray copy = context.getMappings().copyToRegion(input);
+                                NDArray sum = manager.zeros(new Shape(2, 5));
+                                for (int factor = 1; factor <= 3; factor++) {
+                                    NDArray weight = manager.full(new Shape(3, 5), (float) factor);
+                                    sum = sum.add(copy.dot(weight));
+                                }
+                                Autograd.backward(sum, sum.onesLike());
+                                NDArray gradient = Autograd.gradient(input);
+                                // 5 columns, factors 1 to 3, 4 ranks
+                                Assert.assertTrue(gradient.eq(5 * 6 * 4).all().getBoolean());
+                                return context.getCounts();
+                            }
+                        });
+        Assert.assertEquals(counts.get(0).toString(), "1 all-reduce");
     }
 }

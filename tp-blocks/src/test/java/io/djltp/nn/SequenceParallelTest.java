@@ -13,12 +13,20 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.nn.norm.RmsNorm;
+import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
+import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
+
+import java.util.function.Function;
 
 /**
  * A network whose tokens are cut between its tensor-parallel layers has the results of DJL's own
@@ -41,10 +49,61 @@ public class SequenceParallelTest {
         };
     }
 
-    @Test(timeOut = 240_000)
-    public void tokensOfSequences() {
-        Network.of(cut -> sequence(body(cut, true, 2), linear(3)), Loss::l2Loss, sequences(3, 7))
+    @DataProvider
+    public Object[][] networks() {
+        return new Object[][] {
+            network("tokens", cut -> sequence(body(cut, true, 2), linear(3)), sequences(3, 7)),
+            // the rows of a batch are tokens: they are cut over data, and once more over tensor
+            network("flat", cut -> body(cut, true, 1), Network.regression(13, WIDTH, WIDTH)),
+            // the tokens are those of the flattened batch, of which a row has several
+            network(
+                    "flattened",
+                    cut -> sequence(reshape(-1, WIDTH), body(cut, true, 1), reshape(-1, 7, WIDTH)),
+                    sequences(WIDTH, 7)),
+            // the last layer takes tokens, and there is no gather before
+            network(
+                    "the head gathers",
+                    cut ->
+                            sequence(
+                                    body(cut, false, 2),
+                                    column(cut, 4),
+                                    gelu(),
+                                    row(cut, 3, false)),
+                    sequences(3, 7)),
+            // a mean over the features keeps the tokens apart
+            network(
+                    "operations over the features",
+                    cut ->
+                            sequence(
+                                    linear(WIDTH),
+                                    scatter(cut),
+                                    column(cut, 9),
+                                    gelu(),
+                                    row(cut, WIDTH, true),
+                                    map(x -> x.mul(0.5f).add(x.mean(new int[] {2}, true))),
+                                    gather(cut)),
+                    sequences(WIDTH, 5)),
+            // seven tokens, five heads: nothing is divided by the ranks
+            network("transformer", cut -> transformer(cut, false), sequences(WIDTH, 7)),
+            network("fused transformer", cut -> transformer(cut, true), sequences(WIDTH, 7))
+        };
+    }
+
+    private static Object[] network(
+            String name, Function<Boolean, Block> block, Network.Batches batches) {
+        return new Object[] {name, block, batches};
+    }
+
+    @Test(dataProvider = "networks", timeOut = 240_000)
+    public void trainedAsByDjl(
+            String name, Function<Boolean, Block> block, Network.Batches batches) {
+        boolean halved = name.contains("transformer"); // a loss that is a sum
+        Network.of(block, halved ? HalfSquareLoss::new : Loss::l2Loss, batches)
                 .assertEqual(kinds());
+    }
+
+    private static Block transformer(boolean cut, boolean fused) {
+        return sequence(scatter(cut), layer(cut, fused), layer(cut, fused), gather(cut));
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -62,70 +121,49 @@ public class SequenceParallelTest {
                         cut ->
                                 sequence(
                                         linear(WIDTH),
-                                        cut ? new SequenceScatter() : map(x -> x),
+                                        scatter(cut),
                                         column(cut, 9),
                                         gelu(),
                                         row(cut, 1, true),
                                         linear(5),
                                         gelu(),
-                                        cut ? new SequenceGather() : map(x -> x)),
+                                        gather(cut)),
                         Loss::l2Loss,
                         sequences(5, tokens))
                 .assertEqual(kind);
     }
 
-    /** The rows of a batch are tokens: they are cut over data, and once more over tensor. */
-    @Test(timeOut = 240_000)
-    public void flattenedTokens() {
-        Network.of(cut -> body(cut, true, 1), Loss::l2Loss, Network.regression(13, WIDTH, WIDTH))
-                .assertEqual(kinds());
+    private static Block layer(boolean cut, boolean fused) {
+        return ParallelTransformerDecoderLayer.builder()
+                .setAttention(
+                        ParallelMultiHeadAttention.builder()
+                                .setEmbeddingSize(WIDTH)
+                                .setHeads(5)
+                                .optKeyValueHeads(5)
+                                .optHeadDim(4)
+                                .optRotary(RotaryEmbedding.builder().build())
+                                .optCausal(true)
+                                .optFusedQkv(fused)
+                                .optSequenceParallel(cut)
+                                .build())
+                .setMlp(
+                        ParallelMlp.builder()
+                                .setUnits(WIDTH)
+                                .setHiddenFeatures(9)
+                                .optGated(true)
+                                .optSequenceParallel(cut)
+                                .build())
+                .setNorm(() -> RmsNorm.builder().build())
+                .optPreNorm(true)
+                .build();
     }
 
-    /** The tokens are those of the flattened batch, of which a row has several. */
-    @Test(timeOut = 240_000)
-    public void tokensThatWereFlattenedBefore() {
-        Network.of(
-                        cut ->
-                                sequence(
-                                        reshape(-1, WIDTH),
-                                        body(cut, true, 1),
-                                        reshape(-1, 7, WIDTH)),
-                        Loss::l2Loss,
-                        sequences(WIDTH, 7))
-                .assertEqual(kinds());
+    private static Block scatter(boolean cut) {
+        return cut ? new SequenceScatter() : map(x -> x);
     }
 
-    /** The last layer takes tokens, and there is no gather before. */
-    @Test(timeOut = 240_000)
-    public void theHeadGathers() {
-        Network.of(
-                        cut ->
-                                sequence(
-                                        body(cut, false, 2),
-                                        column(cut, 4),
-                                        gelu(),
-                                        row(cut, 3, false)),
-                        Loss::l2Loss,
-                        sequences(3, 7))
-                .assertEqual(kinds());
-    }
-
-    /** A mean over the features keeps the tokens apart. */
-    @Test(timeOut = 240_000)
-    public void operationsOverTheFeatures() {
-        Network.of(
-                        cut ->
-                                sequence(
-                                        linear(WIDTH),
-                                        cut ? new SequenceScatter() : map(x -> x),
-                                        column(cut, 9),
-                                        gelu(),
-                                        row(cut, WIDTH, true),
-                                        map(x -> x.mul(0.5f).add(x.mean(new int[] {2}, true))),
-                                        cut ? new SequenceGather() : map(x -> x)),
-                        Loss::l2Loss,
-                        sequences(WIDTH, 5))
-                .assertEqual(kinds());
+    private static Block gather(boolean cut) {
+        return cut ? new SequenceGather() : map(x -> x);
     }
 
     static Network.Batches sequences(int targets, int tokens) {
@@ -140,11 +178,11 @@ public class SequenceParallelTest {
     static Block body(boolean cut, boolean gathered, int axis) {
         return sequence(
                 linear(WIDTH),
-                cut ? new SequenceScatter() : map(x -> x),
+                scatter(cut),
                 layer(cut, axis),
                 layer(cut, axis),
                 norm(axis),
-                cut && gathered ? new SequenceGather() : map(x -> x));
+                gather(cut && gathered));
     }
 
     static Block layer(boolean cut, int axis) {

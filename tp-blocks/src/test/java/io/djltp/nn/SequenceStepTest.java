@@ -18,9 +18,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
@@ -137,43 +135,6 @@ public class SequenceStepTest {
 
     private static float[] value(ParallelTrainer trainer, int rank, Parameter parameter) {
         return trainer.getParameterStore(rank).getValue(parameter, null, true).toFloatArray();
-    }
-
-    /** Conformance case 15: a step of a two-layer perceptron is that of the dense one. */
-    @Test(timeOut = 60_000)
-    public void aStepOfAPerceptron() {
-        List<float[]> dense = perceptron(TrainerKind.PLAIN, false);
-        for (int ranks : new int[] {1, 2, 3, 4}) {
-            List<float[]> cut = perceptron(new TrainerKind(ParallelMode.TENSOR, ranks), true);
-            ArrayAssert.assertAllClose(cut, dense, 1e-6, ranks + " ranks");
-        }
-    }
-
-    private static List<float[]> perceptron(TrainerKind kind, boolean cut) {
-        Block block =
-                sequence(
-                        cut ? new SequenceScatter() : map(x -> x),
-                        column(cut, 16),
-                        new LambdaBlock(Activation::relu),
-                        row(cut, 12, true),
-                        cut ? new SequenceGather() : map(x -> x));
-        List<float[]> results = new ArrayList<>();
-        Engine.getInstance().setRandomSeed(15);
-        try (Model model = Model.newInstance("mlp");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block);
-            DefaultTrainingConfig config = config(0.25f, new HalfSquareLoss());
-            NDArray data = TrainingRun.random(manager, 1, 8, 10);
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(data.getShape());
-                results.add(trainer.evaluate(new NDList(data)).head().toFloatArray());
-                TrainingRun.backward(trainer, data, TrainingRun.random(manager, 2, 8, 12));
-                trainer.step();
-                results.add(trainer.evaluate(new NDList(data)).head().toFloatArray());
-            }
-            results.addAll(TrainingRun.weights(block)); // plain SGD: with them every gradient
-        }
-        return results;
     }
 
     /** Only the second of two processes has used a parameter, and it with its tokens. */

@@ -5,7 +5,6 @@ import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.flatten;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.reshape;
-import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
@@ -33,17 +32,21 @@ import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.PlainEmbedding;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
+import java.util.Arrays;
+import java.util.function.Function;
 
 /** Batch normalization with the statistics of all ranks' rows is DJL's of the whole batch. */
 public class SyncBatchNormTest {
@@ -64,93 +67,129 @@ public class SyncBatchNormTest {
 
     /** Returns the layers behind the data-parallel body. */
     private static Block end(boolean sync) {
-        return sequence(first(sync, 8), tanh(), row(sync, 4));
+        return sequence(first(sync, 8), tanh(), Blocks.row(sync, 4));
     }
 
     private static Block network(boolean sync, Block norm) {
         return sequence(linear(6), norm, tanh(), end(sync));
     }
 
-    /** Uneven parts: 7 rows over 2, 3 and 4 ranks. Running statistics are among the parameters. */
-    @Test(timeOut = 60_000)
-    public void trainedAsByDjl() {
-        Network.of(
-                        sync -> network(sync, norm(sync, 1)),
-                        HalfSquareLoss::new,
-                        Network.regression(7, FEATURES, 4))
-                .assertEqual(TrainerKind.parallel());
+    private static final Network.Batches SEVEN = Network.regression(7, FEATURES, 4);
+    private static final Network.Batches FEW = // some leave ranks without a row
+            (manager, step) -> Network.regression(ROWS[step % 4], FEATURES, 4).make(manager, step);
+    private static final TrainerKind[] SOME = {
+        new TrainerKind(ParallelMode.DATA, 3),
+        new TrainerKind(ParallelMode.MIXED, 2),
+        TrainerKind.mesh(2, 2)
+    };
+    private static final TrainerKind[] FOUR = {
+        new TrainerKind(ParallelMode.DATA, 4),
+        new TrainerKind(ParallelMode.MIXED, 4),
+        TrainerKind.mesh(3, 2)
+    };
+    private static final TrainerKind[] MIXED = {
+        new TrainerKind(ParallelMode.MIXED, 3), new TrainerKind(ParallelMode.MIXED, 4)
+    };
+
+    private static Object[] row(
+            String name,
+            Function<Boolean, Block> block,
+            Network.Batches batches,
+            TrainerKind... kinds) {
+        return new Object[] {name, block, batches, kinds};
     }
 
-    /** Some batches leave ranks without a row, which then compute one that does not count. */
-    @Test(timeOut = 60_000)
-    public void batchesWithFewRows() {
-        Network.of(
-                        sync -> network(sync, norm(sync, 1)),
-                        HalfSquareLoss::new,
-                        (manager, step) ->
-                                Network.regression(ROWS[step % 4], FEATURES, 4).make(manager, step))
-                .assertEqual(
-                        new TrainerKind(ParallelMode.DATA, 4),
-                        new TrainerKind(ParallelMode.MIXED, 4),
-                        TrainerKind.mesh(3, 2));
-    }
-
-    /** Pixels count as rows do: [rows, channels, 2, 3], and [rows, 6, channels]. */
-    @Test(timeOut = 60_000)
-    public void channelsWithPixels() {
-        TrainerKind[] kinds = {
-            new TrainerKind(ParallelMode.DATA, 3),
-            new TrainerKind(ParallelMode.MIXED, 2),
-            TrainerKind.mesh(2, 2)
+    /** Running statistics are among the parameters that are compared. */
+    @DataProvider
+    public Object[][] networks() {
+        TrainerKind[] all =
+                Arrays.stream(TrainerKind.parallel())
+                        .map(row -> (TrainerKind) row[0])
+                        .toArray(TrainerKind[]::new);
+        return new Object[][] {
+            // uneven parts: 7 rows over 2, 3 and 4 ranks
+            row("rows", sync -> network(sync, norm(sync, 1)), SEVEN, all),
+            row("few rows", sync -> network(sync, norm(sync, 1)), FEW, FOUR),
+            // pixels count as rows do
+            row("[rows, channels, 2, 3]", sync -> pixels(sync, 1, -1, 4, 2, 3), SEVEN, SOME),
+            row("[rows, 6, channels]", sync -> pixels(sync, 2, -1, 6, 4), FEW, SOME),
+            row("options", sync -> network(sync, withOptions(sync)), SEVEN, SOME[0]),
+            // behind a layer that has gathered the batch all ranks have the whole
+            row(
+                    "behind the gather",
+                    sync ->
+                            sequence(
+                                    linear(6),
+                                    first(sync, 8),
+                                    tanh(),
+                                    Blocks.row(sync, 6),
+                                    tanh(),
+                                    norm(sync, 1)),
+                    Network.regression(7, FEATURES, 6),
+                    new TrainerKind(ParallelMode.MIXED, 3),
+                    new TrainerKind(ParallelMode.TENSOR, 3)),
+            // ranks without a row of the output have one that does not count
+            row(
+                    "behind a row layer",
+                    sync -> sequence(first(sync, 8), tanh(), scattered(sync), normed(sync)),
+                    FEW,
+                    MIXED),
+            // four ids a row; their greatest features, too, must be found of such a row
+            row(
+                    "behind an embedding",
+                    sync -> sequence(embedding(sync), map(x -> x.max(new int[] {1})), normed(sync)),
+                    (manager, step) -> {
+                        int rows = ROWS[step % 4];
+                        NDArray ids = TrainingRun.labels(manager, step, 4 * rows, 11);
+                        return new NDList[] {
+                            new NDList(ids.reshape(rows, 4)),
+                            new NDList(TrainingRun.random(manager, 50 + step, rows, 4))
+                        };
+                    },
+                    MIXED)
         };
-        Network.of(
-                        sync ->
-                                sequence(
-                                        linear(24),
-                                        reshape(-1, 4, 2, 3),
-                                        norm(sync, 1),
-                                        tanh(),
-                                        flatten(),
-                                        end(sync)),
-                        HalfSquareLoss::new,
-                        Network.regression(7, FEATURES, 4))
-                .assertEqual(kinds);
-        Network.of(
-                        sync ->
-                                sequence(
-                                        linear(24),
-                                        reshape(-1, 6, 4),
-                                        norm(sync, 2),
-                                        tanh(),
-                                        flatten(),
-                                        end(sync)),
-                        HalfSquareLoss::new,
-                        (manager, step) ->
-                                Network.regression(ROWS[step % 4], FEATURES, 4).make(manager, step))
-                .assertEqual(kinds);
+    }
+
+    @Test(dataProvider = "networks", timeOut = 60_000)
+    public void trainedAsByDjl(
+            String name,
+            Function<Boolean, Block> block,
+            Network.Batches batches,
+            TrainerKind... kinds) {
+        Network.of(block, HalfSquareLoss::new, batches).assertEqual(kinds);
+    }
+
+    private static Block pixels(boolean sync, int axis, long... shape) {
+        return sequence(linear(24), reshape(shape), norm(sync, axis), tanh(), flatten(), end(sync));
     }
 
     /** Without trained gamma and beta, and another epsilon. */
-    @Test(timeOut = 60_000)
-    public void options() {
-        Network.of(
-                        sync ->
-                                network(
-                                        sync,
-                                        sync
-                                                ? SyncBatchNorm.builder()
-                                                        .optCenter(false)
-                                                        .optScale(false)
-                                                        .optEpsilon(0.1f)
-                                                        .build()
-                                                : BatchNorm.builder()
-                                                        .optCenter(false)
-                                                        .optScale(false)
-                                                        .optEpsilon(0.1f)
-                                                        .build()),
-                        HalfSquareLoss::new,
-                        Network.regression(7, FEATURES, 4))
-                .assertEqual(new TrainerKind(ParallelMode.DATA, 3));
+    private static Block withOptions(boolean sync) {
+        return sync
+                ? SyncBatchNorm.builder().optCenter(false).optScale(false).optEpsilon(0.1f).build()
+                : BatchNorm.builder().optCenter(false).optScale(false).optEpsilon(0.1f).build();
+    }
+
+    private static Block normed(boolean sync) {
+        Block norm = sync ? SyncBatchNorm.builder().build() : BatchNorm.builder().build();
+        return sequence(norm, tanh(), end(sync));
+    }
+
+    /** A bias before a normalization has no gradient but rounding errors. */
+    private static Block scattered(boolean sync) {
+        return sync
+                ? RowParallelLinear.builder()
+                        .setUnits(6)
+                        .optBias(false)
+                        .optBatchShardedOutput(true)
+                        .build()
+                : linear(6);
+    }
+
+    private static Block embedding(boolean sync) {
+        return sync
+                ? VocabParallelEmbedding.builder().setVocabularySize(11).setEmbeddingSize(6).build()
+                : new PlainEmbedding(11, 6);
     }
 
     /** Means of 3000 and deviations of 0.1: the square of the mean has no digit left for them. */
@@ -225,30 +264,11 @@ public class SyncBatchNormTest {
         return array.toType(DataType.FLOAT32, true).toFloatArray();
     }
 
-    /** Behind a layer that has gathered the batch all ranks have the whole. */
-    @Test(timeOut = 60_000)
-    public void behindTheGather() {
-        Network.of(
-                        sync ->
-                                sequence(
-                                        linear(6),
-                                        first(sync, 8),
-                                        tanh(),
-                                        row(sync, 6),
-                                        tanh(),
-                                        norm(sync, 1)),
-                        HalfSquareLoss::new,
-                        Network.regression(7, FEATURES, 6))
-                .assertEqual(
-                        new TrainerKind(ParallelMode.MIXED, 3),
-                        new TrainerKind(ParallelMode.TENSOR, 3));
-    }
-
     @Test(timeOut = 60_000)
     public void slicesAreRefused() {
         Network net =
                 Network.of(
-                        sync -> sequence(column(sync, 6), norm(sync, 1), row(sync, 6)),
+                        sync -> sequence(column(sync, 6), norm(sync, 1), Blocks.row(sync, 6)),
                         HalfSquareLoss::new,
                         Network.regression(7, FEATURES, 6));
         for (TrainerKind kind :

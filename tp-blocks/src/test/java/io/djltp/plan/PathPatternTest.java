@@ -1,5 +1,7 @@
 package io.djltp.plan;
 
+import ai.djl.nn.Activation;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -39,10 +41,13 @@ public class PathPatternTest {
 
     @Test(dataProvider = "paths")
     public void matchesWholePaths(String text, String path, boolean matches) {
-        PathPattern pattern = new PathPattern(text);
-        List<String> names = path.isEmpty() ? List.of() : List.of(path.split("\\."));
-        Assert.assertEquals(
-                pattern.isMatched(pattern.after(pattern.start(), names)), matches, text);
+        BlockTree tree = new BlockTree(Activation.reluBlock());
+        BlockTree.Node end = tree.root();
+        if (!path.isEmpty()) {
+            end = new BlockTree(Activation.reluBlock()).root();
+            tree.root().below().put(end, List.of(List.of(path.split("\\."))));
+        }
+        Assert.assertEquals(new PathPattern(text).match(tree).contains(end), matches, text);
     }
 
     @DataProvider

@@ -5,20 +5,26 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.norm.LayerNorm;
+import ai.djl.nn.transformer.TransformerEncoderBlock;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.SequenceGather;
+import io.djltp.nn.SequenceScatter;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.ArrayList;
@@ -29,6 +35,7 @@ import java.util.function.Supplier;
 
 /** A plan that does not fit is refused with what is wrong, and the network is as it was. */
 public class PlanErrorsTest {
+    private static final int CLASSES = PlannedNetworks.CLASSES;
 
     /** A block that holds a layer in a place of any kind. */
     private static class Holder extends AbstractBlock {
@@ -71,14 +78,11 @@ public class PlanErrorsTest {
     }
 
     private static Linear linear() {
-        return Linear.builder().setUnits(4).build();
+        return Blocks.linear(4);
     }
 
     private static SequentialBlock pair() {
-        return new SequentialBlock()
-                .add(linear())
-                .add(Activation.reluBlock())
-                .add(Linear.builder().setUnits(3).build());
+        return Blocks.sequence(linear(), Activation.reluBlock(), Blocks.linear(3));
     }
 
     private static void assertRefused(Block block, Plan plan, String... parts) {
@@ -95,76 +99,47 @@ public class PlanErrorsTest {
         }
     }
 
-    @Test
-    public void aPatternThatMatchesNothing() {
-        assertRefused(
-                pair(), Plan.of("encoder.*", Style.column()), "\"encoder.*\"", "03Linear", "01Lin");
-    }
-
-    @Test
-    public void aPatternThatMatchesOtherBlocks() {
-        assertRefused(
-                pair(), Plan.of("02*", Style.column()), "\"02*\"", "DJL's Linear", "(LambdaBlock)");
-    }
-
-    @Test
-    public void aLayerThatIsCutTwice() {
-        Plan plan = Plan.builder().add("01Linear", Style.column()).add("**", Style.row()).build();
-        assertRefused(pair(), plan, "twice", "01Linear", "\"**\"");
-    }
-
-    @Test
-    public void aLayerBelowABlockThatIsCut() {
-        Plan plan =
+    /** The network, the plan, and what is said of them. */
+    @DataProvider
+    public static Object[][] plans() {
+        Plan twice = Plan.builder().add("01Linear", Style.column()).add("**", Style.row()).build();
+        Plan below =
                 Plan.builder()
                         .add("*Bert*", Style.bert())
                         .add("**.outputBlock.01Linear", Style.column())
                         .build();
-        assertRefused(
+        return new Object[][] {
+            {pair(), Plan.of("encoder.*", Style.column()), "\"encoder.*\"|03Linear|01Lin"},
+            {pair(), Plan.of("02*", Style.column()), "\"02*\"|DJL's Linear|(LambdaBlock)"},
+            {pair(), twice, "twice|01Linear|\"**\""},
+            {
                 PlannedNetworks.bert(PlannedNetworks.small(), true),
-                plan,
-                "twice",
-                "takes all of 01BertBlock",
-                "outputBlock.01Linear");
-    }
-
-    @Test
-    public void aSliceWhereTheWholeIsNeeded() {
-        assertRefused(
-                pair(),
-                Plan.of("01Linear", Style.column()),
-                "01Linear",
-                "03Linear",
-                "needs the whole",
-                "gatherOutput()");
-        SequentialBlock normed = pair().add(LayerNorm.builder().build());
-        assertRefused(normed, Plan.of("03Linear", Style.column()), "LayerNorm", "needs the whole");
-    }
-
-    @Test
-    public void theWholeWhereASliceIsNeeded() {
-        assertRefused(pair(), Plan.of("03Linear", Style.row()), "03Linear", "row().scatterInput()");
-    }
-
-    @Test
-    public void aFieldOfAnotherClass() {
-        assertRefused(
+                below,
+                "twice|takes all of 01BertBlock|outputBlock.01Linear"
+            },
+            {
                 new Typed(),
                 Plan.of("drop", Style.dropout()),
-                Typed.class.getName() + ".drop",
-                "Declare it as a Block");
+                Typed.class.getName() + ".drop|Declare it as a Block"
+            },
+            {
+                new Lists(),
+                Plan.of("fixed.0", Style.column()),
+                Lists.class.getName() + ".fixed|ArrayList"
+            },
+        };
+    }
+
+    @Test(dataProvider = "plans")
+    public void aPlanThatDoesNotFit(Block block, Plan plan, String parts) {
+        assertRefused(block, plan, parts.split("\\|"));
+    }
+
+    @Test
+    public void whatCannotBeReplacedStaysWithoutAPattern() {
         Typed typed = new Typed();
         Assert.assertSame(TensorParallel.parallelize(typed, Plan.auto()), typed);
         Assert.assertSame(typed.drop.getClass(), Dropout.class);
-    }
-
-    @Test
-    public void aListThatCannotBeChanged() {
-        assertRefused(
-                new Lists(),
-                Plan.of("fixed.0", Style.column()),
-                Lists.class.getName() + ".fixed",
-                "ArrayList");
     }
 
     @Test
@@ -204,48 +179,93 @@ public class PlanErrorsTest {
         Assert.assertSame(parallel.getChildren().valueAt(0).getClass(), ColumnParallelLinear.class);
     }
 
-    /** What comes between the layers of a block of one's own is only seen when it runs. */
-    @Test(timeOut = 60_000)
-    public void aSliceThatIsLeftInABlockOfOnesOwn() {
-        refusedAtTheFirstStep(
+    /** What comes between layers is only seen when it runs: network, plan, trainer, message. */
+    @DataProvider
+    public static Object[][] steps() {
+        Supplier<Block> own = () -> new PlannedNetworks.Residual(6, CLASSES);
+        Supplier<Block> pair =
+                () -> Blocks.sequence(linear(), Blocks.relu(), Blocks.linear(CLASSES));
+        Supplier<Block> normed =
+                () ->
+                        Blocks.sequence(
+                                linear(),
+                                Blocks.relu(),
+                                Blocks.linear(CLASSES),
+                                LayerNorm.builder().build());
+        Supplier<Block> summed =
+                () ->
+                        Blocks.sequence(
+                                linear(),
+                                Blocks.map(x -> x.sum(new int[] {1}, true)),
+                                Blocks.linear(CLASSES));
+        Supplier<Block> two = () -> Blocks.sequence(pair(), pair());
+        Supplier<Block> concatenated = () -> PlannedNetworks.sideBySide((x, y) -> x.concat(y, 1));
+        Plan tooLate =
+                Plan.builder()
+                        .add("02*.01Linear", Style.column().batchShardedInput())
+                        .optAuto(true)
+                        .build();
+        String gathers = "Style.column().batchShardedInput()";
+        return new Object[][] {
+            {
+                own,
                 Plan.of("up.*", Style.column()),
-                "ColumnParallelLinear (13, 6)",
-                "optGatherOutput(true)");
-        refusedAtTheFirstStep(
-                Plan.of("down.*", Style.row()), "RowParallelLinear", "optInputIsParallel(false)");
-        refusedAtTheFirstStep(Plan.of("out", Style.column()), "slice", "optGatherOutput(true)");
-    }
-
-    private static void refusedAtTheFirstStep(Plan plan, String... parts) {
-        refused(
-                () -> new PlannedNetworks.Residual(6, PlannedNetworks.CLASSES),
-                plan,
                 PlanCase.TENSOR_2,
-                parts);
+                "ColumnParallelLinear (13, 6)|optGatherOutput(true)"
+            },
+            {
+                own,
+                Plan.of("down.*", Style.row()),
+                PlanCase.TENSOR_2,
+                "RowParallelLinear|optInputIsParallel(false)"
+            },
+            {own, Plan.of("out", Style.column()), PlanCase.TENSOR_2, "slice|optGatherOutput(true)"},
+            {
+                pair,
+                Plan.of("01Linear", Style.column()),
+                PlanCase.TENSOR_2,
+                "ColumnParallelLinear (4, 6)|optGatherOutput(true)|RowParallelLinear"
+            },
+            {
+                normed,
+                Plan.of("03Linear", Style.column()),
+                PlanCase.TENSOR_2,
+                "layerNorm does not commute|optGatherOutput(true)"
+            },
+            {
+                pair,
+                Plan.of("03Linear", Style.row()),
+                PlanCase.TENSOR_2,
+                "RowParallelLinear|(5, 4)|optInputIsParallel(false)"
+            },
+            // a sum over the features of a slice is a summand on each rank, which nobody adds up
+            {
+                summed,
+                Plan.of("01Linear", Style.column()),
+                PlanCase.TENSOR_2,
+                "ColumnParallelLinear|optGatherOutput(true)"
+            },
+            // of slices of both, one after another, a rank's part is none of the whole
+            {
+                concatenated,
+                PlansEqualDjlTest.SIDE_BY_SIDE,
+                PlanCase.TENSOR_2,
+                "ColumnParallelLinear|optGatherOutput"
+            },
+            // the user of a plan has built no layer: what is missing is a style
+            {two, Plan.auto(), PlanCase.MIXED_2, gathers + "|mesh"},
+            {two, tooLate, PlanCase.MIXED_2, gathers + "|(3, 6)"},
+        };
     }
 
-    private static void refused(
-            Supplier<Block> block, Plan plan, TrainerKind kind, String... parts) {
+    @Test(dataProvider = "steps", timeOut = 60_000)
+    public void theFirstStepIsRefused(
+            Supplier<Block> block, Plan plan, TrainerKind kind, String parts) {
         Network.of(
                         cut -> cut ? TensorParallel.parallelize(block.get(), plan) : block.get(),
                         Loss::softmaxCrossEntropyLoss,
-                        Network.classification(5, 6, PlannedNetworks.CLASSES))
-                .assertRefused(kind, false, parts);
-    }
-
-    /** A sum over the features of a slice is a summand on each rank, which nobody adds up. */
-    @Test(timeOut = 60_000)
-    public void aPartialSumThatIsLeft() {
-        refused(
-                () ->
-                        new SequentialBlock()
-                                .add(linear())
-                                .add(LambdaBlock.singleton(x -> x.sum(new int[] {1}, true)))
-                                .add(Linear.builder().setUnits(PlannedNetworks.CLASSES).build()),
-                Plan.of("01Linear", Style.column()),
-                PlanCase.TENSOR_2,
-                "ColumnParallelLinear",
-                "optGatherOutput(true)");
+                        Network.classification(5, 6, CLASSES))
+                .assertRefused(kind, parts.split("\\|"));
     }
 
     @Test(timeOut = 60_000)
@@ -261,20 +281,32 @@ public class PlanErrorsTest {
                             return cut ? TensorParallel.parallelize(block, plan) : block;
                         },
                         Loss::softmaxCrossEntropyLoss,
-                        PlannedNetworks.sequences(4))
+                        PlannedNetworks.numbers(4, PlannedNetworks.LENGTH, 12))
                 .assertRefused(PlanCase.MIXED_2, false, "MIXED mode", "a mesh with an axis for");
     }
 
-    /** The user of a plan has built no layer: what is missing is a style. */
+    /** The encoder of DJL's BERT has no form with cut tokens. */
     @Test(timeOut = 60_000)
-    public void aPlanThatDoesNotSayWhereMixedModeGathers() {
-        Supplier<Block> two = () -> new SequentialBlock().add(pair()).add(pair());
-        refused(two, Plan.auto(), PlanCase.MIXED_2, "Style.column().batchShardedInput()", "mesh");
-        Plan tooLate =
-                Plan.builder()
-                        .add("02*.01Linear", Style.column().batchShardedInput())
-                        .optAuto(true)
-                        .build();
-        refused(two, tooLate, PlanCase.MIXED_2, "Style.column().batchShardedInput()", "(3, 6)");
+    public void anEncoderOfCutTokens() {
+        Network.of(
+                        cut ->
+                                Blocks.sequence(
+                                        cut ? new SequenceScatter() : Blocks.map(x -> x),
+                                        TensorParallel.parallelize(
+                                                new TransformerEncoderBlock(
+                                                        6, 2, 8, 0, Activation::relu),
+                                                Plan.auto()),
+                                        cut ? new SequenceGather() : Blocks.map(x -> x)),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                new NDList[] {
+                                    new NDList(TrainingRun.random(manager, step, 2, 4, 6)),
+                                    new NDList(TrainingRun.random(manager, 9 + step, 2, 4, 6))
+                                })
+                .assertRefused(
+                        PlanCase.TENSOR_2,
+                        "gets this rank's tokens, (2, 2, 6), of a sequence-parallel region, and"
+                                + " needs all",
+                        "SequenceGather");
     }
 }

@@ -1,5 +1,10 @@
 package io.djltp.plan;
 
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.basicmodelzoo.cv.classification.ResNetV1;
 import ai.djl.modality.nlp.DefaultVocabulary;
 import ai.djl.modality.nlp.embedding.TrainableWordEmbedding;
@@ -32,7 +37,9 @@ import io.djltp.testing.TrainingRun;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.BiFunction;
 import java.util.function.BinaryOperator;
+import java.util.stream.LongStream;
 
 /** Networks of DJL's blocks, as users have them. */
 final class PlannedNetworks {
@@ -58,13 +65,9 @@ final class PlannedNetworks {
         if (!drops) {
             switchDropoutOff(bert);
         }
-        SequentialBlock network = new SequentialBlock();
-        network.add(bert)
-                .add(outputs -> new NDList(outputs.get(1)), "pooled")
-                .add(Linear.builder().setUnits(CLASSES).build());
+        Block pooled = new LambdaBlock(outputs -> new NDList(outputs.get(1)), "pooled");
         // of the bias of keys the gradient is 0 but for rounding, which shows beside a bias of 0
-        network.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BIAS);
-        return network;
+        return biased(sequence(bert, pooled, linear(CLASSES)));
     }
 
     /** Returns the smallest BertBlock with several of everything. */
@@ -88,16 +91,29 @@ final class PlannedNetworks {
                 });
     }
 
-    /** Returns batches of sentences: words, types, masks, and a class for each. */
-    static Batches sentences(int rows) {
+    private static <T extends Block> T biased(T network) {
+        network.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BIAS);
+        return network;
+    }
+
+    /** Returns batches of something, and a class for each. */
+    private static Batches classified(int rows, BiFunction<NDManager, Integer, NDList> data) {
         return (manager, step) ->
                 new NDList[] {
-                    new NDList(
-                            ids(manager, 10 + step, rows, WORDS),
-                            ids(manager, 30 + step, rows, 2),
-                            mask(manager, rows)),
+                    data.apply(manager, step),
                     new NDList(TrainingRun.labels(manager, 50 + step, rows, CLASSES))
                 };
+    }
+
+    /** Returns batches of sentences: words, types, masks, and a class for each. */
+    static Batches sentences(int rows) {
+        return classified(
+                rows,
+                (manager, step) ->
+                        new NDList(
+                                ids(manager, 10 + step, rows, WORDS),
+                                ids(manager, 30 + step, rows, 2),
+                                mask(manager, rows)));
     }
 
     private static NDArray ids(NDManager manager, long seed, int rows, int words) {
@@ -112,13 +128,11 @@ final class PlannedNetworks {
         return manager.create(mask, new Shape(rows, LENGTH)).toType(DataType.INT64, false);
     }
 
-    /** Returns batches of images. */
-    static Batches images(int rows) {
-        return (manager, step) ->
-                new NDList[] {
-                    new NDList(TrainingRun.random(manager, 10 + step, rows, 1, 8, 8)),
-                    new NDList(TrainingRun.labels(manager, 50 + step, rows, CLASSES))
-                };
+    /** Returns batches of random numbers of a shape for each row, and a class. */
+    static Batches numbers(int rows, long... shape) {
+        long[] all = LongStream.concat(LongStream.of(rows), LongStream.of(shape)).toArray();
+        return classified(
+                rows, (manager, step) -> new NDList(TrainingRun.random(manager, 10 + step, all)));
     }
 
     /** Returns BERT with its two heads of pretraining, in fields of DJL's class. */
@@ -129,8 +143,7 @@ final class PlannedNetworks {
         if (!drops) {
             switchDropoutOff(network);
         }
-        network.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BIAS);
-        return network;
+        return biased(network);
     }
 
     /** Returns sentences, of each which two words are masked, with these and a class for labels. */
@@ -151,108 +164,70 @@ final class PlannedNetworks {
     static SequentialBlock words() {
         String[] words = new String[WORDS];
         Arrays.setAll(words, i -> "w" + i);
-        return new SequentialBlock()
-                .add(
-                        TrainableWordEmbedding.builder()
-                                .setVocabulary(
-                                        DefaultVocabulary.builder()
-                                                .add(Arrays.asList(words))
-                                                .build())
-                                .setEmbeddingSize(9)
-                                .build())
-                .add(LambdaBlock.singleton(rows -> rows.mean(new int[] {1})))
-                .add(Linear.builder().setUnits(CLASSES).build());
+        return sequence(
+                TrainableWordEmbedding.builder()
+                        .setVocabulary(
+                                DefaultVocabulary.builder().add(Arrays.asList(words)).build())
+                        .setEmbeddingSize(9)
+                        .build(),
+                map(rows -> rows.mean(new int[] {1})),
+                linear(CLASSES));
     }
 
     /** Returns batches of a few words each, and a class. */
     static Batches wordLists(int rows) {
-        return (manager, step) ->
-                new NDList[] {
-                    new NDList(ids(manager, 10 + step, rows, WORDS)),
-                    new NDList(TrainingRun.labels(manager, 50 + step, rows, CLASSES))
-                };
+        return classified(
+                rows, (manager, step) -> new NDList(ids(manager, 10 + step, rows, WORDS)));
     }
 
     /** Returns a network of two layers with a batch normalization, which takes no bias, between. */
     static SequentialBlock normed() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(9).optBias(false).build())
-                .add(BatchNorm.builder().build())
-                .add(Activation.tanhBlock())
-                .add(Linear.builder().setUnits(CLASSES).build());
+        return sequence(linear(9, false), BatchNorm.builder().build(), tanh(), linear(CLASSES));
     }
 
     /** Returns a network of two layers. */
     static SequentialBlock perceptron() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(9).build())
-                .add(Activation.tanhBlock())
-                .add(Linear.builder().setUnits(CLASSES).build());
+        return sequence(linear(9), tanh(), linear(CLASSES));
     }
 
     /** Returns an attention of three heads, and a classifier of the mean of what it gives. */
     static SequentialBlock attention() {
-        SequentialBlock network = new SequentialBlock();
-        network.add(
+        return biased(
+                sequence(
                         ScaledDotProductAttentionBlock.builder()
                                 .setEmbeddingSize(12)
                                 .setHeadCount(3)
                                 .optAttentionProbsDropoutProb(0)
-                                .build())
-                .add(LambdaBlock.singleton(rows -> rows.mean(new int[] {1})))
-                .add(Linear.builder().setUnits(CLASSES).build());
-        network.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BIAS);
-        return network;
-    }
-
-    /** Returns batches of short sequences of 12 features, and a class. */
-    static Batches sequences(int rows) {
-        return (manager, step) ->
-                new NDList[] {
-                    new NDList(TrainingRun.random(manager, 10 + step, rows, LENGTH, 12)),
-                    new NDList(TrainingRun.labels(manager, 50 + step, rows, CLASSES))
-                };
+                                .build(),
+                        map(rows -> rows.mean(new int[] {1})),
+                        linear(CLASSES)));
     }
 
     /**
      * Returns two branches that share a pair of layers, put together by a function, and a layer.
      */
     static SequentialBlock branches() {
-        SequentialBlock pair =
-                new SequentialBlock()
-                        .add(Linear.builder().setUnits(9).build())
-                        .add(Activation.tanhBlock())
-                        .add(Linear.builder().setUnits(4).build());
-        SequentialBlock turned =
-                new SequentialBlock().add(LambdaBlock.singleton(NDArray::neg)).add(pair);
-        ParallelBlock both =
-                new ParallelBlock(
-                        outputs -> {
-                            NDArray x = outputs.get(0).head();
-                            NDArray y = outputs.get(1).head();
-                            return new NDList(x.mul(y).concat(x.sub(y), 1));
-                        },
-                        List.<Block>of(pair, turned));
-        SequentialBlock network = new SequentialBlock();
-        network.add(both).add(Linear.builder().setUnits(CLASSES).build());
-        network.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BIAS); // one cancels
-        return network;
+        Block pair = sequence(linear(9), tanh(), linear(4));
+        return biased( // one cancels
+                sequence(
+                        both(
+                                (x, y) -> x.mul(y).concat(x.sub(y), 1),
+                                pair,
+                                sequence(map(NDArray::neg), pair)),
+                        linear(CLASSES)));
+    }
+
+    private static Block both(BinaryOperator<NDArray> function, Block... blocks) {
+        return new ParallelBlock(
+                outputs -> new NDList(function.apply(outputs.get(0).head(), outputs.get(1).head())),
+                List.of(blocks));
     }
 
     /**
      * Returns two layers side by side, put together by a function, and one that gets the result.
      */
     static SequentialBlock sideBySide(BinaryOperator<NDArray> function) {
-        ParallelBlock both =
-                new ParallelBlock(
-                        outputs ->
-                                new NDList(
-                                        function.apply(
-                                                outputs.get(0).head(), outputs.get(1).head())),
-                        List.<Block>of(
-                                Linear.builder().setUnits(6).build(),
-                                Linear.builder().setUnits(6).build()));
-        return new SequentialBlock().add(both).add(Linear.builder().setUnits(CLASSES).build());
+        return sequence(both(function, linear(6), linear(6)), linear(CLASSES));
     }
 
     /** A block of a user's own, with layers in fields and in a list. */
@@ -265,15 +240,13 @@ final class PlannedNetworks {
         private final Block dropout;
 
         Residual(int features, int classes) {
-            in = addChildBlock("in", Linear.builder().setUnits(features).build());
+            in = addChildBlock("in", linear(features));
             for (int i = 0; i < 2; i++) {
-                up.add(addChildBlock("up", Linear.builder().setUnits(13).build()));
-                down[i] =
-                        addChildBlock(
-                                "down", Linear.builder().setUnits(features).optBias(false).build());
+                up.add(addChildBlock("up", linear(13)));
+                down[i] = addChildBlock("down", linear(features, false));
             }
             dropout = addChildBlock("dropout", Dropout.builder().optRate(0).build());
-            out = addChildBlock("out", Linear.builder().setUnits(classes).build());
+            out = addChildBlock("out", linear(classes));
         }
 
         @Override

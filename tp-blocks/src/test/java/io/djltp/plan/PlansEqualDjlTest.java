@@ -1,63 +1,144 @@
 package io.djltp.plan;
 
+import static io.djltp.plan.PlanCase.DATA_2;
+import static io.djltp.plan.PlanCase.MESH;
+import static io.djltp.plan.PlanCase.MIXED_2;
+import static io.djltp.plan.PlanCase.MIXED_3;
+import static io.djltp.plan.PlanCase.TENSOR_2;
+import static io.djltp.plan.PlanCase.TENSOR_3;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
 import ai.djl.MalformedModelException;
-import ai.djl.nn.Activation;
+import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.nn.transformer.BertBlock;
+import ai.djl.nn.transformer.BertPretrainingLoss;
 import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
+import io.djltp.testing.Network.Batches;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.util.function.Supplier;
 import java.util.stream.Stream;
 
 /**
  * Models that a plan makes parallel are trained as by DJL's own trainer without the plan, their
- * files load where there is no plan, and they become DJL's blocks again.
+ * files load where there is no plan, and they become DJL's blocks again: each style given by name,
+ * each mode, and other optimizers.
  */
 public class PlansEqualDjlTest {
+    private static final int CLASSES = PlannedNetworks.CLASSES;
+    private static final Batches ROWS = PlannedNetworks.numbers(5, 6);
+    private static final Batches SENTENCES = PlannedNetworks.sentences(4);
+    private static final TrainerKind TENSOR_4 = new TrainerKind(ParallelMode.TENSOR, 4);
+    private static final TrainerKind DATA_3 = new TrainerKind(ParallelMode.DATA, 3);
+    static final Plan SIDE_BY_SIDE =
+            Plan.builder()
+                    .add("*ParallelBlock.Linear", Style.column())
+                    .add("02Linear", Style.row())
+                    .build();
 
     @DataProvider
     public static Object[][] models() {
+        PlanCase perceptron =
+                PlanCase.of(
+                        "column and row",
+                        PlannedNetworks::perceptron,
+                        Plan.builder()
+                                .add("01Linear", Style.column().batchShardedInput())
+                                .add("03Linear", Style.row().batchShardedOutput())
+                                .build(),
+                        ROWS,
+                        TENSOR_2,
+                        DATA_2,
+                        MIXED_2,
+                        MIXED_3,
+                        MESH);
+        Tracker rate = Tracker.fixed(0.01f);
+        Plan vocabulary = Plan.of("*Embedding", Style.vocabulary());
+        Batches words = PlannedNetworks.wordLists(5);
+        Plan head = Plan.of("03Linear", Style.head());
+        Plan normed =
+                Plan.builder()
+                        .add("BatchNorm", Style.batchNorm())
+                        .add("04Linear", Style.head())
+                        .build();
+        Plan attention = Plan.of("Scaled*", Style.attention());
+        Batches sequences = PlannedNetworks.numbers(4, PlannedNetworks.LENGTH, 12);
+        Plan gathered = Plan.of("Linear", Style.column().gatherOutput());
+        Batches images = PlannedNetworks.numbers(4, 1, 8, 8);
         Plan bert =
                 Plan.builder()
                         .add("*Bert*", Style.bert())
                         .add("Linear", Style.row().scatterInput())
                         .build();
         return Stream.of(
-                        PlanCase.of(
-                                "ResNet",
-                                PlannedNetworks::resnet,
-                                Plan.of("Linear", Style.column().gatherOutput()),
-                                PlannedNetworks.images(4),
-                                PlanCase.TENSOR_2,
-                                PlanCase.TENSOR_3),
-                        PlanCase.of(
-                                "Bert",
-                                () -> PlannedNetworks.bert(PlannedNetworks.small(), false),
-                                bert,
-                                PlannedNetworks.sentences(4),
-                                PlanCase.TENSOR_2,
-                                PlanCase.TENSOR_3),
-                        PlanCase.of(
-                                "custom",
-                                () -> new PlannedNetworks.Residual(6, PlannedNetworks.CLASSES),
-                                PlannedNetworks.residualPlan(),
-                                Network.classification(5, 6, PlannedNetworks.CLASSES),
-                                PlanCase.TENSOR_2,
-                                PlanCase.TENSOR_3,
-                                new TrainerKind(ParallelMode.TENSOR, 4),
-                                new TrainerKind(ParallelMode.DATA, 2),
-                                TrainerKind.mesh(2, 2)))
+                        perceptron,
+                        perceptron.with(() -> Configs.adam(0.01f), 1e-4),
+                        perceptron.with(
+                                () -> Optimizer.adamW().optLearningRateTracker(rate).build(), 1e-4),
+                        of("vocabulary()", PlannedNetworks::words, vocabulary, words)
+                                .on(TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MESH),
+                        of("head()", PlannedNetworks::perceptron, head, ROWS)
+                                .on(TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MIXED_3, MESH)
+                                .with(PlansEqualDjlTest::lossOfHead),
+                        of("batchNorm()", PlannedNetworks::normed, normed, ROWS)
+                                .on(TENSOR_2, DATA_2, DATA_3, MIXED_2, MESH)
+                                .with(PlansEqualDjlTest::lossOfHead),
+                        of("shared in branches", PlannedNetworks::branches, Plan.auto(), ROWS)
+                                .on(TENSOR_2, TENSOR_3, MESH),
+                        of("a sum", PlansEqualDjlTest::sumOfSlices, SIDE_BY_SIDE, ROWS),
+                        of("attention()", PlannedNetworks::attention, attention, sequences)
+                                .on(TENSOR_2, TENSOR_3, DATA_2, MESH),
+                        of(
+                                        "BERT's heads",
+                                        () -> PlannedNetworks.pretraining(false),
+                                        Plan.auto(),
+                                        PlannedNetworks.maskedSentences(4))
+                                .with(parallel -> new BertPretrainingLoss()),
+                        of("ResNet", PlannedNetworks::resnet, gathered, images),
+                        of("Bert", () -> bert(PlannedNetworks.small()), bert, SENTENCES),
+                        of(
+                                        "custom",
+                                        PlansEqualDjlTest::custom,
+                                        PlannedNetworks.residualPlan(),
+                                        ROWS)
+                                .on(TENSOR_2, TENSOR_3, TENSOR_4, DATA_2, MESH))
                 .map(each -> new Object[] {each})
                 .toArray(Object[][]::new);
+    }
+
+    private static PlanCase of(String name, Supplier<Block> block, Plan plan, Batches batches) {
+        return PlanCase.of(name, block, plan, batches, TENSOR_2, TENSOR_3);
+    }
+
+    private static Block sumOfSlices() {
+        return PlannedNetworks.sideBySide(NDArray::add);
+    }
+
+    private static Block custom() {
+        return new PlannedNetworks.Residual(6, CLASSES);
+    }
+
+    private static Block bert(BertBlock.Builder builder) {
+        return PlannedNetworks.bert(builder, false);
+    }
+
+    private static Loss lossOfHead(boolean parallel) {
+        return parallel ? new VocabParallelCrossEntropyLoss() : Loss.softmaxCrossEntropyLoss();
     }
 
     @Test(dataProvider = "models", timeOut = 120_000)
@@ -76,33 +157,38 @@ public class PlansEqualDjlTest {
      */
     @Test(timeOut = 120_000)
     public void aPresetOfBertIsMadeParallelByItself() {
-        train(PlanCase.TENSOR_3, true)
-                .assertSame("BERT nano", train(TrainerKind.PLAIN, false), 1e-5);
-    }
-
-    private static PlanTraining train(TrainerKind kind, boolean parallel) {
-        Block block = PlannedNetworks.bert(BertBlock.builder().nano(), false);
-        if (parallel) {
-            TensorParallel.parallelize(block, Plan.auto());
-        }
-        return PlanTraining.of(kind, block, PlannedNetworks.sentences(4), 0.001f);
+        PlanCase nano =
+                of("BERT nano", () -> bert(BertBlock.builder().nano()), Plan.auto(), SENTENCES)
+                        .with(() -> Configs.sgd(0.001f), 1e-5);
+        nano.train(TENSOR_3).assertSame("BERT nano", nano.train(TrainerKind.PLAIN), 1e-5);
     }
 
     @Test(timeOut = 60_000)
     public void aSequenceIsMadeParallelByItself() {
         Network.of(
                         cut -> {
-                            SequentialBlock block =
-                                    new SequentialBlock()
-                                            .add(Linear.builder().setUnits(9).build())
-                                            .add(Activation.tanhBlock())
-                                            .add(Linear.builder().setUnits(5).build())
-                                            .add(Activation.reluBlock())
-                                            .add(Linear.builder().setUnits(3).build());
+                            Block block = sequence(linear(9), tanh(), linear(5), relu(), linear(3));
                             return cut ? TensorParallel.parallelize(block, Plan.auto()) : block;
                         },
                         Loss::l2Loss,
                         Network.regression(4, 6, 3))
-                .assertEqual(PlanCase.TENSOR_2, PlanCase.TENSOR_3, TrainerKind.mesh(2, 2));
+                .assertEqual(TENSOR_2, TENSOR_3, MESH);
+    }
+
+    /** DJL draws other masks: what is the same on any number of ranks is that of one. */
+    @Test(timeOut = 120_000)
+    public void dropoutIsTheSameOnAnyNumberOfRanks() {
+        PlanCase dropped =
+                of(
+                        "dropout",
+                        () ->
+                                PlannedNetworks.bert(
+                                        PlannedNetworks.small().optHiddenDropoutProbability(0.1f),
+                                        true),
+                        Plan.of("*Bert*", Style.bert()),
+                        SENTENCES);
+        PlanCase.Result one = dropped.train(new TrainerKind(ParallelMode.TENSOR, 1));
+        dropped.train(TENSOR_2).assertSame("2 ranks", one, 1e-5);
+        dropped.train(TENSOR_3).assertSame("3 ranks", one, 1e-5);
     }
 }

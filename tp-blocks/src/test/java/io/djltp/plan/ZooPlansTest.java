@@ -25,7 +25,6 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.parameters.BlockWalk;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -34,7 +33,6 @@ import org.testng.annotations.Test;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Supplier;
-import java.util.stream.Stream;
 
 /** The models of DJL's zoo that need no download, by the plan that needs no names. */
 public class ZooPlansTest {
@@ -58,28 +56,27 @@ public class ZooPlansTest {
         }
     }
 
-    private record Zoo(String name, Supplier<Block> block, long... input) {
-
-        @Override
-        public String toString() {
-            return name;
-        }
+    private static PlanCase zoo(String name, Supplier<Block> block, int rows, long... row) {
+        return PlanCase.of(
+                        name,
+                        () -> withoutDropout(block.get()),
+                        Plan.auto(),
+                        PlannedNetworks.numbers(rows, row),
+                        PlanCase.TENSOR_2,
+                        PlanCase.TENSOR_3)
+                .by(kind -> Plan.builder().optAuto(true).optRanks(kind.ranks()).build())
+                .with(parallel -> new MeanSquares());
     }
 
     @DataProvider
     public static Object[][] models() {
-        return Stream.of(
-                        new Zoo("Mlp", () -> new Mlp(12, CLASSES, new int[] {9, 7}), 3, 12),
-                        new Zoo("LeNet", () -> leNet(), 2, 1, 28, 28),
-                        new Zoo("ResNet", PlannedNetworks::resnet, 2, 1, 8, 8),
-                        new Zoo("SSD", ZooPlansTest::detection, 2, 1, 16, 16),
-                        new Zoo(
-                                "TabNet",
-                                () -> TabNet.builder().setInputDim(6).setOutDim(CLASSES).build(),
-                                4,
-                                6))
-                .map(each -> new Object[] {each})
-                .toArray(Object[][]::new);
+        return new Object[][] {
+            {zoo("Mlp", () -> new Mlp(12, CLASSES, new int[] {9, 7}), 3, 12)},
+            {zoo("LeNet", ZooPlansTest::leNet, 2, 1, 28, 28)},
+            {zoo("ResNet", PlannedNetworks::resnet, 2, 1, 8, 8)},
+            {zoo("SSD", ZooPlansTest::detection, 2, 1, 16, 16)},
+            {zoo("TabNet", () -> TabNet.builder().setInputDim(6).setOutDim(CLASSES).build(), 4, 6)}
+        };
     }
 
     private static Block leNet() {
@@ -123,53 +120,34 @@ public class ZooPlansTest {
     }
 
     @Test(dataProvider = "models", timeOut = 120_000)
-    public void areTrainedAsByDjl(Zoo model) {
-        PlanTraining plain = train(TrainerKind.PLAIN, withoutDropout(model.block.get()), model);
-        for (TrainerKind kind : List.of(PlanCase.TENSOR_2, PlanCase.TENSOR_3)) {
-            Block block = withoutDropout(model.block.get());
-            Plan plan = Plan.builder().optAuto(true).optRanks(kind.ranks()).build();
-            Assert.assertSame(TensorParallel.parallelize(block, plan), block);
-            train(kind, block, model).assertSame(model + " on " + kind, plain, 1e-5);
+    public void areTrainedAsByDjl(PlanCase model) {
+        PlanCase.Result plain = model.train(TrainerKind.PLAIN);
+        for (TrainerKind kind : model.kinds()) {
+            model.train(kind).assertSame(model + " on " + kind, plain, 1e-5);
         }
-    }
-
-    private static PlanTraining train(TrainerKind kind, Block block, Zoo model) {
-        return PlanTraining.of(
-                kind,
-                block,
-                (manager, step) ->
-                        new NDList[] {
-                            new NDList(TrainingRun.random(manager, 10 + step, model.input)),
-                            new NDList(TrainingRun.labels(manager, step, 2, CLASSES))
-                        },
-                PlanTraining.config(new MeanSquares(), PlanTraining.config(0.01f).getOptimizer()));
     }
 
     @DataProvider
     public static Object[][] large() {
-        return Stream.of(
-                        new Zoo("AlexNet", () -> AlexNet.builder().setOutSize(CLASSES).build()),
-                        new Zoo("GoogLeNet", () -> GoogLeNet.builder().setOutSize(1024).build()),
-                        new Zoo("MobileNetV1", () -> MobileNetV1.builder().setOutSize(9).build()),
-                        new Zoo("MobileNetV2", () -> MobileNetV2.builder().setOutSize(9).build()),
-                        new Zoo("NiN", () -> NiN.builder().build()),
-                        new Zoo("SqueezeNet", () -> SqueezeNet.squeezenet(CLASSES)),
-                        new Zoo(
-                                "VGG",
-                                () -> VGG.builder().setNumLayers(11).setOutSize(CLASSES).build()),
-                        new Zoo("YOLOV3", () -> YOLOV3.builder().setNumClasses(2).build()))
-                .map(each -> new Object[] {each})
-                .toArray(Object[][]::new);
+        return new Block[][] {
+            {AlexNet.builder().setOutSize(CLASSES).build()},
+            {GoogLeNet.builder().setOutSize(1024).build()},
+            {MobileNetV1.builder().setOutSize(9).build()},
+            {MobileNetV2.builder().setOutSize(9).build()},
+            {NiN.builder().build()},
+            {SqueezeNet.squeezenet(CLASSES)},
+            {VGG.builder().setNumLayers(11).setOutSize(CLASSES).build()},
+            {YOLOV3.builder().setNumClasses(2).build()}
+        };
     }
 
     /** Of those that are too large to be trained in a test: blocks are replaced, and come back. */
     @Test(dataProvider = "large", timeOut = 120_000)
-    public void areMadeParallelAndPlainAgain(Zoo model) {
-        Block block = model.block.get();
+    public void areMadeParallelAndPlainAgain(Block block) {
         List<String> before = classes(block);
         Assert.assertSame(TensorParallel.parallelize(block, Plan.auto()), block);
         Assert.assertTrue(
-                classes(block).stream().anyMatch(name -> name.startsWith("io.djltp.")), "" + model);
+                classes(block).stream().anyMatch(name -> name.startsWith("io.djltp.")), "" + block);
         TensorParallel.serialize(block);
         Assert.assertEquals(classes(block), before);
     }

@@ -1,7 +1,5 @@
 package io.djltp.report;
 
-import io.djltp.report.TensorBoardListener.EventFile;
-
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.AfterMethod;

@@ -8,8 +8,6 @@ import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.List;
-import java.util.OptionalInt;
-import java.util.function.Predicate;
 
 /** Strategies know what they are, by what they do. */
 public class NamedStrategyTest {
@@ -26,48 +24,23 @@ public class NamedStrategyTest {
                     ShardingStrategy.expertParallel(),
                     ShardingStrategy.replicate());
 
-    private static final List<Predicate<ShardingStrategy>> PREDICATES =
-            List.of(
-                    ShardingStrategy::isRowwise,
-                    ShardingStrategy::isColwise,
-                    ShardingStrategy::isGateUp,
-                    ShardingStrategy::isStackedQkv,
-                    ShardingStrategy::isHeadAwareColwise,
-                    ShardingStrategy::isHeadAwareRowwise,
-                    ShardingStrategy::isTensorParallel,
-                    ShardingStrategy::isExpertParallel,
-                    ShardingStrategy::isReplicated);
-
     @Test
-    public void eachIsOfOneKind() {
-        for (int i = 0; i < ALL.size(); i++) {
-            for (int j = 0; j < PREDICATES.size(); j++) {
-                ShardingStrategy strategy = ALL.get(i);
-                Assert.assertEquals(PREDICATES.get(j).test(strategy), i == j, strategy + " " + j);
-            }
-        }
-    }
-
-    @Test
-    public void theKindFollowsFromWhatIsDone() {
-        Assert.assertTrue(ShardingStrategy.axiswise(0, Cut.ofLengths(5, 3)).isRowwise());
-        Assert.assertTrue(ShardingStrategy.gateUp(2).isGateUp());
-        Assert.assertFalse(ShardingStrategy.axiswise(2).isRowwise());
+    public void strategiesThatDoTheSameAreEqual() {
         ShardingStrategy parts =
                 ShardingStrategy.segmented(
                         0,
                         AxisPart.heads(8, 4),
                         AxisPart.keyValueHeads(8, 2, 4),
                         AxisPart.keyValueHeads(8, 2, 4));
-        Assert.assertTrue(parts.isStackedQkv());
         Assert.assertEquals(parts, ShardingStrategy.stackedQkv(8, 2, 4));
         Assert.assertEquals(parts.hashCode(), ShardingStrategy.stackedQkv(8, 2, 4).hashCode());
         Assert.assertEquals(
                 ShardingStrategy.stackedQkv(8, 8, 4), ShardingStrategy.stackedQkv(8, 4));
-        Assert.assertFalse(ShardingStrategy.segmented(0, AxisPart.even(4)).isStackedQkv());
-        Assert.assertTrue(
-                ShardingStrategy.withoutReplicas(ShardingStrategy.headAwareColumnwise(8, 4))
-                        .isHeadAwareColwise());
+        for (ShardingStrategy each : ALL) {
+            Assert.assertEquals(each.isTensorParallel(), each == ALL.get(6));
+            Assert.assertEquals(each.isExpertParallel(), each == ALL.get(7));
+            Assert.assertEquals(each.isReplicated(), each == ALL.get(8));
+        }
     }
 
     @Test
@@ -85,15 +58,11 @@ public class NamedStrategyTest {
     }
 
     @Test
-    public void theAxisAndTheNames() {
-        Assert.assertEquals(ShardingStrategy.axiswise(-1).shardedAxis(), OptionalInt.of(-1));
-        Assert.assertEquals(ShardingStrategy.gateUp().shardedAxis(), OptionalInt.of(0));
-        Assert.assertEquals(
-                ShardingStrategy.headAwareColumnwise(3, 4).shardedAxis(), OptionalInt.of(1));
-        Assert.assertEquals(ShardingStrategy.replicate().shardedAxis(), OptionalInt.empty());
-        Assert.assertEquals(ShardingStrategy.tensorParallel().shardedAxis(), OptionalInt.empty());
+    public void theNames() {
         Assert.assertEquals(ShardingStrategy.gateUp().toString(), "gateUp(0)");
-        Assert.assertEquals(ShardingStrategy.stackedQkv(8, 2, 4).toString(), "stackedQkv(8, 2, 4)");
+        Assert.assertEquals(
+                ShardingStrategy.stackedQkv(8, 2, 4).toString(),
+                "segmented(0, heads(8, 4), keyValueHeads(8, 2, 4), keyValueHeads(8, 2, 4))");
         Assert.assertEquals(
                 ShardingStrategy.segmented(1, AxisPart.even(3), AxisPart.heads(2, 4)).toString(),
                 "segmented(1, even(3), heads(2, 4))");

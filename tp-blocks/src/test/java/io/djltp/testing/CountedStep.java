@@ -12,7 +12,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.TrafficTable;
-import io.djltp.cost.RankCost;
+import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.CommunicationCounter;
 import io.djltp.rank.DeviceMesh;

@@ -64,7 +64,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
-import io.djltp.loss.MeanLosses;
+import io.djltp.loss.ShardedLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
@@ -947,6 +947,6 @@ public class NetworksEqualDjlTest {
     @Test(dataProvider = "means")
     public void meansOverRows(int axis, boolean sparse, Shape predictions, boolean expected) {
         Loss loss = new SoftmaxCrossEntropyLoss("loss", 1, axis, sparse, true);
-        assertEquals(MeanLosses.contains(loss, predictions), expected);
+        assertEquals(ShardedLoss.isMean(loss, predictions), expected);
     }
 }

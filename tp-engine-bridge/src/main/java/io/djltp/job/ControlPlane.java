@@ -23,7 +23,7 @@ abstract class ControlPlane implements Link.Events {
     ControlPlane(LaunchEnvironment environment, JobOptions options) {
         this.environment = environment;
         this.options = options;
-        heartbeats = new Heartbeats(loop, state, options.getHeartbeatTimeout());
+        heartbeats = new Heartbeats(loop, state, options.heartbeatTimeout);
     }
 
     /** Joins the job, see {@link Job#join}. */
@@ -35,11 +35,11 @@ abstract class ControlPlane implements Link.Events {
         Job job = null;
         try {
             int processes = environment.processes();
-            if (options.getRanks() % processes != 0) {
+            if (options.ranks % processes != 0) {
                 throw new IllegalArgumentException(
                         ("%d ranks cannot be shared evenly by %d processes: use a multiple of %d"
                                         + " ranks")
-                                .formatted(options.getRanks(), processes, processes));
+                                .formatted(options.ranks, processes, processes));
             }
             job = control.join();
             return job;

@@ -40,10 +40,10 @@ record Hello(
         }
         return new Hello(
                 ThreadLocalRandom.current().nextLong(),
-                options.getVersion(),
+                options.version,
                 environment.process(),
                 environment.processes(),
-                options.getRanks(),
+                options.ranks,
                 host,
                 ProcessHandle.current().pid(),
                 address.getHostAddress());
@@ -73,19 +73,20 @@ record Hello(
      * @param known this process, or the one that has come with the number of the other
      */
     String mismatch(Hello other, Hello known) {
+        String differ = who() + " says %s, " + other.who() + " says %s: %s";
         if (!version.equals(other.version)) {
-            return differ(other, "version " + version, "version " + other.version)
-                    + ": start the same version of the library in all processes";
+            return differ.formatted(
+                    "version " + version,
+                    "version " + other.version,
+                    "start the same version of the library in all processes");
         }
         if (processes != other.processes) {
-            return differ(other, processes + " processes", "" + other.processes)
-                    + ": set the same world size for all processes"
-                    + OTHER_JOB;
+            String remedy = "set the same world size for all processes" + OTHER_JOB;
+            return differ.formatted(processes + " processes", other.processes, remedy);
         }
         if (ranks != other.ranks) {
-            return differ(other, ranks + " ranks", "" + other.ranks)
-                    + ": give the same number of ranks to all processes"
-                    + OTHER_JOB;
+            String remedy = "give the same number of ranks to all processes" + OTHER_JOB;
+            return differ.formatted(ranks + " ranks", other.ranks, remedy);
         }
         if (other.process < 0 || other.process >= processes) {
             return other.who() + " does not exist in a job of " + processes + " processes";
@@ -95,9 +96,5 @@ record Hello(
                 ? "%s and %s have the same number: give every process a RANK of its own%s"
                         .formatted(known.who(), other.who(), OTHER_JOB)
                 : null;
-    }
-
-    private String differ(Hello other, String mine, String its) {
-        return "%s says %s, %s says %s".formatted(who(), mine, other.who(), its);
     }
 }

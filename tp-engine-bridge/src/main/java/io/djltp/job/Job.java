@@ -82,8 +82,6 @@ public final class Job implements AutoCloseable {
      */
     public static Job join(
             LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
-        Objects.requireNonNull(environment, "environment is null: say which process this is");
-        Objects.requireNonNull(options, "options is null: give those of JobOptions.builder()");
         return ControlPlane.join(environment, options, bound);
     }
 
@@ -180,8 +178,6 @@ public final class Job implements AutoCloseable {
      * @throws JobFailedException if the job fails, the names differ, or not all come in time
      */
     public byte[][] exchange(String what, byte[] mine) {
-        Objects.requireNonNull(what, "what is null: give the exchange a name");
-        Objects.requireNonNull(mine, "mine is null: to say nothing in an exchange, send 0 bytes");
         int limit = getExchangeLimit();
         if (mine.length > limit) {
             throw new IllegalArgumentException(
@@ -237,7 +233,6 @@ public final class Job implements AutoCloseable {
      * @throws JobFailedException if a process is not ready
      */
     public void check(String what, String error) {
-        Objects.requireNonNull(what, "what is null: give the check a name");
         // the first byte tells an empty error from none
         String mine = error == null ? "" : "!" + ErrorTexts.cut(error, MAX_ERROR);
         byte[][] all = exchange("check: " + what, mine.getBytes(StandardCharsets.UTF_8));
@@ -282,7 +277,7 @@ public final class Job implements AutoCloseable {
      *     may be run several times, on any thread
      */
     public Runnable onFailure(Consumer<JobFailedException> listener) {
-        return state.onFailure(Objects.requireNonNull(listener, "listener is null"));
+        return state.onFailure(listener);
     }
 
     /**
@@ -309,7 +304,7 @@ public final class Job implements AutoCloseable {
      * @return the failure, or {@code null} if there is none, or the job is closed
      */
     public JobFailedException awaitFailure(Duration time) {
-        return state.awaitFailure(Objects.requireNonNull(time, "time is null: say how long"));
+        return state.awaitFailure(time);
     }
 
     /** Notes that ranks of this process begin to take part in operations with those of others. */

@@ -4,7 +4,6 @@ import io.djltp.environment.JobSecret;
 
 import java.time.Duration;
 import java.util.Map;
-import java.util.Objects;
 
 /** What the processes of a job agree on, and how long they wait for each other. */
 public final class JobOptions {
@@ -18,11 +17,11 @@ public final class JobOptions {
     private static final Duration MIN_HEARTBEAT_TIMEOUT = Duration.ofMillis(100);
     private static final Duration MAX_TIME = Duration.ofDays(365);
 
-    private final int ranks;
-    private final byte[] secret;
-    private final Duration timeout;
-    private final Duration heartbeatTimeout;
-    private final String version;
+    final int ranks;
+    final byte[] secret; // or null
+    final Duration timeout;
+    final Duration heartbeatTimeout;
+    final String version;
 
     private JobOptions(Builder builder) {
         ranks = builder.ranks;
@@ -39,51 +38,6 @@ public final class JobOptions {
      */
     public static Builder builder() {
         return new Builder();
-    }
-
-    /**
-     * Returns the number of ranks of the whole job.
-     *
-     * @return the number of ranks
-     */
-    public int getRanks() {
-        return ranks;
-    }
-
-    /**
-     * Returns the secret by which the processes know each other.
-     *
-     * @return a copy of the secret, or {@code null} if there is none
-     */
-    public byte[] getSecret() {
-        return secret == null ? null : secret.clone();
-    }
-
-    /**
-     * Returns how long a process waits for the others, in joining and in each exchange.
-     *
-     * @return the time
-     */
-    public Duration getTimeout() {
-        return timeout;
-    }
-
-    /**
-     * Returns after how long a silent process counts as dead. That of process 0 holds for all.
-     *
-     * @return the time
-     */
-    public Duration getHeartbeatTimeout() {
-        return heartbeatTimeout;
-    }
-
-    /**
-     * Returns the version of the library, which must be the same in all processes.
-     *
-     * @return the version
-     */
-    public String getVersion() {
-        return version;
     }
 
     /** Builds {@link JobOptions}. */
@@ -168,7 +122,6 @@ public final class JobOptions {
          * @return this builder
          */
         public Builder optEnvironment(Map<String, String> environment) {
-            Objects.requireNonNull(environment, "environment is null: give System.getenv()");
             this.environment = Map.copyOf(environment);
             return this;
         }
@@ -187,7 +140,6 @@ public final class JobOptions {
         }
 
         private static void checkTime(String name, Duration time, Duration min) {
-            Objects.requireNonNull(time, () -> name + " is null: give a Duration");
             if (time.compareTo(min) < 0 || time.compareTo(MAX_TIME) > 0) {
                 throw new IllegalArgumentException(
                         "%s is %d ms: give %d ms or more, and a year at most"

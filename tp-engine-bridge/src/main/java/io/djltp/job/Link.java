@@ -32,10 +32,13 @@ final class Link extends ByteToMessageDecoder {
 
     private static final int CHUNK = 16 * 1024;
 
-    private final SocketChannel channel;
+    final SocketChannel channel;
+
+    /** Who is at the other end, or {@code null} before that is known. */
+    Hello hello;
+
     private final long limit;
     private final Events events;
-    private Hello hello;
     private String error;
     private boolean closing;
     private volatile long heard = System.nanoTime();
@@ -68,19 +71,6 @@ final class Link extends ByteToMessageDecoder {
         setCumulator(COMPOSITE_CUMULATOR); // of a large message, nothing is copied twice
         // parts of large messages go to TLS one by one, as fast as the peer takes them
         channel.pipeline().addLast(tls, new ChunkedWriteHandler(), this);
-    }
-
-    SocketChannel channel() {
-        return channel;
-    }
-
-    /** Returns who is at the other end, or {@code null} before that is known. */
-    Hello hello() {
-        return hello;
-    }
-
-    void setHello(Hello said) {
-        hello = said;
     }
 
     /** Returns whether nothing has come for so long. */

@@ -71,7 +71,7 @@ final class Master extends ControlPlane {
     Master(LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
         super(environment, options);
         server = bound;
-        timeout = options.getTimeout();
+        timeout = options.timeout;
     }
 
     /**
@@ -87,7 +87,7 @@ final class Master extends ControlPlane {
             members = List.of(own.member());
             return new Job(0, members, timeout, this);
         }
-        MasterAddress address = new MasterAddress(environment, options.getSecret(), server);
+        MasterAddress address = new MasterAddress(environment, options.secret, server);
         server = address.listen();
         logger.info(
                 "Waiting for {} at {}",
@@ -145,11 +145,11 @@ final class Master extends ControlPlane {
     public void received(Link link, Message message) throws IOException {
         switch (message.type()) {
             case HELLO:
-                if (link.hello() != null) {
+                if (link.hello != null) {
                     throw new IOException("a second hello");
                 }
-                link.setHello(message.content(Hello.class));
-                arrive(link, link.hello());
+                link.hello = message.content(Hello.class);
+                arrive(link, link.hello);
                 return;
             case EXCHANGE:
             case FAIL:
@@ -159,12 +159,12 @@ final class Master extends ControlPlane {
                 if (message.type() == Message.Type.FAIL) {
                     fail(message.failure());
                 } else {
-                    arrive(link.hello().process(), message);
+                    arrive(link.hello.process(), message);
                 }
                 return;
             case GOODBYE:
                 if (isMember(link)) {
-                    gone.add(link.hello().process());
+                    gone.add(link.hello.process());
                     advance();
                 }
                 return;
@@ -183,10 +183,10 @@ final class Master extends ControlPlane {
             turnAway(link, outcome.join() == null ? complete : outcome.join());
             return;
         }
-        door.letIn(link.channel());
+        door.letIn(link.channel);
         link.send(Message.Type.HEARTBEAT, ""); // so that it knows
         Link old = others.get(hello.process());
-        String mismatch = own.mismatch(hello, old == null ? own : old.hello());
+        String mismatch = own.mismatch(hello, old == null ? own : old.hello);
         if (mismatch != null) {
             misfits.add(link);
             refuse(mismatch);
@@ -194,7 +194,7 @@ final class Master extends ControlPlane {
         }
         others.put(hello.process(), link);
         if (old != null) {
-            old.channel().close();
+            old.channel.close();
         }
         if (missing().isEmpty()) {
             start();
@@ -203,11 +203,11 @@ final class Master extends ControlPlane {
 
     private void start() {
         List<JobMember> all = new ArrayList<>(List.of(own.member()));
-        others.values().forEach(link -> all.add(link.hello().member()));
+        others.values().forEach(link -> all.add(link.hello.member()));
         members = List.copyOf(all);
         for (Link link : others.values()) {
             // it reaches the master's ranks where it reached the master
-            all.set(0, own.at(link.channel().localAddress().getAddress()).member());
+            all.set(0, own.at(link.channel.localAddress().getAddress()).member());
             link.touch();
             link.send(Message.Type.WELCOME, Message.welcome(options, all));
         }
@@ -218,19 +218,19 @@ final class Master extends ControlPlane {
     @Override
     public void ended(Link link) {
         if (isMember(link)) {
-            if (!gone.contains(link.hello().process())) {
-                declare(link.hello().process(), link.describeEnd());
+            if (!gone.contains(link.hello.process())) {
+                declare(link.hello.process(), link.describeEnd());
             }
-        } else if (link.hello() != null
+        } else if (link.hello != null
                 && !outcome.isDone()
-                && others.remove(link.hello().process(), link)) {
-            lost.add(link.hello().process());
+                && others.remove(link.hello.process(), link)) {
+            lost.add(link.hello.process());
         }
     }
 
     private void silent(Link link) {
         if (isMember(link)) {
-            declare(link.hello().process(), link.describeSilence(heartbeats.timeout()));
+            declare(link.hello.process(), link.describeSilence(heartbeats.timeout()));
         }
     }
 

@@ -69,7 +69,7 @@ final class Member extends ControlPlane {
      */
     @Override
     Job join() throws InterruptedException {
-        MasterAddress address = new MasterAddress(environment, options.getSecret(), null);
+        MasterAddress address = new MasterAddress(environment, options.secret, null);
         JobTls tls = address.tls();
         // the name may take long
         Hello own = Hello.own(environment, options, InetAddress.getLoopbackAddress());
@@ -77,7 +77,7 @@ final class Member extends ControlPlane {
         Optional<Message.Welcome> said = Optional.empty();
         while (said.isEmpty()) {
             Link connection = dial(address, tls);
-            int port = connection.channel().remoteAddress().getPort();
+            int port = connection.channel.remoteAddress().getPort();
             place = " at " + ErrorTexts.address(environment.masterAddress(), port);
             master = "process 0" + place;
             said = ask(connection, own);
@@ -96,17 +96,17 @@ final class Member extends ControlPlane {
         if (first) {
             heartbeats.start(() -> List.of(link), this::silent);
         }
-        link.send(Message.Type.HELLO, own.at(link.channel().localAddress().getAddress()));
-        if (!link.channel().isActive()) {
+        link.send(Message.Type.HELLO, own.at(link.channel.localAddress().getAddress()));
+        if (!link.channel.isActive()) {
             ended(link); // before it was known which link it is
         }
         // the master's own time-out comes first, and its error says more
-        var said = state.await(answer, options.getTimeout().plus(MARGIN));
+        var said = state.await(answer, options.timeout.plus(MARGIN));
         if (said == null) {
             String text =
                     ("%s did not say within %s that all processes have come: see whether all were"
                                     + " started, or give a longer time-out")
-                            .formatted(master, ErrorTexts.time(options.getTimeout()));
+                            .formatted(master, ErrorTexts.time(options.timeout));
             throw new JobFailedException(text, -1, -1, null);
         }
         return said;
@@ -119,7 +119,7 @@ final class Member extends ControlPlane {
      * @throws JobFailedException with why the attempt that came closest failed
      */
     private Link dial(MasterAddress address, JobTls tls) throws InterruptedException {
-        Duration timeout = options.getTimeout();
+        Duration timeout = options.timeout;
         IOException reason = null;
         for (long pause = MIN_PAUSE_MILLIS; ; pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause)) {
             IOException closest = null;

@@ -65,7 +65,7 @@ record Message(Type type, Object content, byte[]... parts) {
 
     static Welcome welcome(JobOptions options, List<JobMember> members) {
         return new Welcome(
-                options.getTimeout().toMillis(), options.getHeartbeatTimeout().toMillis(), members);
+                options.timeout.toMillis(), options.heartbeatTimeout.toMillis(), members);
     }
 
     static Message fail(JobFailedException e) {

@@ -9,7 +9,6 @@ import java.io.UncheckedIOException;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Optional;
 
 /**
@@ -115,50 +114,22 @@ public final class Launcher {
      *     io.djltp.environment.MasterPort}, or {@code null} to bind the port of the environment;
      *     {@code null} in all others. It is closed with the job, and if joining fails
      * @return the job, or {@code null} if this process is the only one
-     * @throws IllegalArgumentException if the channel is not bound, bound at another port than the
-     *     environment says, or given to another process than 0, or the ranks do not fit
+     * @throws IllegalArgumentException if the ranks do not fit
      * @throws io.djltp.job.JobFailedException if not all processes come in time, or they do not fit
      *     together
      */
     public static Job join(
             LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
-        Objects.requireNonNull(environment, "environment is null: say which process this is");
-        String wrong = bound == null ? null : whyNot(environment, bound);
-        if (wrong != null || environment.processes() == 1) {
-            close(bound);
+        if (environment.processes() > 1) {
+            return Job.join(environment, options, bound);
         }
-        if (wrong != null) {
-            throw new IllegalArgumentException(wrong);
-        }
-        return environment.processes() == 1 ? null : Job.join(environment, options, bound);
-    }
-
-    private static String whyNot(LaunchEnvironment environment, ServerSocketChannel bound) {
-        int port = bound.socket().getLocalPort();
-        if (environment.process() != 0) {
-            return ("Process %d of %d was given a channel to listen at: only process 0 listens, give"
-                            + " null")
-                    .formatted(environment.process(), environment.processes());
-        }
-        if (port <= 0 || !bound.isOpen()) {
-            return "The channel of process 0 is %s: get one from MasterPort.bindEphemeral"
-                    .formatted(bound.isOpen() ? "not bound" : "closed");
-        }
-        if (environment.masterPort() != 0 && environment.masterPort() != port) {
-            return ("Process 0 listens at port %d, but the others look for it at port %d: give all"
-                            + " processes MasterPort.getPort of its channel")
-                    .formatted(port, environment.masterPort());
-        }
-        return null;
-    }
-
-    private static void close(ServerSocketChannel channel) {
         try {
-            if (channel != null) {
-                channel.close();
+            if (bound != null) {
+                bound.close();
             }
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
+        return null;
     }
 }

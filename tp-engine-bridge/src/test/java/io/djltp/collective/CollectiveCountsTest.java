@@ -4,9 +4,10 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.internal.torch.TensorView;
 
-import org.bytedeco.pytorch.Tensor;
 import org.testng.Assert;
 import org.testng.annotations.Test;
+
+import java.util.Arrays;
 
 /** The counts say what a rank has called, and how many bytes it has put in. */
 public class CollectiveCountsTest {
@@ -41,12 +42,12 @@ public class CollectiveCountsTest {
         RankThreads.run(
                 3,
                 (communicator, manager) -> {
-                    Tensor tensor = TestTensors.zeros(DataType.INT64, 7);
-                    communicator.allReduce(TensorView.of(tensor), ReduceOp.MIN).await();
+                    TensorView tensor = zeros(DataType.INT64, 7);
+                    communicator.allReduce(tensor, ReduceOp.MIN).await();
                     communicator.barrier();
                     CollectiveCounts before = communicator.getCounts();
-                    communicator.allReduce(TensorView.of(tensor), ReduceOp.MIN).await();
-                    communicator.allReduce(TensorView.of(tensor), ReduceOp.MAX).await();
+                    communicator.allReduce(tensor, ReduceOp.MIN).await();
+                    communicator.allReduce(tensor, ReduceOp.MAX).await();
                     CollectiveCounts difference = communicator.getCounts().minus(before);
                     Assert.assertEquals(difference.toString(), "2 all-reduce");
                     Assert.assertEquals(difference.bytes(), 2 * 7 * 8);
@@ -65,33 +66,23 @@ public class CollectiveCountsTest {
                 });
     }
 
+    private static TensorView zeros(DataType type, long length) {
+        return TensorView.of(TestTensors.zeros(type, length));
+    }
+
     private static void callAll(Communicator group) {
         int size = group.getSize();
         long[] shares = new long[size];
-        java.util.Arrays.fill(shares, 3);
-        Tensor floats = TestTensors.zeros(DataType.FLOAT32, 10);
-        Tensor share = TestTensors.zeros(DataType.BFLOAT16, 3).narrow(0, 0, 3);
-        group.allReduce(TensorView.of(floats), ReduceOp.SUM).await();
-        group.allGather(
-                        TensorView.of(share),
-                        TensorView.of(TestTensors.zeros(DataType.BFLOAT16, 3 * size)),
-                        shares)
-                .await();
-        group.reduceScatter(
-                        TensorView.of(TestTensors.zeros(DataType.INT64, 3 * size)),
-                        TensorView.of(TestTensors.zeros(DataType.INT64, 3)),
-                        shares,
-                        ReduceOp.SUM)
-                .await();
-        group.broadcast(TensorView.of(TestTensors.zeros(DataType.FLOAT16, 5)), 0).await();
+        Arrays.fill(shares, 3);
         long[] parts = new long[size];
         parts[group.getRank()] = 4; // all of it stays where it is
-        group.allToAll(
-                        TensorView.of(TestTensors.zeros(DataType.INT32, 4)),
-                        TensorView.of(TestTensors.zeros(DataType.INT32, 4)),
-                        parts,
-                        parts)
-                .await();
+        DataType half = DataType.BFLOAT16;
+        DataType wide = DataType.INT64;
+        group.allReduce(zeros(DataType.FLOAT32, 10), ReduceOp.SUM).await();
+        group.allGather(zeros(half, 3), zeros(half, 3 * size), shares).await();
+        group.reduceScatter(zeros(wide, 3 * size), zeros(wide, 3), shares, ReduceOp.SUM).await();
+        group.broadcast(zeros(DataType.FLOAT16, 5), 0).await();
+        group.allToAll(zeros(DataType.INT32, 4), zeros(DataType.INT32, 4), parts, parts).await();
         group.split(group.getRank(), 0).close();
         group.barrier();
     }

@@ -1,5 +1,7 @@
 package io.djltp.collective;
 
+import org.testng.Assert;
+
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -7,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -35,6 +38,15 @@ public final class ForkedJvm {
         options.add("-DdisableProgressBar=true");
         options.add("-XX:ErrorFile=" + System.getProperty("java.io.tmpdir") + "/forked-jvm.log");
         options.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
+    }
+
+    /**
+     * Creates a JVM whose heap is in memory from the start: what grows is native.
+     *
+     * @return the JVM
+     */
+    public static ForkedJvm withFixedHeap() {
+        return new ForkedJvm().option("-Xms128m").option("-Xmx128m").option("-XX:+AlwaysPreTouch");
     }
 
     /**
@@ -124,10 +136,57 @@ public final class ForkedJvm {
     }
 
     /**
+     * Runs a main class to its end, which must be a good one.
+     *
+     * @param main the class
+     * @param arguments its arguments
+     * @return what it wrote
+     * @throws IOException if the JVM cannot be started
+     * @throws InterruptedException if the time of the test is over
+     */
+    public String succeed(Class<?> main, String... arguments)
+            throws IOException, InterruptedException {
+        return run(main, arguments).outputOf(0);
+    }
+
+    /**
+     * Begins to run a main class.
+     *
+     * @param main the class
+     * @param arguments its arguments
+     * @return what {@link #run} returns or throws
+     */
+    public CompletableFuture<Result> start(Class<?> main, String... arguments) {
+        CompletableFuture<Result> result = new CompletableFuture<>();
+        Runnable task =
+                () -> {
+                    try {
+                        result.complete(run(main, arguments));
+                    } catch (IOException | InterruptedException e) {
+                        result.completeExceptionally(e);
+                    }
+                };
+        new Thread(task).start();
+        return result;
+    }
+
+    /**
      * How a process ended.
      *
      * @param exitCode its exit code, or -1 if it took more than a minute
      * @param output what it wrote
      */
-    public record Result(int exitCode, String output) {}
+    public record Result(int exitCode, String output) {
+
+        /**
+         * Returns what the process wrote.
+         *
+         * @param expected the exit code that it must have
+         * @return what it wrote
+         */
+        public String outputOf(int expected) {
+            Assert.assertEquals(exitCode, expected, output);
+            return output;
+        }
+    }
 }

@@ -12,11 +12,13 @@ import org.testng.annotations.Test;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 
-/** When a rank fails, the others get its failure at once, and the group is over. */
+/** When a rank fails or does not come, the others get its failure, and the group is over. */
 public class GroupAbortTest {
 
     private static final Duration LONG = Duration.ofMinutes(10);
+    private static final Duration SHORT = Duration.ofMillis(300);
 
     @Test(timeOut = 60_000)
     public void theCauseReachesTheRanksThatWait() throws Exception {
@@ -38,12 +40,10 @@ public class GroupAbortTest {
                         });
         double seconds = (System.nanoTime() - start) / 1e9;
         Assert.assertTrue(seconds < 10, "it took " + seconds + " s");
-        for (int rank = 0; rank < 4; rank++) {
-            if (rank != 2) {
-                assertFailure(outcomes[rank], rank, cause);
-            }
-        }
         Assert.assertSame(outcomes[2], cause);
+        for (int rank : new int[] {0, 1, 3}) {
+            assertFailure(outcomes[rank], rank, cause);
+        }
     }
 
     @Test(timeOut = 60_000)
@@ -52,39 +52,28 @@ public class GroupAbortTest {
         IllegalStateException cause = new IllegalStateException("first");
         group.get(1).abort(cause);
         group.get(2).abort(new IllegalStateException("second")); // too late to count
-        Throwable[] outcomes =
-                RankThreads.outcomes(
-                        group,
-                        (communicator, manager) -> {
-                            int rank = communicator.getRank();
-                            NDArray array = manager.ones(new Shape(10));
-                            for (int i = 0; i < 3; i++) {
-                                assertFailure(
-                                        Assert.expectThrows(
-                                                CollectiveException.class,
-                                                () -> communicator.allReduce(array, ReduceOp.SUM)),
-                                        rank,
-                                        cause);
-                                assertFailure(
-                                        Assert.expectThrows(
-                                                CollectiveException.class, communicator::barrier),
-                                        rank,
-                                        cause);
-                            }
-                            // what failed was no operation
-                            Assert.assertEquals(communicator.getCounts().total(), 0);
-                        });
-        for (Throwable outcome : outcomes) {
-            Assert.assertNull(outcome);
-        }
+        RankThreads.runAll(
+                group,
+                (communicator, manager) -> {
+                    NDArray array = manager.ones(new Shape(10));
+                    Assert.ThrowingRunnable[] calls = {
+                        () -> communicator.allReduce(array, ReduceOp.SUM), communicator::barrier
+                    };
+                    for (int i = 0; i < 6; i++) {
+                        Throwable failure =
+                                Assert.expectThrows(CollectiveException.class, calls[i % 2]);
+                        assertFailure(failure, communicator.getRank(), cause);
+                    }
+                    // what failed was no operation
+                    Assert.assertEquals(communicator.getCounts().total(), 0);
+                });
     }
 
     @Test(timeOut = 60_000)
     public void anInterruptedRankEndsTheGroup() throws Exception {
-        List<Communicator> group = LocalCommunicator.create(2, LONG);
-        Throwable[] outcomes =
-                RankThreads.outcomes(
-                        group,
+        CollectiveException[] failures =
+                RankThreads.failures(
+                        LocalCommunicator.create(2, LONG),
                         (communicator, manager) -> {
                             if (communicator.getRank() == 0) {
                                 Thread.currentThread().interrupt();
@@ -99,20 +88,18 @@ public class GroupAbortTest {
                             }
                         });
         for (int rank = 0; rank < 2; rank++) {
-            Assert.assertTrue(outcomes[rank] instanceof CollectiveException, "" + outcomes[rank]);
-            String message = outcomes[rank].getMessage();
             Assert.assertEquals(
-                    message, "rank " + rank + " of 2: rank 0 was interrupted in barrier #1");
-            Assert.assertTrue(outcomes[rank].getCause() instanceof InterruptedException);
+                    failures[rank].getMessage(),
+                    "rank " + rank + " of 2: rank 0 was interrupted in barrier #1");
+            Assert.assertTrue(failures[rank].getCause() instanceof InterruptedException);
         }
     }
 
     /** A rank that fails frees its memory: no other may be reading it any more. */
     @Test(timeOut = 90_000)
     public void aFailureWaitsUntilNobodyReadsTheTensors() throws Exception {
-        ForkedJvm.Result result = new ForkedJvm().run(AbortRaces.class, "500");
-        Assert.assertEquals(result.exitCode(), 0, result.output());
-        Assert.assertTrue(result.output().endsWith("done\n"), result.output());
+        String output = new ForkedJvm().succeed(AbortRaces.class, "500");
+        Assert.assertTrue(output.endsWith("done\n"), output);
     }
 
     private static void assertFailure(Throwable failure, int rank, Throwable cause) {
@@ -144,7 +131,7 @@ public class GroupAbortTest {
     @Test(timeOut = 60_000)
     public void aRankWhoseFailureCannotBeToldLeavesTheOperation() throws Exception {
         List<Communicator> group = LocalCommunicator.create(2, LONG);
-        ((AbstractCommunicator) group.get(0))
+        AbstractCommunicator.of(group.get(0))
                 .getFailure()
                 .onSet(
                         () -> {
@@ -156,18 +143,99 @@ public class GroupAbortTest {
                         (communicator, manager) -> {
                             // of rank 1 there comes 1 element, and rank 0 expects 2
                             boolean first = communicator.getRank() == 0;
+                            NDArray in = manager.ones(new Shape(4));
+                            NDArray out = manager.ones(new Shape(first ? 4 : 5));
                             long[] sent = {first ? 2 : 1, first ? 2 : 3};
                             long[] expected = {2, first ? 2 : 3};
-                            Shape received = new Shape(first ? 4 : 5);
                             communicator
-                                    .allToAll(
-                                            TensorView.of(manager.ones(new Shape(4))),
-                                            TensorView.of(manager.ones(received)),
-                                            sent,
-                                            expected)
+                                    .allToAll(TensorView.of(in), TensorView.of(out), sent, expected)
                                     .await();
                         });
         Assert.assertNotNull(outcomes[0]);
         Assert.assertTrue(outcomes[1] instanceof CollectiveException, "" + outcomes[1]);
+    }
+
+    @Test(timeOut = 60_000)
+    public void theMissingRanksAreNamed() throws Exception {
+        long start = System.nanoTime();
+        Throwable[] outcomes =
+                RankThreads.outcomes(
+                        LocalCommunicator.create(4, SHORT),
+                        (communicator, manager) -> {
+                            if (communicator.getRank() < 2) { // the others never call anything
+                                communicator.allReduce(manager.ones(new Shape(6)), ReduceOp.SUM);
+                            }
+                        });
+        double seconds = (System.nanoTime() - start) / 1e9;
+        Assert.assertTrue(seconds >= 0.3 && seconds < 20, "it took " + seconds + " s");
+        String nothing = " \\(has not called anything yet\\)";
+        String text =
+                " of 4: time-out after 300 ms: rank [01] waits in all-reduce #1 \\(SUM\\) of"
+                        + " \\(6\\)"
+                        + " float32 for rank 2%s, rank 3%s".formatted(nothing, nothing);
+        for (int rank = 0; rank < 2; rank++) {
+            Assert.assertTrue(outcomes[rank] instanceof CollectiveException, "" + outcomes[rank]);
+            String message = outcomes[rank].getMessage();
+            Assert.assertTrue(message.matches("rank " + rank + text), message);
+            Assert.assertNull(outcomes[2 + rank]);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void whatTheMissingRankCalledLastIsSaid() throws Exception {
+        Throwable[] outcomes =
+                RankThreads.outcomes(
+                        LocalCommunicator.create(2, SHORT),
+                        (communicator, manager) -> {
+                            communicator.allReduce(manager.ones(new Shape(2, 3)), ReduceOp.MAX);
+                            if (communicator.getRank() == 0) {
+                                communicator.barrier();
+                            }
+                        });
+        Assert.assertEquals(
+                outcomes[0].getMessage(),
+                "rank 0 of 2: time-out after 300 ms: rank 0 waits in barrier #2 for rank 1 (last in"
+                        + " all-reduce #1 (MAX) of (2, 3) float32)");
+        Assert.assertNull(outcomes[1]);
+    }
+
+    /** The rank that comes after all finds out why nobody waits for it. */
+    @Test(timeOut = 60_000)
+    public void theRankThatComesTooLateGetsTheSameError() throws Exception {
+        CountDownLatch given = new CountDownLatch(1);
+        CollectiveException[] failures =
+                RankThreads.failures(
+                        LocalCommunicator.create(2, SHORT),
+                        (communicator, manager) -> {
+                            if (communicator.getRank() == 1) {
+                                given.await();
+                            }
+                            try {
+                                communicator.barrier();
+                            } finally {
+                                given.countDown();
+                            }
+                        });
+        String tail =
+                "time-out after 300 ms: rank 0 waits in barrier #1 for rank 1 (has not called";
+        for (int rank = 0; rank < 2; rank++) {
+            String message = failures[rank].getMessage();
+            Assert.assertTrue(message.startsWith("rank " + rank + " of 2: " + tail), message);
+        }
+    }
+
+    /** The time-out is for one wait: many operations may take longer. */
+    @Test(timeOut = 60_000)
+    public void slowRanksThatComeInTimeAreWaitedFor() throws Exception {
+        RankThreads.runAll(
+                LocalCommunicator.create(2, Duration.ofMillis(1500)),
+                (communicator, manager) -> {
+                    for (int i = 0; i < 20; i++) {
+                        if (i % 2 == communicator.getRank()) {
+                            Thread.sleep(100);
+                        }
+                        communicator.barrier();
+                    }
+                });
     }
 }

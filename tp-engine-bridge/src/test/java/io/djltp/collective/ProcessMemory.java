@@ -53,7 +53,14 @@ public final class ProcessMemory {
         }
     }
 
-    private static long number(String output, String before) {
+    /**
+     * Returns a number that a process printed.
+     *
+     * @param output what it printed
+     * @param before what comes before the number, a regular expression
+     * @return the number
+     */
+    public static long number(String output, String before) {
         Matcher matcher = Pattern.compile(before + "(\\d+)").matcher(output);
         Assert.assertTrue(matcher.find(), output);
         return Long.parseLong(matcher.group(1));

@@ -8,6 +8,7 @@ import io.djltp.internal.torch.Autograd;
 import org.bytedeco.javacpp.PointerScope;
 
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -50,7 +51,17 @@ public final class RankThreads {
      * @throws Exception what the first rank that failed threw
      */
     public static void run(int size, Body body) throws Exception {
-        List<Communicator> group = TestBackend.current().create(size, TIMEOUT);
+        runAll(TestBackend.current().create(size, TIMEOUT), body);
+    }
+
+    /**
+     * Runs all ranks of a group, and closes it. If one fails, the others are stopped.
+     *
+     * @param group the group
+     * @param body what each rank does
+     * @throws Exception what the first rank that failed threw
+     */
+    public static void runAll(List<Communicator> group, Body body) throws Exception {
         AtomicReference<Throwable> first = new AtomicReference<>();
         outcomes(
                 group,
@@ -69,6 +80,25 @@ public final class RankThreads {
         } else if (first.get() != null) {
             throw (Exception) first.get();
         }
+    }
+
+    /**
+     * Runs all ranks of a group, all of which fail.
+     *
+     * @param group the group
+     * @param body what each rank does
+     * @return the failure of each rank
+     * @throws InterruptedException if the time of the test is over
+     */
+    public static CollectiveException[] failures(List<Communicator> group, Body body)
+            throws InterruptedException {
+        Throwable[] outcomes = outcomes(group, body);
+        for (Throwable outcome : outcomes) {
+            if (!(outcome instanceof CollectiveException)) {
+                throw new AssertionError("no failure of the group: " + outcome, outcome);
+            }
+        }
+        return Arrays.copyOf(outcomes, outcomes.length, CollectiveException[].class);
     }
 
     /**

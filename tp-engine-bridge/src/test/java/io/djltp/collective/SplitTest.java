@@ -1,7 +1,11 @@
 package io.djltp.collective;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+
+import io.djltp.testing.TestErrors;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -11,36 +15,29 @@ import java.util.concurrent.CyclicBarrier;
 /** A group falls into parts that compute on their own and end together. */
 public class SplitTest {
 
+    private static float reduced(Communicator group, NDManager manager, int value, ReduceOp op) {
+        NDArray array = manager.full(new Shape(70_000), (float) value);
+        group.allReduce(array, op);
+        return array.getFloat(69_999);
+    }
+
     @Test(timeOut = 60_000)
     public void ranksOfOneColorComputeTogether() throws Exception {
         RankThreads.run(
                 5,
                 (group, manager) -> {
                     int rank = group.getRank();
-                    try (Communicator part = group.split(rank % 2, 0)) {
-                        Assert.assertEquals(part.getSize(), rank % 2 == 0 ? 3 : 2);
-                        Assert.assertEquals(part.getRank(), rank / 2);
-                        NDArray sum = manager.create((float) rank);
-                        part.allReduce(sum, ReduceOp.SUM);
-                        Assert.assertEquals(sum.getFloat(), rank % 2 == 0 ? 6f : 4f);
+                    // backwards: of 0, 2, 4 and of 1, 3 the last becomes the first
+                    try (Communicator part = group.split(rank % 2, -rank)) {
+                        int size = rank % 2 == 0 ? 3 : 2;
+                        Assert.assertEquals(part.getSize(), size);
+                        Assert.assertEquals(part.getRank(), size - 1 - rank / 2);
+                        float sum = reduced(part, manager, rank, ReduceOp.SUM);
+                        Assert.assertEquals(sum, rank % 2 == 0 ? 6f : 4f);
+                        EveryOperation.run(part, DataType.FLOAT32, 100);
                         // the group goes on beside its parts
-                        NDArray all = manager.create((float) rank);
-                        group.allReduce(all, ReduceOp.SUM);
-                        Assert.assertEquals(all.getFloat(), 10f);
-                    }
-                });
-    }
-
-    @Test(timeOut = 60_000)
-    public void theKeyGivesTheOrder() throws Exception {
-        RankThreads.run(
-                4,
-                (group, manager) -> {
-                    try (Communicator part = group.split(7, -group.getRank())) {
-                        Assert.assertEquals(part.getRank(), 3 - group.getRank());
-                        NDArray first = manager.create((float) group.getRank());
-                        part.broadcast(io.djltp.internal.torch.TensorView.of(first), 0).await();
-                        Assert.assertEquals(first.getFloat(), 3f);
+                        sum = reduced(group, manager, rank, ReduceOp.SUM);
+                        Assert.assertEquals(sum, 10f);
                     }
                 });
     }
@@ -54,13 +51,12 @@ public class SplitTest {
                     try (Communicator half = group.split(rank / 4, 0);
                             Communicator quarter = half.split(half.getRank() / 2, 0);
                             Communicator again = group.split(rank / 4, 0)) {
+                        Assert.assertEquals(half.getRank(), rank % 4, "equal keys keep the order");
                         Assert.assertEquals(quarter.getSize(), 2);
-                        NDArray sum = manager.ones(new Shape(70_000)).muli(rank);
-                        quarter.allReduce(sum, ReduceOp.SUM);
-                        Assert.assertEquals(sum.getFloat(69_999), (float) (rank / 2 * 4 + 1));
-                        NDArray ranks = manager.create((float) rank);
-                        again.allReduce(ranks, ReduceOp.MAX);
-                        Assert.assertEquals(ranks.getFloat(), rank < 4 ? 3f : 7f);
+                        float sum = reduced(quarter, manager, rank, ReduceOp.SUM);
+                        Assert.assertEquals(sum, (float) (rank / 2 * 4 + 1));
+                        float most = reduced(again, manager, rank, ReduceOp.MAX);
+                        Assert.assertEquals(most, rank < 4 ? 3f : 7f);
                     }
                 });
     }
@@ -72,15 +68,13 @@ public class SplitTest {
                 2,
                 (group, manager) -> {
                     Communicator part = group.split(group.getRank(), 0);
-                    NDArray one = manager.create(1f);
-                    part.allReduce(one, ReduceOp.SUM);
+                    part.allReduce(manager.create(1f), ReduceOp.SUM);
                     allDone.await(); // an abort may overtake the end of an operation of the group
                     group.abort(new IllegalStateException("enough"));
-                    CollectiveException failure =
-                            Assert.expectThrows(
-                                    CollectiveException.class,
-                                    () -> part.allReduce(one, ReduceOp.SUM));
-                    Assert.assertTrue(failure.getMessage().contains("enough"), "" + failure);
+                    TestErrors.assertThrows(
+                            CollectiveException.class,
+                            () -> part.allReduce(manager.create(1f), ReduceOp.SUM),
+                            "enough");
                 });
     }
 
@@ -89,7 +83,7 @@ public class SplitTest {
         RankThreads.run(
                 4,
                 (group, manager) -> {
-                    GroupFailure failure = ((AbstractCommunicator) group).getFailure();
+                    GroupFailure failure = AbstractCommunicator.of(group).getFailure();
                     group.barrier();
                     int before = failure.countListeners();
                     group.barrier();
@@ -107,12 +101,9 @@ public class SplitTest {
     public void negativeColorsAreRefused() throws Exception {
         RankThreads.run(
                 1,
-                (group, manager) -> {
-                    IllegalArgumentException refusal =
-                            Assert.expectThrows(
-                                    IllegalArgumentException.class, () -> group.split(-1, 0));
-                    Assert.assertEquals(
-                            refusal.getMessage(), "The color of a split must be 0 or more, not -1");
-                });
+                (group, manager) ->
+                        TestErrors.assertRefused(
+                                () -> group.split(-1, 0),
+                                "The color of a split must be 0 or more, not -1"));
     }
 }

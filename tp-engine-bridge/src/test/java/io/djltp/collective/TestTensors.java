@@ -14,10 +14,10 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.SplittableRandom;
+import java.util.stream.Stream;
 
 /**
  * Reproducible tensors of all types, and what collectives make of them, worked out one by one.
@@ -128,29 +128,13 @@ final class TestTensors {
     /** Returns tensors one after another. */
     static Tensor concat(List<Tensor> tensors) {
         DataType type = TensorView.of(tensors.get(0)).getDataType();
+        Stream<Tensor> stream = tensors.stream();
         if (type.isInteger()) {
-            long[] all =
-                    tensors.stream()
-                            .map(TestTensors::longs)
-                            .flatMapToLong(Arrays::stream)
-                            .toArray();
+            long[] all = stream.map(TestTensors::longs).flatMapToLong(Arrays::stream).toArray();
             return longs(type, all, all.length);
         }
-        double[] all =
-                tensors.stream()
-                        .map(TestTensors::doubles)
-                        .flatMapToDouble(Arrays::stream)
-                        .toArray();
+        double[] all = stream.map(TestTensors::doubles).flatMapToDouble(Arrays::stream).toArray();
         return doubles(type, all, all.length);
-    }
-
-    /** Returns what {@code random} gives each rank, for shares of these lengths. */
-    static List<Tensor> shares(DataType type, long[] shares) {
-        List<Tensor> tensors = new ArrayList<>();
-        for (int rank = 0; rank < shares.length; rank++) {
-            tensors.add(random(type, rank, shares[rank]));
-        }
-        return tensors;
     }
 
     /** Returns the elements, exactly. */
@@ -207,21 +191,14 @@ final class TestTensors {
     }
 
     private static ScalarType scalarType(DataType type) {
-        switch (type) {
-            case FLOAT32:
-                return ScalarType.Float;
-            case FLOAT64:
-                return ScalarType.Double;
-            case FLOAT16:
-                return ScalarType.Half;
-            case BFLOAT16:
-                return ScalarType.BFloat16;
-            case INT32:
-                return ScalarType.Int;
-            case INT64:
-                return ScalarType.Long;
-            default:
-                throw new AssertionError(type);
-        }
+        return switch (type) {
+            case FLOAT32 -> ScalarType.Float;
+            case FLOAT64 -> ScalarType.Double;
+            case FLOAT16 -> ScalarType.Half;
+            case BFLOAT16 -> ScalarType.BFloat16;
+            case INT32 -> ScalarType.Int;
+            case INT64 -> ScalarType.Long;
+            default -> throw new AssertionError(type);
+        };
     }
 }

@@ -3,120 +3,201 @@ package io.djltp.head;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.stream.IntStream;
 
-/** What chunks of logits tell is what the whole logits would. */
+/** What chunks of logits tell is what the whole logits would, at every cut of the classes. */
+@SuppressWarnings("try") // a scope is used by being open
 public class ChunkedEvaluationTest {
 
-    private static final long ALL = 1 << 20;
+    private static final int ROWS = 6;
+    private static final int CLASSES = 403;
 
     @DataProvider
-    public Object[][] sizes() {
-        return new Object[][] {{1}, {2}, {3}, {4}};
+    public Object[][] cuts() {
+        Cut ranges =
+                Cut.of(
+                        CLASSES,
+                        2,
+                        rank ->
+                                List.of(
+                                        new ShardRange(100L * rank, 100),
+                                        new ShardRange(200L + rank, 1),
+                                        new ShardRange(202 + 100L * rank, 100 + rank)));
+        return new Object[][] {
+            {Cut.ofLengths(CLASSES)},
+            {Cut.balanced(CLASSES, 2)},
+            {Cut.balanced(CLASSES, 3)},
+            {Cut.balanced(CLASSES, 4)},
+            {Cut.ofLengths(1, 0, 402)},
+            {ranges}
+        };
     }
 
-    private static ChunkedEvaluation evaluation(Communicator group, long classes, long chunk) {
-        Cut cut = Cut.balanced(classes, group.getSize());
-        return new ChunkedEvaluation(group, cut, ALL, chunk, null);
-    }
-
-    private static ShardRange range(Communicator group, long classes) {
-        return Cut.balanced(classes, group.getSize()).getRange(group.getRank());
-    }
-
-    private static NDArray rows(NDArray whole, Communicator group) {
-        ShardRange range = range(group, whole.getShape().get(0));
-        return whole.get(new NDIndex().addSliceDim(range.start(), range.end())).duplicate();
-    }
-
-    private static NDArray random(NDManager manager, long seed, long... shape) {
-        SplittableRandom random = new SplittableRandom(seed);
-        float[] values = new float[(int) new Shape(shape).size()];
-        for (int i = 0; i < values.length; i++) {
-            values[i] = (float) (2 * random.nextDouble() - 1);
-        }
-        return manager.create(values, new Shape(shape));
-    }
-
-    /** Against DJL on the whole logits, at every k, in chunks of many sizes, blocks and rests. */
-    @Test(dataProvider = "sizes", timeOut = 60_000)
-    public void topKIsThatOfDjl(int ranks) throws Exception {
-        RankThreads.run(
-                ranks,
-                (group, manager) -> {
-                    int classes = 403;
-                    NDArray x = random(manager, 1, 3, 2, 5); // two leading axes
-                    NDArray w = random(manager, 2, classes, 5);
-                    NDArray b = random(manager, 3, classes);
-                    NDArray logits = x.reshape(6, 5).matMul(w.transpose()).add(b);
-                    NDArray logSoftmax = logits.logSoftmax(1);
-                    for (int chunk : new int[] {1, 4, 64, 0}) {
-                        try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
-                            for (int k : new int[] {1, 2, 7, 150, classes}) {
-                                TopClasses best =
-                                        chunks.topK(x, rows(w, group), rows(b, group), k, true);
-                                Assert.assertEquals(best.classes().getShape(), new Shape(3, 2, k));
-                                NDList djl = logits.topK(k, 1, true, true);
+    /**
+     * The best classes, those before a label, loss and logits, in chunks of many sizes, blocks and
+     * rests, of random numbers and of few different ones; of equal logits the lowest class is
+     * first.
+     */
+    @Test(dataProvider = "cuts", timeOut = 120_000)
+    public void equalsTheWholeLogits(Cut cut) throws Exception {
+        for (boolean ties : new boolean[] {false, true}) {
+            HeadReference data = new HeadReference(1, 1, ROWS, 5, CLASSES).withSpecialLabels();
+            for (double[] each : List.of(data.x, data.weight, data.bias)) {
+                SplittableRandom random = new SplittableRandom(each.length);
+                Arrays.setAll(each, i -> ties ? random.nextInt(-2, 3) / 2.0 : each[i]);
+            }
+            RankThreads.run(
+                    cut.getRanks(),
+                    (group, manager) -> {
+                        List<ShardRange> own = cut.getRanges(group.getRank());
+                        NDArray x = data.x(manager).reshape(3, 2, 5); // two leading axes
+                        NDArray w = data.weight(manager, own);
+                        NDArray b = data.bias(manager, own);
+                        Whole whole = new Whole(data, manager);
+                        for (int chunk : new int[] {1, 64, 0}) {
+                            try (ChunkedEvaluation chunks =
+                                    new ChunkedEvaluation(group, cut, 1 << 20, chunk, null)) {
+                                NDArray logits = chunks.logits(x, w, b);
                                 Assert.assertEquals(
-                                        best.classes().toLongArray(), djl.get(1).toLongArray());
-                                assertClose(best.logits(), djl.get(0));
-                                NDArray expected = logSoftmax.topK(k, 1, true, true).get(0);
-                                assertClose(best.logProbabilities(), expected);
-                                assertClose(best.probabilities(), expected.exp());
+                                        logits.toFloatArray(), whole.ofShard(own), 1e-5f);
+                                for (int k : new int[] {1, 2, 7, 150, CLASSES}) {
+                                    whole.assertBest(chunks.topK(x, w, b, k, true), k, ties);
+                                    whole.assertBest(
+                                            chunks.topK(logits, null, null, k, true), k, ties);
+                                }
+                                NDArray labels = data.labels(manager).reshape(3, 2);
+                                for (NDArray before :
+                                        List.of(
+                                                chunks.countBefore(x, w, b, labels),
+                                                chunks.countBefore(logits, null, null, labels))) {
+                                    Assert.assertEquals(before.toLongArray(), whole.before());
+                                }
+                                for (LossOptions options :
+                                        List.of(
+                                                HeadStep.PLAIN,
+                                                HeadStep.SMOOTH,
+                                                HeadStep.EVERYTHING)) {
+                                    float loss = chunks.loss(x, w, b, labels, options).getFloat();
+                                    Assert.assertEquals(loss, data.loss(options), 2e-6);
+                                }
                             }
                         }
-                    }
-                });
+                    });
+        }
+    }
+
+    /** The logits of all classes. */
+    private static final class Whole {
+
+        private final HeadReference data;
+        private final NDArray logits;
+        private final float[] values;
+
+        Whole(HeadReference data, NDManager manager) {
+            this.data = data;
+            NDArray b = data.bias(manager, List.of(new ShardRange(0, CLASSES)));
+            logits = data.x(manager).matMul(data.weight(manager).transpose()).add(b);
+            values = logits.toFloatArray();
+        }
+
+        float[] ofShard(List<ShardRange> own) {
+            int[] classes = HeadReference.places(own, 1).toArray();
+            float[] part = new float[ROWS * classes.length];
+            for (int i = 0; i < part.length; i++) {
+                part[i] = values[i / classes.length * CLASSES + classes[i % classes.length]];
+            }
+            return part;
+        }
+
+        private int[] sorted(int row) {
+            return IntStream.range(0, CLASSES)
+                    .boxed()
+                    .sorted(Comparator.comparingDouble(k -> -values[row * CLASSES + k]))
+                    .mapToInt(k -> k)
+                    .toArray();
+        }
+
+        long[] before() {
+            return IntStream.range(0, ROWS)
+                    .mapToLong(
+                            row ->
+                                    IntStream.of(sorted(row))
+                                            .takeWhile(k -> k != data.labels[row])
+                                            .count())
+                    .toArray();
+        }
+
+        void assertBest(TopClasses best, int k, boolean ties) {
+            Assert.assertEquals(best.classes().getShape(), new Shape(3, 2, k));
+            long[] expected =
+                    IntStream.range(0, ROWS)
+                            .flatMap(row -> Arrays.stream(sorted(row)).limit(k))
+                            .mapToLong(each -> each)
+                            .toArray();
+            Assert.assertEquals(best.classes().toLongArray(), expected);
+            NDList djl = logits.topK(k, 1, true, true);
+            if (!ties) {
+                Assert.assertEquals(expected, djl.get(1).toLongArray());
+            }
+            NDArray logSoftmax = logits.logSoftmax(1).topK(k, 1, true, true).get(0);
+            assertClose(best.logits(), djl.get(0));
+            assertClose(best.logProbabilities(), logSoftmax);
+            assertClose(best.probabilities(), logSoftmax.exp());
+        }
     }
 
     private static void assertClose(NDArray actual, NDArray expected) {
         Assert.assertEquals(actual.toFloatArray(), expected.toFloatArray(), 1e-5f);
     }
 
-    /** Of equal logits the lowest class comes first, over chunks, blocks and ranks. */
-    @Test(dataProvider = "sizes", timeOut = 60_000)
-    public void tiesGoToTheLowestClass(int ranks) throws Exception {
-        int classes = 700;
-        int rows = 4;
-        float[] logits = new float[rows * classes];
-        SplittableRandom random = new SplittableRandom(5);
-        for (int i = 0; i < logits.length; i++) {
-            // few different values; a row of one value; a row with forbidden classes
-            logits[i] = i < classes ? 1 : random.nextInt(i / classes * 3);
-            logits[i] = i >= 3 * classes && logits[i] < 8 ? Float.NEGATIVE_INFINITY : logits[i];
-        }
+    /** Few different logits, forbidden classes and NaN; half precision weights. */
+    @Test(dataProvider = "cuts", timeOut = 60_000)
+    public void otherValues(Cut cut) throws Exception {
+        HeadReference data = new HeadReference(2 * CLASSES, 1, CLASSES);
+        Arrays.setAll(data.weight, i -> i % 7 == 3 ? Double.NEGATIVE_INFINITY : i % 5);
+        Arrays.setAll(data.labels, i -> i % CLASSES);
+        Arrays.setAll(data.x, i -> i < CLASSES ? 1 : i % 9 == 0 ? Double.NaN : 0.5);
         RankThreads.run(
-                ranks,
+                cut.getRanks(),
                 (group, manager) -> {
-                    NDArray whole = manager.create(logits, new Shape(rows, classes));
-                    ShardRange range = range(group, classes);
-                    NDArray own =
-                            whole.get(
-                                    new NDIndex()
-                                            .addAllDim()
-                                            .addSliceDim(range.start(), range.end()));
-                    for (int chunk : new int[] {1, 100, 0}) {
-                        try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
-                            for (int k : new int[] {1, 5, 260, classes}) {
-                                TopClasses best = chunks.topK(own, null, null, k, false);
+                    NDArray w = data.weight(manager, cut.getRanges(group.getRank()));
+                    NDArray narrow = w.toType(DataType.FLOAT16, true);
+                    NDArray x = data.x(manager);
+                    NDArray labels = data.labels(manager);
+                    NDArray logits = x.matMul(data.weight(manager).transpose());
+                    NDArray own = logits.gather(labels.expandDims(1), 1).flatten();
+                    long[] expected = countBefore(logits, own, labels).toLongArray();
+                    for (int chunk : new int[] {7, 0}) {
+                        try (ChunkedEvaluation chunks =
+                                new ChunkedEvaluation(group, cut, 1 << 22, chunk, null)) {
+                            for (NDArray weight : List.of(w, narrow)) {
+                                NDArray before = chunks.countBefore(x, weight, null, labels);
+                                Assert.assertEquals(before.toLongArray(), expected);
+                                TopClasses best = chunks.topK(x, weight, null, 4, false);
+                                long[] classes = best.classes().toLongArray();
                                 Assert.assertEquals(
-                                        best.classes().toLongArray(),
-                                        expected(logits, rows, classes, k));
+                                        Arrays.copyOf(classes, 4), new long[] {4, 9, 14, 19});
+                                int nan = 4 * (CLASSES + (9 - CLASSES % 9));
+                                Assert.assertEquals(
+                                        Arrays.copyOfRange(classes, nan, nan + 4),
+                                        new long[] {0, 1, 2, 3});
                                 Assert.assertNull(best.logProbabilities());
                                 Assert.expectThrows(
                                         IllegalStateException.class, best::probabilities);
@@ -126,137 +207,41 @@ public class ChunkedEvaluationTest {
                 });
     }
 
-    private static long[] expected(float[] logits, int rows, int classes, int k) {
-        return IntStream.range(0, rows)
-                .boxed()
-                .flatMap(
-                        row ->
-                                IntStream.range(0, classes)
-                                        .boxed()
-                                        .sorted(
-                                                (a, b) ->
-                                                        Float.compare(
-                                                                logits[row * classes + b],
-                                                                logits[row * classes + a]))
-                                        .limit(k))
-                .mapToLong(Integer::longValue)
-                .toArray();
-    }
-
-    /** Half precision weights, and a row that is not a number. */
-    @Test(timeOut = 60_000)
-    public void topKOfOtherValues() throws Exception {
-        RankThreads.run(
-                2,
-                (group, manager) -> {
-                    NDArray x = random(manager, 1, 3, 5);
-                    NDArray w = random(manager, 2, 50, 5).toType(DataType.FLOAT16, false);
-                    NDArray wide = w.toType(DataType.FLOAT32, false);
-                    x.set(new NDIndex("1"), Float.NaN);
-                    try (ChunkedEvaluation chunks = evaluation(group, 50, 16)) {
-                        long[] best =
-                                chunks.topK(x, rows(w, group), null, 3, true)
-                                        .classes()
-                                        .toLongArray();
-                        NDArray logits = x.matMul(wide.transpose());
-                        long[] djl = logits.topK(3, 1, true, true).get(1).toLongArray();
-                        djl[3] = 0;
-                        djl[4] = 1;
-                        djl[5] = 2;
-                        Assert.assertEquals(best, djl);
-                    }
-                });
-    }
-
     @Test(
             expectedExceptions = IllegalArgumentException.class,
             expectedExceptionsMessageRegExp = "The 24 best of 23 classes.*1 to 23 can be had")
-    public void moreThanAllClassesAreRefused() {
+    public void moreThanAllClassesThrow() {
         try (NDManager manager = NDManager.newBaseManager();
                 ChunkedEvaluation chunks =
-                        new ChunkedEvaluation(null, Cut.ofLengths(23), ALL, 0, null)) {
-            chunks.topK(random(manager, 1, 2, 23), null, null, 24, false);
+                        new ChunkedEvaluation(null, Cut.ofLengths(23), 1 << 20, 0, null)) {
+            chunks.topK(manager.ones(new Shape(2, 23)), null, null, 24, false);
         }
     }
 
-    /** The loss is the one that training computes, and its logits are those of the layer. */
-    @Test(dataProvider = "sizes", timeOut = 60_000)
-    public void lossAndLogits(int ranks) throws Exception {
-        FusedReference reference = new FusedReference(7, 5, 23);
-        for (LossOptions options :
-                List.of(
-                        LossOptions.DEFAULT,
-                        new LossOptions(-100, 0.1f, 0),
-                        new LossOptions(3, 0.2f, 0.05f))) {
-            reference.labels[2] = 3;
-            reference.compute(options, true);
-            RankThreads.run(
-                    ranks,
-                    (group, manager) -> {
-                        NDArray x = manager.create(reference.x, new Shape(7, 5));
-                        NDArray w = manager.create(reference.weight, new Shape(23, 5));
-                        NDArray b = manager.create(reference.bias);
-                        NDArray labels = manager.create(reference.labels);
-                        NDArray ownW = rows(w, group);
-                        NDArray ownB = rows(b, group);
-                        try (ChunkedEvaluation chunks = evaluation(group, 23, 4)) {
-                            NDArray loss = chunks.loss(x, ownW, ownB, labels, options);
-                            Assert.assertEquals(loss.getFloat(), reference.loss, 2e-6);
-                            assertClose(
-                                    chunks.logits(x, ownW, ownB),
-                                    x.matMul(ownW.transpose()).add(ownB));
-                        }
-                    });
+    @Test
+    public void elementsBeforeAreLargerOrEqualAndLowerOrNotComparable() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            float[][] numbers = {{3, 1, 2, 3}, {3, 3, 3, 3}, {1, 2, 3, 4}, {Float.NaN, 1, 5, 0}};
+            NDArray value = manager.create(new float[] {2, 3, 0, 4});
+            NDArray column = manager.create(new long[] {2, 2, -7, 9});
+            NDArray before = countBefore(manager.create(numbers), value, column);
+            Assert.assertEquals(before.toLongArray(), new long[] {2, 2, 4, 2});
+            int columns = (1 << 20) + 3;
+            NDArray row = manager.arange(columns).toType(DataType.FLOAT32, false);
+            value = manager.create(new float[] {7});
+            before = countBefore(row.reshape(1, columns), value, manager.create(new long[] {7}));
+            Assert.assertEquals(before.toLongArray(), new long[] {columns - 8});
         }
     }
 
-    /** Equal logits are ranked by class, also where one of them is in another chunk or rank. */
-    @Test(dataProvider = "sizes", timeOut = 60_000)
-    public void countsTheClassesBeforeALabel(int ranks) throws Exception {
-        RankThreads.run(
-                ranks,
-                (group, manager) -> {
-                    float[] weight = {1, 3, 2, 3, 0, 3, 5, -1};
-                    NDArray w = rows(manager.create(weight).reshape(8, 1), group);
-                    NDArray x = manager.create(new float[] {1, 1, -1}, new Shape(3, 1));
-                    NDArray labels = manager.create(new long[] {5, 6, 4});
-                    try (ChunkedEvaluation chunks = evaluation(group, 8, 3)) {
-                        NDArray before = chunks.countBefore(x, w, null, labels);
-                        Assert.assertEquals(before.toLongArray(), new long[] {3, 0, 1});
-                    }
-                });
-    }
-
-    /** Few different logits, forbidden classes and NaN, against the comparison of whole rows. */
-    @Test(dataProvider = "sizes", timeOut = 60_000)
-    public void countsLikeTheWholeRows(int ranks) throws Exception {
-        int classes = 50;
-        float[] weight = new float[classes];
-        long[] labels = new long[2 * classes];
-        float[] x = new float[2 * classes];
-        for (int i = 0; i < classes; i++) {
-            weight[i] = i % 7 == 3 ? Float.NEGATIVE_INFINITY : i % 5;
-            labels[i] = i;
-            labels[classes + i] = i;
-            x[i] = 1;
-            x[classes + i] = i % 9 == 0 ? Float.NaN : 0.5f;
+    private static NDArray countBefore(NDArray rows, NDArray value, NDArray column) {
+        try (TorchScope scope = TorchScope.open()) {
+            return TensorView.toArray(
+                    LogitChunks.countBefore(
+                            TensorView.of(rows).tensor(),
+                            TensorView.of(value).tensor(),
+                            TensorView.of(column).tensor()),
+                    rows.getManager());
         }
-        RankThreads.run(
-                ranks,
-                (group, manager) -> {
-                    NDArray w = manager.create(weight, new Shape(classes, 1));
-                    NDArray features = manager.create(x, new Shape(2 * classes, 1));
-                    NDArray ids = manager.create(labels);
-                    NDArray logits = features.matMul(w.transpose());
-                    NDArray own = logits.gather(ids.expandDims(1), 1).flatten();
-                    long[] expected = ChunkRankingTest.countBefore(logits, own, ids).toLongArray();
-                    for (int chunk : new int[] {1, 7, 0}) {
-                        try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
-                            NDArray before =
-                                    chunks.countBefore(features, rows(w, group), null, ids);
-                            Assert.assertEquals(before.toLongArray(), expected);
-                        }
-                    }
-                });
     }
 }

@@ -3,7 +3,7 @@ package io.djltp.head;
 import io.djltp.torch.Precision;
 
 /**
- * What a head that computes in 16 bits may differ by from a {@link FusedReference}. With the unit
+ * What a head that computes in 16 bits may differ by from a {@link HeadReference}. With the unit
  * roundoff u and \(d_i = (2u + u^2) \max_k \sum_j |x_{ij} w_{kj}|\), the most that a logit of row i
  * is off by:
  *
@@ -23,50 +23,39 @@ final class RoundedBounds {
     private static final double FLOAT32 = 1e-5;
 
     private final double u;
+    private final HeadReference data;
+    private final LossOptions options;
 
-    double loss;
-    final double[] featureGradient;
-    final double[] weightGradient;
-    final double[] biasGradient;
+    double loss = FLOAT32;
+    final HeadStep.Bounds ofGradients;
 
-    RoundedBounds(FusedReference data, LossOptions options, boolean withBias, Precision precision) {
+    RoundedBounds(HeadReference data, LossOptions options, boolean biased, Precision precision) {
+        this.data = data;
+        this.options = options;
         u = precision.roundingError();
-        featureGradient = new double[data.x.length];
-        weightGradient = new double[data.weight.length];
-        biasGradient = new double[data.classes];
-        long valid =
-                java.util.Arrays.stream(data.labels)
-                        .filter(l -> l != options.ignoreIndex())
-                        .count();
+        ofGradients =
+                new HeadStep.Bounds(
+                        new double[data.x.length],
+                        new double[data.weight.length],
+                        new double[data.classes]);
         for (int i = 0; i < data.rows; i++) {
             if (data.labels[i] != options.ignoreIndex()) {
-                addRow(data, i, options, withBias, 1.0 / valid);
+                addRow(i, data.logits(i, biased), 1.0 / data.counted(options));
             }
         }
-        loss += FLOAT32;
     }
 
-    private void addRow(
-            FusedReference data, int row, LossOptions options, boolean withBias, double share) {
-        int features = data.features;
-        double[] exponentials = new double[data.classes];
-        double sum = 0;
+    private void addRow(int row, double[] logits, double share) {
         double largest = 0;
         for (int k = 0; k < data.classes; k++) {
-            double logit = withBias ? data.bias[k] : 0;
             double absolute = 0;
-            for (int j = 0; j < features; j++) {
-                double product =
-                        (double) data.x[row * features + j] * data.weight[k * features + j];
-                logit += product;
-                absolute += Math.abs(product);
+            for (int j = 0; j < data.features; j++) {
+                absolute += Math.abs(data.x[row * data.features + j] * weight(k, j));
             }
             largest = Math.max(largest, absolute);
-            exponentials[k] = Math.exp(logit);
-            sum += exponentials[k];
         }
         double d = (2 * u + u * u) * largest;
-        double log = Math.log(sum);
+        double log = HeadReference.logSumExp(logits);
         double z = options.zLoss();
         double alpha = options.labelSmoothing();
         // the mean of all logits is off by d too
@@ -74,19 +63,23 @@ final class RoundedBounds {
         double slope = 1 + 2 * z * log;
         double off = Math.exp(2 * d) * Math.pow(1 + u, 3) - 1 + 2 * z * d;
         for (int k = 0; k < data.classes; k++) {
-            double p = exponentials[k] / sum;
+            double p = Math.exp(logits[k] - log);
             boolean label = k == data.labels[row];
             double inexact = label && alpha == 0 ? Math.min(p, 1 - p) + 2 * z * p * log : p * slope;
             double bound = off * inexact + 4 * u * alpha / data.classes;
             bound += label ? 4 * u * alpha : 0; // the 1 - alpha of a label in one product with p
             bound += FLOAT32;
-            biasGradient[k] += share * bound;
-            for (int j = 0; j < features; j++) {
-                int ofX = row * features + j;
-                int ofWeight = k * features + j;
-                featureGradient[ofX] += share * bound * Math.abs(data.weight[ofWeight]);
-                weightGradient[ofWeight] += share * bound * Math.abs(data.x[ofX]);
+            ofGradients.ofBias()[k] += share * bound;
+            for (int j = 0; j < data.features; j++) {
+                int ofX = row * data.features + j;
+                ofGradients.ofFeatures()[ofX] += share * bound * Math.abs(weight(k, j));
+                ofGradients.ofWeight()[k * data.features + j] +=
+                        share * bound * Math.abs(data.x[ofX]);
             }
         }
+    }
+
+    private double weight(int k, int j) {
+        return data.weight[k * data.features + j];
     }
 }

@@ -7,10 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.RankThreads;
-import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
-import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.update.ReferenceUpdate;
 import io.djltp.internal.update.WeightUpdate;
 import io.djltp.testing.NeededArithmetic;
@@ -30,7 +27,6 @@ public class RoundedHeadTest {
     private static final int ROWS = 7;
     private static final int FEATURES = 5;
     private static final int CLASSES = 23;
-    private static final LossOptions SMOOTH = new LossOptions(-100, 0.1f, 0);
     private static final LossOptions EVERYTHING = new LossOptions(3, 0.1f, 0.01f);
 
     private final Precision precision;
@@ -58,7 +54,7 @@ public class RoundedHeadTest {
             for (LossOptions options :
                     List.of(
                             LossOptions.DEFAULT,
-                            SMOOTH,
+                            HeadStep.SMOOTH,
                             EVERYTHING,
                             new LossOptions(3, 0, 0.01f))) {
                 for (boolean guarded : new boolean[] {false, true}) {
@@ -79,65 +75,16 @@ public class RoundedHeadTest {
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void isOffByRoundingOnly(
             int ranks, LossOptions options, int kept, int lanes, boolean guarded) throws Exception {
-        FusedReference data = new FusedReference(ROWS, FEATURES, CLASSES);
-        data.labels[2] = 3;
-        data.labels[4] = data.labels[5]; // two rows of one class
+        HeadReference data = new HeadReference(ROWS, FEATURES, CLASSES).withSpecialLabels();
         for (int k = 0; guarded && k < CLASSES; k++) {
             data.bias[k] += 100;
         }
         data.compute(options, true);
         RoundedBounds bounds = new RoundedBounds(data, options, true, precision);
         long budget = lanes * (kept * 4 + 6) * 4L * (ROWS + 1);
-        RankThreads.run(
-                ranks,
-                (group, manager) -> {
-                    Autograd.setThreads(lanes);
-                    Cut cut = Cut.balanced(CLASSES, ranks);
-                    ShardRange range = cut.getRange(group.getRank());
-                    NDIndex own = new NDIndex().addSliceDim(range.start(), range.end());
-                    NDArray x = manager.create(data.x, new Shape(ROWS, FEATURES));
-                    NDArray all = manager.create(data.weight, new Shape(CLASSES, FEATURES));
-                    NDArray w = all.get(own).duplicate();
-                    NDArray b = manager.create(data.bias).get(own).duplicate();
-                    NDArray labels = manager.create(data.labels);
-                    NDArray before = w.duplicate();
-                    NDArray biasGradient = manager.zeros(b.getShape());
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(group, cut, budget, 4, rounded)) {
-                        FusedSoftmaxHead.Result result = fused.evaluate(x, w, b, labels, options);
-                        Assert.assertEquals(w, before);
-                        // of 100, 1e-5 of it is lost to float32
-                        Assert.assertEquals(result.value().getFloat(), data.loss, bounds.loss);
-                        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
-                        update.begin(1, 1);
-                        fused.update(w, b, biasGradient, update, 0.5f, null);
-                        group.allReduce(result.gradient(), ReduceOp.SUM);
-                        assertWithin(
-                                result.gradient(),
-                                data.featureGradient,
-                                bounds.featureGradient,
-                                0,
-                                "dX");
-                    }
-                    int first = (int) range.start();
-                    NDArray gradient = before.sub(w).mul(2f);
-                    assertWithin(
-                            gradient,
-                            data.weightGradient,
-                            bounds.weightGradient,
-                            first * FEATURES,
-                            "dW");
-                    NDArray ofBias = biasGradient.mul(2f);
-                    assertWithin(ofBias, data.biasGradient, bounds.biasGradient, first, "db");
-                });
-    }
-
-    private static void assertWithin(
-            NDArray actual, double[] expected, double[] bounds, int first, String what) {
-        float[] values = actual.toFloatArray();
-        for (int i = 0; i < values.length; i++) {
-            Assert.assertEquals(values[i], expected[first + i], bounds[first + i], what + " " + i);
-        }
+        HeadStep.Way way = new HeadStep.Way(Cut.balanced(CLASSES, ranks), budget, 4, lanes, true);
+        HeadStep step = HeadStep.updated(data, way, rounded, options);
+        step.assertWithin(data, bounds.loss, bounds.ofGradients);
     }
 
     @DataProvider
@@ -163,18 +110,18 @@ public class RoundedHeadTest {
         RankThreads.run(
                 1,
                 (group, manager) -> {
-                    FusedReference data = new FusedReference(ROWS, FEATURES, CLASSES);
-                    NDArray x = manager.create(data.x, new Shape(ROWS, FEATURES));
-                    NDArray labels = manager.create(data.labels);
+                    HeadReference data = new HeadReference(ROWS, FEATURES, CLASSES);
+                    NDArray x = data.x(manager);
+                    NDArray labels = data.labels(manager);
                     float[][] losses = new float[2][];
                     NDArray[] weights = new NDArray[2];
                     for (int i = 0; i < 2; i++) {
                         Precision each = i == 0 ? Precision.FLOAT32 : precision;
                         HeadOptions head = new HeadOptions(share, 1, margin, each);
-                        weights[i] = manager.create(data.weight, new Shape(CLASSES, FEATURES));
+                        weights[i] = data.weight(manager);
                         losses[i] = steps(head, kind, x, weights[i], labels);
                     }
-                    NDArray start = manager.create(data.weight, new Shape(CLASSES, FEATURES));
+                    NDArray start = data.weight(manager);
                     double moved = weights[0].sub(start).norm().getFloat();
                     double apart = weights[1].sub(weights[0]).norm().getFloat();
                     Assert.assertTrue(moved > 0);
@@ -212,42 +159,29 @@ public class RoundedHeadTest {
     /** A label with all but 1e-9 of the softmax: p - 1 has its digits, though p is rounded. */
     @Test(timeOut = 60_000)
     public void theGradientOfALearnedLabelIsNotRoundedAway() throws Exception {
-        RankThreads.run(
-                1,
-                (group, manager) -> {
-                    NDArray x = manager.create(new float[] {1}, new Shape(1, 1));
-                    NDArray w = manager.create(new float[] {0, 20, 0}, new Shape(3, 1));
-                    NDArray before = w.duplicate();
-                    NDArray label = manager.create(new long[] {1});
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(null, Cut.ofLengths(3), 1 << 10, 0, rounded)) {
-                        float loss =
-                                fused.evaluate(x, w, null, label, LossOptions.DEFAULT)
-                                        .value()
-                                        .getFloat();
-                        double expected = 2 * Math.exp(-20);
-                        Assert.assertEquals(loss, expected, expected / 100);
-                        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
-                        update.begin(1e9f, 1);
-                        fused.update(w, null, null, update, 1, null);
-                        float moved = w.sub(before).toFloatArray()[1];
-                        Assert.assertEquals(moved, 1e9 * expected, 1e9 * expected / 100);
-                    }
-                });
+        HeadReference data = new HeadReference(1, 1, 3);
+        data.x[0] = 1;
+        System.arraycopy(new double[] {0, 20, 0}, 0, data.weight, 0, 3);
+        data.labels[0] = 1;
+        HeadStep.Way way = HeadStep.Way.unbiased(Cut.ofLengths(3));
+        HeadStep step = HeadStep.summed(data, way, rounded, LossOptions.DEFAULT, 1);
+        double expected = 2 * Math.exp(-20);
+        Assert.assertEquals(step.loss, expected, expected / 100);
+        Assert.assertEquals(step.ofWeight[1], -expected, expected / 100);
     }
 
     /** Batches of one step add up in float32, and ones of other sizes use the same memory. */
     @Test(timeOut = 60_000)
     public void gradientsOfSeveralBatchesAddUp() throws Exception {
-        FusedReference data = new FusedReference(ROWS, FEATURES, CLASSES);
+        HeadReference data = new HeadReference(ROWS, FEATURES, CLASSES);
         data.compute(LossOptions.DEFAULT, false);
         RoundedBounds bounds = new RoundedBounds(data, LossOptions.DEFAULT, false, precision);
         RankThreads.run(
                 1,
                 (group, manager) -> {
-                    NDArray x = manager.create(data.x, new Shape(ROWS, FEATURES));
-                    NDArray labels = manager.create(data.labels);
-                    NDArray w = manager.create(data.weight, new Shape(CLASSES, FEATURES));
+                    NDArray x = data.x(manager);
+                    NDArray labels = data.labels(manager);
+                    NDArray w = data.weight(manager);
                     NDArray sum = manager.zeros(w.getShape());
                     try (FusedSoftmaxHead fused =
                             new FusedSoftmaxHead(
@@ -261,7 +195,8 @@ public class RoundedHeadTest {
                             fused.accumulate(w, null, null, sum, part[0] == 0, share);
                         }
                     }
-                    assertWithin(sum, data.weightGradient, bounds.weightGradient, 0, "dW");
+                    HeadStep.assertClose(
+                            sum.toFloatArray(), data.ofWeight, bounds.ofGradients.ofWeight(), "dW");
                 });
     }
 

@@ -1,13 +1,8 @@
 package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
-import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.RankThreads;
-import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.update.ReferenceUpdate;
@@ -22,6 +17,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.stream.IntStream;
+import java.util.stream.LongStream;
 
 /** The loss over drawn classes, and with margins, is what their definitions say. */
 public class SampledHeadTest {
@@ -30,8 +26,6 @@ public class SampledHeadTest {
     private static final int FEATURES = 5;
     private static final int CLASSES = 23; // uneven over 2, 3 and 4 ranks
     private static final long SEED = 9;
-
-    private static final List<ShardRange> ALL_ROWS = List.of(new ShardRange(0, ROWS));
 
     private static final LossOptions EVERYTHING = new LossOptions(3, 0.2f, 0.02f);
 
@@ -76,56 +70,36 @@ public class SampledHeadTest {
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void equalsTheDefinition(
             Cut cut, Margin margin, float share, LossOptions options, int kept) throws Exception {
-        HeadReference reference = new HeadReference(ROWS, FEATURES, CLASSES, options, margin);
-        reference.labels[2] = 3;
-        reference.labels[4] = reference.labels[5]; // two rows of one class
-        reference.used = drawn(reference, share, options, 0);
-        int ranks = cut.getRanks();
-        double[] byX = reference.gradient(reference.x);
-        double[] byWeight = reference.gradient(reference.weight);
-        double[] byBias = reference.gradient(reference.bias);
+        HeadReference data = data(margin).withSpecialLabels();
+        data.used = drawn(data, share, options, 0);
         long budget = (kept + 1) * 4L * (ROWS + 1) * Float.BYTES;
-        HeadOptions head = new HeadOptions(share, SEED, margin);
-        RankThreads.run(
-                ranks,
-                (group, manager) -> {
-                    List<ShardRange> own = cut.getRanges(group.getRank());
-                    NDArray w = slice(manager, reference.weight, own, FEATURES);
-                    NDArray b = slice(manager, reference.bias, own, 1).flatten();
-                    NDArray biasGradient = manager.ones(b.getShape());
-                    NDArray before = w.duplicate();
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(group, cut, budget, 4, head)) {
-                        CollectiveCounts start = group.getCounts();
-                        FusedSoftmaxHead.Result result =
-                                fused.evaluate(
-                                        x(manager, reference),
-                                        w,
-                                        margin == null ? b : null,
-                                        manager.create(reference.labels),
-                                        options);
-                        long calls = group.getCounts().minus(start).total();
-                        Assert.assertEquals(calls, ranks == 1 ? 0 : 2);
-                        double loss = reference.loss();
-                        Assert.assertEquals(result.value().getFloat(), loss, 1e-5 * loss);
-                        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
-                        update.begin(1, 1);
-                        fused.update(
-                                w,
-                                margin == null ? b : null,
-                                margin == null ? biasGradient : null,
-                                update,
-                                0.5f,
-                                null);
-                        group.allReduce(result.gradient(), ReduceOp.SUM);
-                        assertClose(result.gradient(), byX, ALL_ROWS, FEATURES, "dX");
-                    }
-                    assertClose(before.sub(w).mul(2f), byWeight, own, FEATURES, "dW");
-                    if (margin == null) {
-                        assertClose(biasGradient.mul(2f), byBias, own, 1, "db");
-                    }
-                    assertOthersUntouched(before, w, reference.used, own);
-                });
+        HeadStep.Way way = new HeadStep.Way(cut, budget, 4, 1, margin == null);
+        HeadStep step = HeadStep.updated(data, way, HeadStep.of(share, margin), options);
+        double loss = data.loss(options);
+        Assert.assertEquals(step.loss, loss, 1e-5 * loss);
+        assertClose(step.ofFeatures, data.differences(data.x, options), "dX");
+        assertClose(step.ofWeight, data.differences(data.weight, options), "dW");
+        if (margin == null) {
+            assertClose(step.ofBias, data.differences(data.bias, options), "db");
+        }
+        for (int i = 0; i < step.ofWeight.length; i++) { // what was not drawn has not moved
+            boolean used = Arrays.binarySearch(data.used, i / FEATURES) >= 0;
+            Assert.assertTrue(used || step.ofWeight[i] == 0, "dW " + i);
+        }
+    }
+
+    private static HeadReference data(Margin margin) {
+        HeadReference data = new HeadReference(3, 1, ROWS, FEATURES, CLASSES);
+        data.margin = margin;
+        if (margin != null) {
+            Arrays.fill(data.bias, 0);
+        }
+        return data;
+    }
+
+    private static void assertClose(float[] actual, double[] expected, String what) {
+        double largest = Arrays.stream(expected).map(Math::abs).max().getAsDouble();
+        HeadStep.assertClose(actual, expected, 1e-5 * largest, what);
     }
 
     /** Returns the classes of a step: those that one rank draws. */
@@ -135,7 +109,7 @@ public class SampledHeadTest {
             return IntStream.range(0, CLASSES).toArray();
         }
         long[] labels =
-                Arrays.stream(reference.labels)
+                LongStream.of(reference.labels)
                         .filter(l -> l != options.ignoreIndex())
                         .sorted()
                         .toArray();
@@ -145,42 +119,9 @@ public class SampledHeadTest {
                 .toArray();
     }
 
-    private static NDArray x(NDManager manager, HeadReference reference) {
-        return manager.create(HeadReference.floats(reference.x), new Shape(ROWS, FEATURES));
-    }
-
-    private static NDArray slice(
-            NDManager manager, double[] all, List<ShardRange> ranges, int columns) {
-        double[] part = part(all, ranges, columns);
-        return manager.create(
-                HeadReference.floats(part), new Shape(part.length / columns, columns));
-    }
-
-    private static double[] part(double[] all, List<ShardRange> ranges, int columns) {
-        return classes(ranges)
-                .flatMap(k -> IntStream.range(k * columns, (k + 1) * columns))
-                .mapToDouble(i -> all[i])
-                .toArray();
-    }
-
-    private static IntStream classes(List<ShardRange> ranges) {
-        return ranges.stream().flatMapToInt(r -> IntStream.range((int) r.start(), (int) r.end()));
-    }
-
-    private static void assertClose(
-            NDArray actual, double[] all, List<ShardRange> ranges, int columns, String what) {
-        double largest = Arrays.stream(all).map(Math::abs).max().getAsDouble();
-        double[] expected = part(all, ranges, columns);
-        float[] values = actual.toFloatArray();
-        Assert.assertEquals(values.length, expected.length);
-        for (int i = 0; i < values.length; i++) {
-            Assert.assertEquals(values[i], expected[i], 1e-5 * largest, what + " " + i);
-        }
-    }
-
     private static void assertOthersUntouched(
             NDArray before, NDArray after, int[] used, List<ShardRange> ranges) {
-        int[] classes = classes(ranges).toArray();
+        int[] classes = HeadReference.places(ranges, 1).toArray();
         for (int k = 0; k < classes.length; k++) {
             if (Arrays.binarySearch(used, classes[k]) < 0) {
                 Assert.assertEquals(
@@ -216,26 +157,25 @@ public class SampledHeadTest {
                     cut.getRanks(),
                     (group, manager) -> {
                         List<ShardRange> own = cut.getRanges(group.getRank());
-                        NDArray w = slice(manager, steps.get(0).weight, own, FEATURES);
-                        HeadOptions head = new HeadOptions(share, SEED, margin);
+                        NDArray w = steps.get(0).weight(manager, own);
+                        HeadOptions head = HeadStep.of(share, margin);
                         try (WeightUpdate update = kind.update(settings);
                                 FusedSoftmaxHead fused =
                                         new FusedSoftmaxHead(group, cut, 1 << 20, 4, head)) {
                             for (int i = 0; i < steps.size(); i++) {
                                 HeadReference step = steps.get(i);
                                 NDArray before = w.duplicate();
-                                fused.evaluate(
-                                        x(manager, step),
-                                        w,
-                                        null,
-                                        manager.create(step.labels),
-                                        LossOptions.DEFAULT);
+                                NDArray labels = step.labels(manager);
+                                fused.evaluate(step.x(manager), w, null, labels, HeadStep.PLAIN);
                                 update.begin(0.1f, i + 1);
                                 fused.update(w, null, null, update, 1, null);
                                 assertOthersUntouched(before, w, step.used, own);
                             }
                         }
-                        assertClose(w, expected, own, FEATURES, "weight");
+                        double[] ofRank = HeadReference.part(expected, own, FEATURES);
+                        if (ofRank.length > 0) {
+                            assertClose(w.toFloatArray(), ofRank, "weight");
+                        }
                     });
         }
     }
@@ -250,10 +190,9 @@ public class SampledHeadTest {
         SplittableRandom random = new SplittableRandom(1);
         double[] weight = null;
         for (int i = 0; i < 5; i++) {
-            HeadReference step =
-                    new HeadReference(ROWS, FEATURES, CLASSES, LossOptions.DEFAULT, margin);
+            HeadReference step = data(margin);
             Arrays.fill(step.bias, 0);
-            double[] x = HeadReference.values(random, step.x.length);
+            double[] x = HeadReference.values(random, step.x.length, 1);
             System.arraycopy(x, 0, step.x, 0, x.length);
             Arrays.setAll(step.labels, row -> random.nextInt(CLASSES));
             step.used = drawn(step, share, LossOptions.DEFAULT, i);
@@ -262,7 +201,8 @@ public class SampledHeadTest {
             }
             double[] first = step.weight.clone();
             System.arraycopy(weight, 0, step.weight, 0, weight.length);
-            update.apply(weight, step.gradient(step.weight), step.used, 0.1, i + 1);
+            double[] gradient = step.differences(step.weight, HeadStep.PLAIN);
+            update.apply(weight, gradient, step.used, 0.1, i + 1);
             System.arraycopy(first, 0, step.weight, 0, first.length);
             steps.add(step);
         }
@@ -307,60 +247,35 @@ public class SampledHeadTest {
     @Test(dataProvider = "hand", timeOut = 60_000)
     public void equalsWhatIsComputedByHand(
             Margin margin, double loss, double[] byX, double[] byWeight) throws Exception {
+        HeadReference data = new HeadReference(1, 2, 2);
+        System.arraycopy(new double[] {3, 4}, 0, data.x, 0, 2);
+        System.arraycopy(new double[] {2, 0, 0, 5}, 0, data.weight, 0, 4);
+        data.labels[0] = 0;
         for (int ranks : new int[] {1, 2}) {
-            RankThreads.run(
-                    ranks,
-                    (group, manager) -> {
-                        ShardRange range = Cut.balanced(2, ranks).getRange(group.getRank());
-                        NDArray w = manager.create(new float[] {2, 0, 0, 5}, new Shape(2, 2));
-                        w = w.get(new NDIndex().addSliceDim(range.start(), range.end()));
-                        w = w.duplicate();
-                        NDArray before = w.duplicate();
-                        NDArray x = manager.create(new float[] {3, 4}, new Shape(1, 2));
-                        NDArray label = manager.create(new long[] {0});
-                        HeadOptions head = new HeadOptions(1, 0, margin);
-                        try (FusedSoftmaxHead fused =
-                                new FusedSoftmaxHead(
-                                        group, Cut.balanced(2, ranks), 1 << 20, 1, head)) {
-                            FusedSoftmaxHead.Result result =
-                                    fused.evaluate(x, w, null, label, LossOptions.DEFAULT);
-                            Assert.assertEquals(result.value().getFloat(), loss, 1e-6);
-                            group.allReduce(result.gradient(), ReduceOp.SUM);
-                            assertClose(
-                                    result.gradient(), byX, List.of(new ShardRange(0, 1)), 2, "dX");
-                            WeightUpdate update =
-                                    WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
-                            update.begin(1, 1);
-                            fused.update(w, null, null, update, 1, null);
-                        }
-                        assertClose(before.sub(w), byWeight, List.of(range), 2, "dW");
-                    });
+            HeadStep.Way way = HeadStep.Way.unbiased(Cut.balanced(2, ranks));
+            HeadStep step = HeadStep.updated(data, way, HeadStep.of(1, margin), HeadStep.PLAIN);
+            Assert.assertEquals(step.loss, loss, 1e-6);
+            assertClose(step.ofFeatures, byX, "dX");
+            assertClose(step.ofWeight, byWeight, "dW");
         }
     }
 
     /** Features and weights of zeros have no direction: nothing pulls at them, nor turns to NaN. */
     @Test(timeOut = 60_000)
     public void rowsOfZerosStay() throws Exception {
-        RankThreads.run(
-                1,
-                (group, manager) -> {
-                    NDArray x = manager.create(new float[] {0, 0, 1, 2}, new Shape(2, 2));
-                    NDArray w = manager.create(new float[] {0, 0, 1, 0, 3, 1}, new Shape(3, 2));
-                    HeadOptions head = new HeadOptions(1, 0, Margin.arcFace(8, 0.5f));
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(null, Cut.ofLengths(3), 1 << 20, 0, head)) {
-                        NDArray labels = manager.create(new long[] {1, 0});
-                        FusedSoftmaxHead.Result result =
-                                fused.evaluate(x, w, null, labels, LossOptions.DEFAULT);
-                        float[] gradient = result.gradient().toFloatArray();
-                        Assert.assertEquals(new float[] {gradient[0], gradient[1]}, new float[2]);
-                        Assert.assertTrue(Float.isFinite(gradient[2]) && gradient[2] != 0);
-                        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
-                        update.begin(1, 1);
-                        fused.update(w, null, null, update, 1, null);
-                        Assert.assertEquals(w.get(0).toFloatArray(), new float[2]);
-                        Assert.assertTrue(Float.isFinite(w.sum().getFloat()));
-                    }
-                });
+        HeadReference data = new HeadReference(2, 2, 3);
+        System.arraycopy(new double[] {0, 0, 1, 2}, 0, data.x, 0, 4);
+        System.arraycopy(new double[] {0, 0, 1, 0, 3, 1}, 0, data.weight, 0, 6);
+        data.labels[0] = 1;
+        data.labels[1] = 0;
+        HeadStep.Way way = HeadStep.Way.unbiased(Cut.ofLengths(3));
+        HeadOptions head = HeadStep.of(1, Margin.arcFace(8, 0.5f));
+        HeadStep step = HeadStep.updated(data, way, head, HeadStep.PLAIN);
+        Assert.assertEquals(Arrays.copyOf(step.ofFeatures, 2), new float[2]);
+        Assert.assertTrue(Float.isFinite(step.ofFeatures[2]) && step.ofFeatures[2] != 0);
+        Assert.assertEquals(Arrays.copyOf(step.ofWeight, 2), new float[2]);
+        for (float each : step.ofWeight) {
+            Assert.assertTrue(Float.isFinite(each));
+        }
     }
 }

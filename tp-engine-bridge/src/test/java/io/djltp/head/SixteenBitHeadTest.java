@@ -1,8 +1,6 @@
 package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
@@ -31,10 +29,10 @@ public class SixteenBitHeadTest {
         for (ScalarType type : List.of(ScalarType.BFloat16, ScalarType.Half)) {
             for (ReferenceUpdate.Kind kind : ReferenceUpdate.Kind.values()) {
                 cases.add(new Object[] {type, kind, HeadOptions.DEFAULT});
-                cases.add(new Object[] {type, kind, new HeadOptions(0.5f, 1, null)});
+                cases.add(new Object[] {type, kind, HeadStep.of(0.5f, null)});
                 Margin margin = Margin.arcFace(8, 0.3f);
-                cases.add(new Object[] {type, kind, new HeadOptions(1, 1, margin)});
-                cases.add(new Object[] {type, kind, new HeadOptions(0.5f, 1, margin)});
+                cases.add(new Object[] {type, kind, HeadStep.of(1, margin)});
+                cases.add(new Object[] {type, kind, HeadStep.of(0.5f, margin)});
             }
         }
         return cases.toArray(new Object[0][]);
@@ -50,22 +48,28 @@ public class SixteenBitHeadTest {
         RankThreads.run(
                 1,
                 (group, manager) -> {
-                    HeadReference data =
-                            new HeadReference(ROWS, FEATURES, CLASSES, LossOptions.DEFAULT, null);
-                    NDArray narrow = to(array(manager, data.weight), type);
+                    HeadReference data = new HeadReference(3, 1, ROWS, FEATURES, CLASSES);
+                    NDArray narrow = to(data.weight(manager), type);
                     NDArray wide = to(narrow, ScalarType.Float);
-                    NDArray labels = manager.create(data.labels);
+                    NDArray labels = data.labels(manager);
                     WeightUpdate.Settings settings = new WeightUpdate.Settings(0.1f, 1, -1);
                     try (FusedSoftmaxHead ofNarrow = function(head);
                             FusedSoftmaxHead ofWide = function(head);
                             WeightUpdate narrowUpdate = kind.update(settings);
                             WeightUpdate wideUpdate = kind.update(settings)) {
                         for (int i = 1; i <= 5; i++) {
-                            NDArray x = to(array(manager, data.x).mul(i), type);
+                            NDArray x = to(data.x(manager).mul(i), type);
                             NDArray wideX = to(x, ScalarType.Float);
-                            float loss = step(ofNarrow, x, narrow, labels, narrowUpdate, i);
-                            float expected = step(ofWide, wideX, wide, labels, wideUpdate, i);
-                            Assert.assertEquals(loss, expected);
+                            FusedSoftmaxHead.Result actual =
+                                    step(ofNarrow, x, narrow, labels, narrowUpdate, i);
+                            FusedSoftmaxHead.Result expected =
+                                    step(ofWide, wideX, wide, labels, wideUpdate, i);
+                            Assert.assertEquals(actual.value(), expected.value());
+                            NDArray gradient = actual.gradient(); // comes back in 16 bits
+                            Assert.assertEquals(gradient.getDataType(), x.getDataType());
+                            Assert.assertEquals(
+                                    to(gradient, ScalarType.Float),
+                                    to(to(expected.gradient(), type), ScalarType.Float));
                             wide = to(to(wide, type), ScalarType.Float);
                             Assert.assertEquals(
                                     to(narrow, ScalarType.Float).toFloatArray(),
@@ -80,7 +84,7 @@ public class SixteenBitHeadTest {
                 null, Cut.ofLengths(CLASSES), 2 * 4 * ROWS * Float.BYTES, 4, head);
     }
 
-    private static float step(
+    private static FusedSoftmaxHead.Result step(
             FusedSoftmaxHead function,
             NDArray x,
             NDArray weight,
@@ -91,12 +95,7 @@ public class SixteenBitHeadTest {
                 function.evaluate(x, weight, null, labels, LossOptions.DEFAULT);
         update.begin(0.1f, number);
         function.update(weight, null, null, update, 1, null);
-        return result.value().getFloat();
-    }
-
-    private static NDArray array(NDManager manager, double[] values) {
-        return manager.create(
-                HeadReference.floats(values), new Shape(values.length / FEATURES, FEATURES));
+        return result;
     }
 
     /** DJL cannot make bfloat16. */

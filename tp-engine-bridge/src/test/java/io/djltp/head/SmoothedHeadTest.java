@@ -3,20 +3,12 @@ package io.djltp.head;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.training.GradientCollector;
 
 import io.djltp.collective.RankThreads;
-import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.torch.TensorView;
-import io.djltp.internal.update.RowGradient;
-import io.djltp.internal.update.WeightUpdate;
 
-import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptions;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -48,7 +40,7 @@ public class SmoothedHeadTest {
         final long chunk;
         final long budget;
         final LossOptions options;
-        final FusedReference reference;
+        final HeadReference reference;
         private final String text;
 
         Case(int number, float alpha) {
@@ -63,7 +55,7 @@ public class SmoothedHeadTest {
             chunk = 1 + random.nextInt(classes);
             budget = (1 + random.nextInt(4)) * chunk * (rows + 1) * Float.BYTES;
             options = new LossOptions(-100, alpha, 0);
-            reference = new FusedReference(rows, features, classes);
+            reference = new HeadReference(rows, features, classes);
             double spread = Math.pow(10, -(large ? 4 : random.nextInt(5)));
             double offset = large ? 5 : random.nextBoolean() ? 0 : random.nextInt(6);
             double above = random.nextInt(4) == 0 ? 100 : 0; // more than plain exponentials can
@@ -95,19 +87,10 @@ public class SmoothedHeadTest {
         }
 
         private static void fill(
-                float[] values, SplittableRandom random, double spread, double offset) {
+                double[] values, SplittableRandom random, double spread, double offset) {
             for (int i = 0; i < values.length; i++) {
                 values[i] = (float) (offset + spread * (2 * random.nextDouble() - 1));
             }
-        }
-
-        NDArray features(NDManager manager) {
-            return manager.create(reference.x, new Shape(reference.rows, reference.features));
-        }
-
-        NDArray weight(NDManager manager) {
-            Shape shape = new Shape(reference.classes, reference.features);
-            return manager.create(reference.weight, shape);
         }
 
         /**
@@ -124,10 +107,10 @@ public class SmoothedHeadTest {
             double[] ofWeight = new double[reference.weight.length];
             double[] ofBias = new double[reference.classes];
             for (int i = 0; i < reference.rows; i++) {
-                double[] logits = logits(i);
-                double sum = Arrays.stream(logits).map(Math::exp).sum();
+                double[] logits = reference.logits(i, biased);
+                double log = HeadReference.logSumExp(logits);
                 for (int k = 0; k < logits.length; k++) {
-                    double share = Math.exp(logits[k]) / sum / reference.rows;
+                    double share = Math.exp(logits[k] - log) / reference.rows;
                     double rounding = ROUNDOFF * (1 + Math.abs(logits[k])) * share;
                     ofBias[k] += rounding * rounding;
                     for (int j = 0; j < reference.features; j++) {
@@ -164,61 +147,25 @@ public class SmoothedHeadTest {
                 ofBias[i] += reference.rows * Math.pow(ROUNDOFF * biasSums[i], 2);
             }
         }
-
-        private double[] logits(int row) {
-            double[] logits = new double[reference.classes];
-            for (int k = 0; k < logits.length; k++) {
-                logits[k] = biased ? reference.bias[k] : 0;
-                for (int j = 0; j < reference.features; j++) {
-                    double x = reference.x[row * reference.features + j];
-                    logits[k] += x * reference.weight[k * reference.features + j];
-                }
-            }
-            return logits;
-        }
-    }
-
-    /** The gradients of features, weight and bias; that of the bias may be missing. */
-    private record Gradients(float[] features, float[] weight, float[] bias) {
-
-        double[] errors(FusedReference reference) {
-            return new double[] {
-                error(features, reference.featureGradient),
-                error(weight, reference.weightGradient),
-                bias == null ? 0 : error(bias, reference.biasGradient)
-            };
-        }
-
-        private static double error(float[] actual, double[] expected) {
-            double error = 0;
-            for (int i = 0; i < actual.length; i++) {
-                error = Math.max(error, Math.abs(actual[i] - expected[i]));
-            }
-            return error;
-        }
     }
 
     /**
-     * Keeps the gradient as it is: to take it from the weight would cost the digits in question.
+     * Returns the errors of the gradients of features, weight and bias; the last may be missing.
      */
-    private static final class Kept extends WeightUpdate {
+    private static double[] errors(HeadReference reference, float[]... gradients) {
+        return new double[] {
+            error(gradients[0], reference.ofFeatures),
+            error(gradients[1], reference.ofWeight),
+            gradients[2] == null ? 0 : error(gradients[2], reference.ofBias)
+        };
+    }
 
-        private final Tensor gradient;
-
-        Kept(NDArray target) {
-            super(Settings.DEFAULT);
-            gradient = TensorView.of(target).tensor();
+    private static double error(float[] actual, double[] expected) {
+        double error = 0;
+        for (int i = 0; i < actual.length; i++) {
+            error = Math.max(error, Math.abs(actual[i] - expected[i]));
         }
-
-        @Override
-        public void prepare(long classes, long features, TensorOptions options) {
-            // the target is there
-        }
-
-        @Override
-        public void apply(RowGradient chunk) {
-            chunk.rowsOf(gradient, 0).copy_(chunk.gradient(1));
-        }
+        return error;
     }
 
     @DataProvider
@@ -228,26 +175,22 @@ public class SmoothedHeadTest {
 
     @Test(dataProvider = "smoothing", timeOut = 60_000)
     public void losesNoMoreThanAutogradInFloat32(float alpha) throws Exception {
-        List<Case> cases = new ArrayList<>();
-        for (int i = 0; i < CASES; i++) {
-            cases.add(new Case(i, alpha));
-        }
-        List<Gradients> stock = stock(cases);
         List<String> lost = new ArrayList<>();
-        for (int ranks = 1; ranks <= 3; ranks++) {
-            List<Gradients> fused = fused(cases, ranks);
-            for (int i = 0; i < CASES; i++) {
-                if (cases.get(i).ranks == ranks) {
-                    compare(cases.get(i), fused.get(i), stock.get(i), lost);
-                }
-            }
+        for (int i = 0; i < CASES; i++) {
+            Case c = new Case(i, alpha);
+            int classes = c.reference.classes;
+            HeadStep.Way way =
+                    new HeadStep.Way(
+                            Cut.balanced(classes, c.ranks), c.budget, c.chunk, c.lanes, c.biased);
+            HeadStep step = HeadStep.summed(c.reference, way, HeadStep.FLOAT32, c.options, 1);
+            float[] ofBias = c.biased ? step.ofBias : null;
+            double[] fused = errors(c.reference, step.ofFeatures, step.ofWeight, ofBias);
+            compare(c, fused, stock(c), lost);
         }
         Assert.assertEquals(lost.size(), 0, String.join("\n", lost));
     }
 
-    private static void compare(Case c, Gradients fused, Gradients stock, List<String> lost) {
-        double[] actual = fused.errors(c.reference);
-        double[] expected = stock.errors(c.reference);
+    private static void compare(Case c, double[] actual, double[] expected, List<String> lost) {
         double[] roundings = c.roundings();
         for (int i = 0; i < actual.length; i++) {
             double limit = MULTIPLE * Math.max(expected[i], roundings[i]);
@@ -261,27 +204,19 @@ public class SmoothedHeadTest {
     }
 
     /** Linear layer, log-softmax and the smoothed labels by operations of DJL. */
-    private static List<Gradients> stock(List<Case> cases) throws Exception {
-        List<Gradients> all = new ArrayList<>();
-        RankThreads.run(
-                1,
-                (group, manager) -> {
-                    for (Case c : cases) {
-                        try (NDManager scope = manager.newSubManager()) {
-                            all.add(stock(c, scope));
-                        }
-                    }
-                });
-        return all;
+    private static double[] stock(Case c) throws Exception {
+        double[][] errors = new double[1][];
+        RankThreads.run(1, (group, manager) -> errors[0] = stock(c, manager));
+        return errors[0];
     }
 
-    private static Gradients stock(Case c, NDManager manager) {
-        NDArray x = c.features(manager);
-        NDArray w = c.weight(manager);
-        NDArray b = manager.create(c.reference.bias);
-        NDArray labels = manager.create(c.reference.labels);
-        float alpha = c.options.labelSmoothing();
+    private static double[] stock(Case c, NDManager manager) {
+        NDArray x = c.reference.x(manager);
+        NDArray w = c.reference.weight(manager);
         int classes = c.reference.classes;
+        NDArray b = c.reference.bias(manager, List.of(new ShardRange(0, classes)));
+        NDArray labels = c.reference.labels(manager);
+        float alpha = c.options.labelSmoothing();
         NDArray wanted = labels.oneHot(classes).mul(1 - alpha).add(alpha / classes);
         for (NDArray parameter : new NDArray[] {x, w, b}) {
             parameter.setRequiresGradient(true);
@@ -292,72 +227,10 @@ public class SmoothedHeadTest {
             NDArray loss = logits.logSoftmax(1).mul(wanted).sum(new int[] {1}).mean().neg();
             collector.backward(loss);
         }
-        return new Gradients(
+        return errors(
+                c.reference,
                 x.getGradient().toFloatArray(),
                 w.getGradient().toFloatArray(),
                 c.biased ? b.getGradient().toFloatArray() : null);
-    }
-
-    /** Returns the gradients of the fused head, of the cases of so many ranks. */
-    private static List<Gradients> fused(List<Case> cases, int ranks) throws Exception {
-        List<Gradients> all = new ArrayList<>();
-        for (Case c : cases) {
-            FusedReference reference = c.reference;
-            all.add(
-                    new Gradients(
-                            new float[reference.x.length],
-                            new float[reference.weight.length],
-                            c.biased ? new float[reference.classes] : null));
-        }
-        RankThreads.run(
-                ranks,
-                (group, manager) -> {
-                    for (int i = 0; i < cases.size(); i++) {
-                        Case c = cases.get(i);
-                        if (c.ranks != ranks) {
-                            continue;
-                        }
-                        int classes = c.reference.classes;
-                        ShardRange range = Cut.balanced(classes, ranks).getRange(group.getRank());
-                        Autograd.setThreads(c.lanes);
-                        try (NDManager scope = manager.newSubManager();
-                                FusedSoftmaxHead head =
-                                        new FusedSoftmaxHead(
-                                                group,
-                                                Cut.balanced(classes, ranks),
-                                                c.budget,
-                                                c.chunk,
-                                                HeadOptions.DEFAULT)) {
-                            NDArray x = c.features(scope);
-                            String rows = range.start() + ":" + range.end();
-                            NDArray w = c.weight(scope).get(rows).duplicate();
-                            NDArray b = scope.create(c.reference.bias).get(rows).duplicate();
-                            b = c.biased ? b : null;
-                            NDArray labels = scope.create(c.reference.labels);
-                            NDArray ofX = head.evaluate(x, w, b, labels, c.options).gradient();
-                            NDArray ofW = scope.zeros(w.getShape());
-                            NDArray ofB = c.biased ? scope.zeros(b.getShape()) : null;
-                            try (Kept update = new Kept(ofW)) {
-                                head.update(w, b, ofB, update, 1, null);
-                            }
-                            group.allReduce(ofX, ReduceOp.SUM);
-                            Gradients target = all.get(i);
-                            int first = (int) range.start();
-                            put(ofW, target.weight, first * c.reference.features);
-                            if (c.biased) {
-                                put(ofB, target.bias, first);
-                            }
-                            if (group.getRank() == 0) {
-                                put(ofX, target.features, 0);
-                            }
-                        }
-                    }
-                });
-        return all;
-    }
-
-    private static void put(NDArray from, float[] to, int start) {
-        float[] values = from.toFloatArray();
-        System.arraycopy(values, 0, to, start, values.length);
     }
 }

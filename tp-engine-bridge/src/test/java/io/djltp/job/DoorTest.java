@@ -42,14 +42,12 @@ public class DoorTest {
         Link.Events events =
                 new Link.Events() {
 
-                    /** {@inheritDoc} */
                     @Override
                     public void received(Link link, Message message) {
-                        door.letIn(link.channel());
+                        door.letIn(link.channel);
                         members.add(message.content(Hello.class));
                     }
 
-                    /** {@inheritDoc} */
                     @Override
                     public void ended(Link link) {
                         // the door counts it

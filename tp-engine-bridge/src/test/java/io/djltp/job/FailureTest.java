@@ -1,18 +1,15 @@
 package io.djltp.job;
 
-import io.djltp.environment.MasterPort;
 import io.djltp.internal.sockets.RankSockets;
+import io.djltp.job.Jobs.Meeting;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -31,7 +28,7 @@ public class FailureTest {
     @Test(dataProvider = "processes", timeOut = 30_000)
     public void allLearnWhichRankFailed(int failing) throws Exception {
         Exception cause = new IllegalStateException("boom", new IOException("disk full"));
-        Jobs.run(
+        Jobs.each(
                 3,
                 6,
                 job -> {
@@ -40,8 +37,7 @@ public class FailureTest {
                         job.fail(rank, cause);
                     } else {
                         // others are in the middle of something
-                        Assert.expectThrows(
-                                JobFailedException.class, () -> job.exchange("x", new byte[1]));
+                        Jobs.assertFails(".*", () -> job.exchange("x", new byte[1]));
                     }
                     JobFailedException e = job.awaitFailure(LONG);
                     Jobs.assertMatches(
@@ -53,10 +49,8 @@ public class FailureTest {
                     Assert.assertEquals(e.getRank(), rank);
                     Assert.assertEquals(e.getProcess(), failing);
                     Assert.assertSame(e.getCause(), job.getProcess() == failing ? cause : null);
-                    Assert.expectThrows(JobFailedException.class, () -> job.check("y", null));
-                    Assert.expectThrows(
-                            JobFailedException.class, () -> RankSockets.connect(job, "z"));
-                    return null;
+                    Jobs.assertFails(".*", () -> job.check("y", null));
+                    Jobs.assertFails(".*", () -> RankSockets.connect(job, "z"));
                 });
     }
 
@@ -79,7 +73,7 @@ public class FailureTest {
     public void theProcessThatFailsMayEndAtOnce() throws Exception {
         for (int failing = 0; failing < 2; failing++) {
             int process = failing;
-            List<Job> jobs = Jobs.joinAll(2, Jobs.options(2).build());
+            List<Job> jobs = Jobs.joinAll(2, Jobs.options(2));
             Job other = jobs.get(1 - process);
             jobs.get(process).fail(process, new RuntimeException("boom"));
             jobs.get(process).close();
@@ -91,7 +85,7 @@ public class FailureTest {
     @Test(timeOut = 30_000)
     public void listenersAreToldOnce() throws Exception {
         for (int processes = 1; processes < 3; processes++) {
-            Jobs.run(
+            Jobs.each(
                     processes,
                     processes,
                     job -> {
@@ -112,14 +106,13 @@ public class FailureTest {
                         Assert.assertTrue(both.await(10, TimeUnit.SECONDS));
                         Thread.sleep(50);
                         Assert.assertEquals(count.get(), 1);
-                        return null;
                     });
         }
     }
 
     @Test(timeOut = 30_000)
     public void aListenerThatIsTakenBackIsNotTold() throws Exception {
-        Jobs.run(
+        Jobs.each(
                 1,
                 1,
                 job -> {
@@ -130,48 +123,65 @@ public class FailureTest {
                     job.onFailure(e -> count.addAndGet(10));
                     job.fail(-1, new RuntimeException("boom")); // waits for the listeners
                     Assert.assertEquals(count.get(), 10);
-                    return null;
                 });
     }
 
-    @Test(timeOut = 30_000)
-    public void aLongErrorIsCut() throws Exception {
-        RuntimeException cause = new RuntimeException("x".repeat(5_000_000));
-        Jobs.run(
+    @DataProvider
+    static Object[][] failures() {
+        Jobs.Deed says = job -> job.fail(1, new RuntimeException("x".repeat(5_000_000)));
+        Jobs.Deed saysNothing = job -> job.fail(1, null);
+        Jobs.Deed isInterrupted =
+                job -> {
+                    Thread.currentThread().interrupt();
+                    Jobs.assertFails(".*", () -> job.exchange("x", new byte[1]));
+                    Assert.assertTrue(Thread.interrupted());
+                };
+        return new Object[][] {
+            {says, "rank 1 .* failed: java.lang.RuntimeException: x+\\.\\.\\."},
+            {saysNothing, "rank 1 \\(process 1, .*\\) failed: no cause was given"},
+            {isInterrupted, "process 1 \\(.*\\) was interrupted in the exchange 'x'"},
+        };
+    }
+
+    @Test(dataProvider = "failures", timeOut = 30_000)
+    public void bothLearnThatTheSecond(Jobs.Deed fails, String told) throws Exception {
+        Jobs.each(
                 2,
                 2,
                 job -> {
                     if (job.getProcess() == 1) {
-                        job.fail(1, cause);
+                        fails.run(job);
                     }
-                    String message = job.awaitFailure(LONG).getMessage();
-                    Assert.assertTrue(message.length() < 3000, "" + message.length());
-                    return null;
+                    JobFailedException e = job.awaitFailure(LONG);
+                    Jobs.assertMatches(e, told);
+                    Assert.assertTrue(e.getMessage().length() < 3000, "it is cut");
                 });
     }
 
-    @Test(timeOut = 30_000)
-    public void theMasterTellsOfAProcessThatEndsWithoutAWord() throws Exception {
-        withFake(
-                Duration.ofSeconds(5),
-                (job, fake) -> {
-                    fake.close();
-                    Jobs.assertMatches(
-                            job.awaitFailure(LONG),
-                            "process 2 \\(ranks 4-5, pid 7 on far\\) ended without a word");
-                });
+    @DataProvider
+    static Object[][] deeds() {
+        Deed ends = (job, fake) -> fake.close();
+        Deed falls =
+                (job, fake) ->
+                        fake.write(new Message(Message.Type.HEARTBEAT, "all-reduce #7").encode());
+        Deed talks = (job, fake) -> fake.write(new byte[] {127, 0, 0, 0, 3});
+        return new Object[][] {
+            {5 * 1000, ends, "ended without a word"},
+            {800, falls, "has not been heard for 800 ms; when last heard it was in: all-reduce #7"},
+            {5 * 1000, talks, "sent what it must not: a message of 2130706432 bytes"},
+        };
     }
 
-    @Test(timeOut = 30_000)
-    public void theMasterTellsOfASilentProcess() throws Exception {
+    @Test(dataProvider = "deeds", timeOut = 30_000)
+    public void theMasterTellsOfAProcessThat(int heartbeatMillis, Deed deed, String told)
+            throws Exception {
         withFake(
-                Duration.ofMillis(800),
+                Jobs.options(6).optHeartbeatTimeout(Duration.ofMillis(heartbeatMillis)),
                 (job, fake) -> {
-                    fake.write(new Message(Message.Type.HEARTBEAT, "all-reduce #7").encode());
+                    deed.run(job, fake);
                     Jobs.assertMatches(
                             job.awaitFailure(LONG),
-                            "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for 800"
-                                    + " ms; when last heard it was in: all-reduce #7");
+                            "process 2 \\(ranks 4-5, pid 7 on far\\) " + told);
                 });
     }
 
@@ -180,43 +190,26 @@ public class FailureTest {
     public void whoDoesNotComeToAnExchangeBecauseItStandsStillIsSaidToBeSilent() throws Exception {
         JobOptions.Builder options = Jobs.options(6).optTimeout(Duration.ofSeconds(4));
         withFake(
-                options.optHeartbeatTimeout(Duration.ofSeconds(30)).build(),
+                options.optHeartbeatTimeout(Duration.ofSeconds(30)),
                 (job, fake) -> {
                     fake.write(new Message(Message.Type.HEARTBEAT, "all-reduce #7").encode());
                     JobFailedException e =
-                            Assert.expectThrows(
-                                    JobFailedException.class,
+                            Jobs.assertFails(
+                                    "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for \\d+(.\\d)? s;"
+                                            + " when last heard it was in: all-reduce #7. The"
+                                            + " exchange 'sizes' has waited for it for 4 s: see whether its"
+                                            + " process was stopped, or cannot be reached any more",
                                     () -> job.exchange("sizes", new byte[1]));
-                    Jobs.assertMatches(
-                            e,
-                            "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for \\d+(.\\d)? s;"
-                                    + " when last heard it was in: all-reduce #7. The"
-                                    + " exchange 'sizes' has waited for it for 4 s: see whether its"
-                                    + " process was stopped, or cannot be reached any more");
                     Assert.assertEquals(e.getProcess(), 2);
-                });
-    }
-
-    @Test(timeOut = 30_000)
-    public void theMasterTellsOfAProcessThatTalksNonsense() throws Exception {
-        withFake(
-                Duration.ofSeconds(5),
-                (job, fake) -> {
-                    byte[] huge = {127, 0, 0, 0, 3};
-                    fake.write(huge);
-                    Jobs.assertMatches(
-                            job.awaitFailure(LONG),
-                            "process 2 \\(ranks 4-5, pid 7 on far\\) sent what it must not: a"
-                                    + " message of 2130706432 bytes");
                 });
     }
 
     /** A status that blocks stays as it was, and the process lives. */
     @Test(timeOut = 30_000)
     public void aBlockedStatusIsNoDeath() throws Exception {
-        JobOptions options = Jobs.options(2).optHeartbeatTimeout(Duration.ofMillis(500)).build();
+        JobOptions.Builder options = Jobs.options(2).optHeartbeatTimeout(Duration.ofMillis(500));
         CountDownLatch never = new CountDownLatch(1);
-        Jobs.run(
+        Jobs.each(
                 2,
                 options,
                 job -> {
@@ -230,28 +223,8 @@ public class FailureTest {
                                 return "";
                             });
                     Assert.assertNull(job.awaitFailure(Duration.ofMillis(1500)));
-                    return null;
                 });
         never.countDown();
-    }
-
-    @Test(timeOut = 30_000)
-    public void anInterruptedExchangeIsAFailure() throws Exception {
-        Jobs.run(
-                2,
-                2,
-                job -> {
-                    if (job.getProcess() == 1) {
-                        Thread.currentThread().interrupt();
-                        Assert.expectThrows(
-                                JobFailedException.class, () -> job.exchange("x", new byte[1]));
-                        Assert.assertTrue(Thread.interrupted());
-                    }
-                    Jobs.assertMatches(
-                            job.awaitFailure(LONG),
-                            "process 1 \\(.*\\) was interrupted in the exchange 'x'");
-                    return null;
-                });
     }
 
     private interface Deed {
@@ -259,27 +232,17 @@ public class FailureTest {
     }
 
     /** Runs a job whose third process is a fake, and looks how the second sees what it does. */
-    private static void withFake(Duration heartbeat, Deed deed) throws Exception {
-        withFake(Jobs.options(6).optHeartbeatTimeout(heartbeat).build(), deed);
-    }
-
-    private static void withFake(JobOptions options, Deed deed) throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
+    private static void withFake(JobOptions.Builder options, Deed deed) throws Exception {
         Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK);
-        List<Callable<Object>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
-        tasks.add(() -> Jobs.join(1, 3, port, options));
-        tasks.add(() -> FakeMember.connect(port, hello));
-        List<Object> joined = Jobs.results(tasks);
-        FakeMember fake = (FakeMember) joined.get(2);
-        try (Job master = (Job) joined.get(0);
+        Meeting meeting = new Meeting(3, options).with(1, options);
+        List<Object> joined =
+                meeting.with(() -> FakeMember.connect(meeting.port, hello)).outcomes();
+        try (FakeMember fake = (FakeMember) joined.get(2);
+                Job master = (Job) joined.get(0);
                 Job member = (Job) joined.get(1)) {
             deed.run(member, fake);
             String message = member.awaitFailure(LONG).getMessage();
             Assert.assertEquals(master.awaitFailure(LONG).getMessage(), message);
-        } finally {
-            fake.close();
         }
     }
 
@@ -294,7 +257,7 @@ public class FailureTest {
                 };
         Assert.expectThrows(RejectedExecutionException.class, () -> state.fail(failure, send));
         Assert.assertTrue(state.isOver());
-        Jobs.assertMatches(Assert.expectThrows(JobFailedException.class, state::check), "boom");
+        Jobs.assertFails("boom", state::check);
     }
 
     /** Peers go on to be told that a process lives, whatever it meets while it looks for them. */

@@ -7,7 +7,6 @@ import org.testng.annotations.Test;
 
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 
 /** Processes that are killed and processes that stand still, in JVMs of their own. */
@@ -28,7 +27,7 @@ public class ForkedJobTest {
             Assert.assertTrue(System.nanoTime() - start < 1.4e9, "before it is silent for long");
             Jobs.assertMatches(e, "process 1 \\(ranks 2-3, pid \\d+ on .*\\) ended without a word");
             Assert.assertEquals(e.getProcess(), 1);
-            Assert.assertEquals(other.get(20, TimeUnit.SECONDS).trim(), e.getMessage());
+            Assert.assertEquals(other.get(20, TimeUnit.SECONDS), e.getMessage());
         }
         killed.get(20, TimeUnit.SECONDS);
     }
@@ -45,7 +44,7 @@ public class ForkedJobTest {
                     e,
                     "process 0 \\(ranks 0-1, pid \\d+ on .*\\) at 127.0.0.1:\\d+ ended without a"
                             + " word");
-            Assert.assertEquals(other.get(20, TimeUnit.SECONDS).trim(), e.getMessage());
+            Assert.assertEquals(other.get(20, TimeUnit.SECONDS), e.getMessage());
         }
         master.get(20, TimeUnit.SECONDS);
     }
@@ -61,16 +60,16 @@ public class ForkedJobTest {
             pid = job.getMember(1).pid();
             awaitStatus(job, 1);
             signal("STOP", pid);
-            message = job.awaitFailure(LONG).getMessage();
-            Assert.assertTrue(
-                    message.matches(
-                            "process 1 \\(ranks 2-3, pid \\d+ on .*\\) has not been heard for 1.5"
-                                    + " s; when last heard it was in: step 7"),
-                    message);
+            JobFailedException e = job.awaitFailure(LONG);
+            Jobs.assertMatches(
+                    e,
+                    "process 1 \\(ranks 2-3, pid \\d+ on .*\\) has not been heard for 1.5 s; when"
+                            + " last heard it was in: step 7");
+            message = e.getMessage();
         }
         // the master is closed: the frozen one has only what was sent to it
         signal("CONT", pid);
-        Assert.assertEquals(frozen.get(20, TimeUnit.SECONDS).trim(), message);
+        Assert.assertEquals(frozen.get(20, TimeUnit.SECONDS), message);
     }
 
     @Test(timeOut = 60_000)
@@ -81,14 +80,13 @@ public class ForkedJobTest {
             long pid = job.getMember(0).pid();
             awaitStatus(job, 0);
             signal("STOP", pid);
-            String message = job.awaitFailure(LONG).getMessage();
-            Assert.assertTrue(
-                    message.matches(
-                            "process 0 \\(ranks 0-1, pid \\d+ on .*\\) at 127.0.0.1:\\d+ has not"
-                                    + " been heard for 1.5 s; when last heard it was in: step 7"),
-                    message);
+            JobFailedException e = job.awaitFailure(LONG);
+            Jobs.assertMatches(
+                    e,
+                    "process 0 \\(ranks 0-1, pid \\d+ on .*\\) at 127.0.0.1:\\d+ has not been heard"
+                            + " for 1.5 s; when last heard it was in: step 7");
             signal("CONT", pid);
-            Assert.assertEquals(frozen.get(20, TimeUnit.SECONDS).trim(), message);
+            Assert.assertEquals(frozen.get(20, TimeUnit.SECONDS), e.getMessage());
         }
     }
 
@@ -109,23 +107,18 @@ public class ForkedJobTest {
         return job;
     }
 
+    /** Starts a process, and returns what it prints. */
     private static CompletableFuture<String> fork(int process, int processes, int port) {
-        return CompletableFuture.supplyAsync(
-                () -> {
-                    try {
-                        ForkedJvm jvm = new ForkedJvm().option("-Xmx64m").option("-Xshare:auto");
-                        return jvm.run(
-                                        JobProcess.class,
-                                        "" + process,
-                                        "" + processes,
-                                        "" + port,
-                                        "" + HEARTBEAT_MILLIS)
-                                .output();
-                    } catch (Exception e) {
-                        throw new CompletionException(e);
-                    }
-                },
-                task -> new Thread(task).start());
+        return new ForkedJvm()
+                .option("-Xmx64m")
+                .option("-Xshare:auto")
+                .start(
+                        JobProcess.class,
+                        "" + process,
+                        "" + processes,
+                        "" + port,
+                        "" + HEARTBEAT_MILLIS)
+                .thenApply(result -> result.output().trim());
     }
 
     private static void signal(String name, long pid) throws Exception {

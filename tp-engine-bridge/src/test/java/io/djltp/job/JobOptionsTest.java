@@ -15,11 +15,11 @@ public class JobOptionsTest {
     @Test(timeOut = 10_000)
     public void theDefaultsAreThoseOfTheDocumentation() {
         JobOptions options = JobOptions.builder().setRanks(3).optEnvironment(Map.of()).build();
-        Assert.assertEquals(options.getRanks(), 3);
-        Assert.assertEquals(options.getTimeout(), Duration.ofMinutes(5));
-        Assert.assertEquals(options.getHeartbeatTimeout(), Duration.ofSeconds(60));
-        Assert.assertNull(options.getSecret());
-        Assert.assertFalse(options.getVersion().isBlank());
+        Assert.assertEquals(options.ranks, 3);
+        Assert.assertEquals(options.timeout, Duration.ofMinutes(5));
+        Assert.assertEquals(options.heartbeatTimeout, Duration.ofSeconds(60));
+        Assert.assertNull(options.secret);
+        Assert.assertFalse(options.version.isBlank());
     }
 
     @Test(timeOut = 10_000)
@@ -63,7 +63,7 @@ public class JobOptionsTest {
     }
 
     private static String secret(JobOptions.Builder options) {
-        return new String(options.build().getSecret(), StandardCharsets.UTF_8);
+        return new String(options.build().secret, StandardCharsets.UTF_8);
     }
 
     private static void fails(Assert.ThrowingRunnable task, String pattern) {

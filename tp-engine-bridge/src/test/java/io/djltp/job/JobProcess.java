@@ -20,7 +20,7 @@ public final class JobProcess {
         Duration patience =
                 arguments.length > 4
                         ? Duration.ofSeconds(Long.parseLong(arguments[4]))
-                        : Jobs.options(1).build().getTimeout();
+                        : Jobs.options(1).build().timeout;
         JobOptions options =
                 Jobs.options(2 * processes)
                         .optHeartbeatTimeout(Duration.ofMillis(Long.parseLong(arguments[3])))

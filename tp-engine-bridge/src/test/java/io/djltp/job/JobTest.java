@@ -6,7 +6,6 @@ import org.testng.annotations.Test;
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.Callable;
@@ -22,7 +21,7 @@ public class JobTest {
     @Test(dataProvider = "sizes", timeOut = 30_000)
     public void everyProcessKnowsAllMembers(int processes, int ranks) throws Exception {
         int local = ranks / processes;
-        Jobs.run(
+        Jobs.each(
                 processes,
                 ranks,
                 job -> {
@@ -36,13 +35,12 @@ public class JobTest {
                         Assert.assertEquals(member.pid(), ProcessHandle.current().pid());
                         Assert.assertEquals(member.firstRank(), rank / local * local);
                     }
-                    return null;
                 });
     }
 
     @Test(dataProvider = "sizes", timeOut = 30_000)
     public void everyProcessGetsTheMessagesOfAll(int processes, int ranks) throws Exception {
-        Jobs.run(
+        Jobs.each(
                 processes,
                 ranks,
                 job -> {
@@ -54,7 +52,6 @@ public class JobTest {
                         }
                     }
                     job.check("ready", null);
-                    return null;
                 });
     }
 
@@ -62,7 +59,7 @@ public class JobTest {
     public void messagesMayBeEmptyOrLarge() throws Exception {
         byte[] large = new byte[Job.MAX_EXCHANGE];
         new Random(1).nextBytes(large);
-        Jobs.run(
+        Jobs.each(
                 3,
                 3,
                 job -> {
@@ -71,104 +68,80 @@ public class JobTest {
                     Assert.assertEquals(all[0], large);
                     Assert.assertEquals(all[1], new byte[0]);
                     Assert.assertEquals(all[2], large);
-                    IllegalArgumentException e =
-                            Assert.expectThrows(
-                                    IllegalArgumentException.class,
-                                    () -> job.exchange("x", new byte[large.length + 1]));
-                    Jobs.assertMatches(
-                            e, "The message of 1048577 bytes .* is larger than 1048576: send less");
+                    Jobs.assertThrows(
+                            IllegalArgumentException.class,
+                            "The message of 1048577 bytes .* is larger than 1048576: send less",
+                            () -> job.exchange("x", new byte[large.length + 1]));
                     job.check("still in step", null);
-                    return null;
                 });
     }
 
     @Test(timeOut = 30_000)
     public void aCheckNamesEveryProcessThatIsNotReady() throws Exception {
-        Jobs.run(
+        Jobs.each(
                 3,
                 6,
                 job -> {
                     int p = job.getProcess();
                     JobFailedException e =
-                            Assert.expectThrows(
-                                    JobFailedException.class,
+                            Jobs.assertFails(
+                                    "start failed on process 1 \\(ranks 2-3, pid .*\\): no GPU 1;"
+                                            + " process 2 \\(ranks 4-5, pid .*\\): no GPU 2",
                                     () -> job.check("start", p == 0 ? null : "no GPU " + p));
-                    Jobs.assertMatches(
-                            e,
-                            "start failed on process 1 \\(ranks 2-3, pid \\d+ on .*\\): no GPU 1;"
-                                    + " process 2 \\(ranks 4-5, pid \\d+ on .*\\): no GPU 2");
                     Assert.assertEquals(e.getProcess(), -1);
                     Assert.assertNull(job.awaitFailure(Duration.ZERO), "the job goes on");
                     job.check("again", null);
-                    return null;
                 });
     }
 
     @Test(timeOut = 30_000)
     public void differentExchangesAreAnErrorOnAll() throws Exception {
-        List<String> messages =
-                Jobs.run(
-                        3,
-                        3,
-                        job -> {
-                            String what = job.getProcess() == 1 ? "b" : "a";
-                            return Assert.expectThrows(
-                                            JobFailedException.class,
-                                            () -> job.exchange(what, new byte[1]))
-                                    .getMessage();
-                        });
-        for (String message : messages) {
-            Assert.assertTrue(
-                    message.matches(
-                            "process 0 \\(.*\\) is in the exchange 'a', but process 1 \\(.*\\) in"
-                                    + " 'b': call the same on all processes, in the same order and"
-                                    + " one thread"),
-                    message);
-        }
+        Jobs.each(
+                3,
+                3,
+                job ->
+                        Jobs.assertFails(
+                                "process 0 \\(.*\\) is in the exchange 'a', but process 1 \\(.*\\)"
+                                        + " in 'b': call the same on all processes, in the same"
+                                        + " order and one thread",
+                                () ->
+                                        job.exchange(
+                                                job.getProcess() == 1 ? "b" : "a", new byte[1])));
     }
 
     @Test(timeOut = 30_000)
     public void whoDoesNotComeToAnExchangeIsNamed() throws Exception {
         // the status is told within half a second
         Duration time = Duration.ofSeconds(2);
-        JobOptions options = Jobs.options(3).optTimeout(time).optHeartbeatTimeout(time).build();
-        List<String> messages =
-                Jobs.run(
-                        3,
-                        options,
-                        job -> {
-                            if (job.getProcess() == 2) {
-                                job.setStatus(() -> "reading the data");
-                                return job.awaitFailure(Duration.ofSeconds(20)).getMessage();
-                            }
-                            return Assert.expectThrows(
-                                            JobFailedException.class,
-                                            () -> job.exchange("sizes", new byte[1]))
-                                    .getMessage();
-                        });
-        for (String message : messages) {
-            Assert.assertTrue(
-                    message.matches(
-                            "process 2 \\(.*\\) \\[last in: reading the data\\] did not come to"
-                                    + " the exchange 'sizes' within 2 s: see whether its program has"
-                                    + " gone another way or has returned, or give the job a longer"
-                                    + " time-out"),
-                    message);
-        }
+        JobOptions.Builder options = Jobs.options(3).optTimeout(time).optHeartbeatTimeout(time);
+        String late =
+                "process 2 \\(.*\\) \\[last in: reading the data\\] did not come to the exchange"
+                        + " 'sizes' within 2 s: see whether its program has gone another way or has"
+                        + " returned, or give the job a longer time-out";
+        Jobs.each(
+                3,
+                options,
+                job -> {
+                    if (job.getProcess() == 2) {
+                        job.setStatus(() -> "reading the data");
+                        Jobs.assertMatches(job.awaitFailure(Duration.ofSeconds(20)), late);
+                    } else {
+                        Jobs.assertFails(late, () -> job.exchange("sizes", new byte[1]));
+                    }
+                });
     }
 
     @Test(timeOut = 30_000)
     public void anExchangeAfterTheEndOfAnotherIsAnErrorAtOnce() throws Exception {
         for (int gone = 0; gone < 2; gone++) {
             int ending = gone;
-            List<Job> jobs = Jobs.joinAll(2, Jobs.options(2).build());
+            List<Job> jobs = Jobs.joinAll(2, Jobs.options(2));
             Job left = jobs.get(1 - ending);
             jobs.get(ending).close();
             Assert.assertNull(left.awaitFailure(Duration.ofMillis(300)), "a goodbye is no failure");
-            JobFailedException e =
-                    Assert.expectThrows(
-                            JobFailedException.class, () -> left.exchange("x", new byte[0]));
-            Jobs.assertMatches(e, "process " + ending + " \\(.*has ended and takes no part in 'x'");
+            Jobs.assertFails(
+                    "process " + ending + " \\(.*has ended and takes no part in 'x'",
+                    () -> left.exchange("x", new byte[0]));
             left.close();
         }
     }
@@ -176,7 +149,7 @@ public class JobTest {
     @Test(timeOut = 30_000)
     public void aClosedJobSaysSo() throws Exception {
         for (int processes = 1; processes < 3; processes++) {
-            List<Job> jobs = Jobs.joinAll(processes, Jobs.options(processes).build());
+            List<Job> jobs = Jobs.joinAll(processes, Jobs.options(processes));
             Jobs.closeAll(jobs);
             Jobs.closeAll(jobs);
             for (Job job : jobs) {
@@ -190,7 +163,7 @@ public class JobTest {
 
     @Test(timeOut = 30_000)
     public void anInterruptedProcessStillSaysGoodbye() throws Exception {
-        List<Job> jobs = Jobs.joinAll(2, Jobs.options(2).build());
+        List<Job> jobs = Jobs.joinAll(2, Jobs.options(2));
         Thread.currentThread().interrupt();
         jobs.get(1).close();
         Assert.assertTrue(Thread.interrupted());
@@ -201,12 +174,12 @@ public class JobTest {
     @Test(timeOut = 30_000)
     public void theSamePortServesJobAfterJob() throws Exception {
         int port = Jobs.freePort();
+        JobOptions options = Jobs.options(2).build();
         for (int i = 0; i < 5; i++) {
-            List<Callable<Job>> tasks = new ArrayList<>();
-            for (int p = 0; p < 2; p++) {
-                int process = p;
-                tasks.add(() -> Jobs.join(process, 2, port, Jobs.options(2).build()));
-            }
+            List<Callable<Job>> tasks =
+                    List.of(
+                            () -> Jobs.join(0, 2, port, options),
+                            () -> Jobs.join(1, 2, port, options));
             Jobs.closeAll(Jobs.results(tasks));
         }
     }

@@ -28,6 +28,73 @@ public final class Jobs {
         T run(Job job) throws Exception;
     }
 
+    /** What one process does, without a result. */
+    public interface Deed {
+        void run(Job job) throws Exception;
+    }
+
+    /** Processes that come to a port that is bound, each at once or when its task says so. */
+    static final class Meeting {
+
+        final ServerSocketChannel bound;
+        final int port;
+        private final int processes;
+        private final List<Callable<?>> tasks = new ArrayList<>();
+
+        /** Begins with process 0. */
+        Meeting(int processes, JobOptions.Builder options) {
+            this(processes, options, bind());
+        }
+
+        Meeting(int processes, JobOptions.Builder options, ServerSocketChannel bound) {
+            this.processes = processes;
+            this.bound = bound;
+            port = MasterPort.getPort(bound);
+            JobOptions built = options.build();
+            tasks.add(() -> Job.join(environment(0, processes, port), built, bound));
+        }
+
+        Meeting with(Callable<?> task) {
+            tasks.add(task);
+            return this;
+        }
+
+        Meeting with(int process, JobOptions.Builder options) {
+            return after(0, process, options);
+        }
+
+        /** Lets a process come after some milliseconds. */
+        Meeting after(long millis, int process, JobOptions.Builder options) {
+            JobOptions built = options.build();
+            return with(
+                    () -> {
+                        Thread.sleep(millis);
+                        return join(process, processes, port, built);
+                    });
+        }
+
+        List<Object> outcomes() throws Exception {
+            return Jobs.outcomes(tasks);
+        }
+
+        /** Returns the jobs of all who have joined. */
+        List<Job> jobs() throws Exception {
+            return results(tasks).stream().map(Job.class::cast).toList();
+        }
+
+        /** Returns what all were told, of whom nobody has joined. */
+        List<JobFailedException> failures() throws Exception {
+            List<Object> outcomes = outcomes();
+            outcomes.forEach(it -> Assert.assertTrue(it instanceof JobFailedException, "" + it));
+            return outcomes.stream().map(JobFailedException.class::cast).toList();
+        }
+
+        /** Checks what all are told. */
+        void fails(String pattern) throws Exception {
+            failures().forEach(failure -> assertMatches(failure, pattern));
+        }
+    }
+
     public static LaunchEnvironment environment(int process, int processes, int port) {
         return new LaunchEnvironment("test", process, processes, process, LOOPBACK, port);
     }
@@ -58,10 +125,11 @@ public final class Jobs {
 
     /** Joins all processes, lets each do its part, and closes them. */
     public static <T> List<T> run(int processes, int ranks, Part<T> part) throws Exception {
-        return run(processes, options(ranks).build(), part);
+        return run(processes, options(ranks), part);
     }
 
-    public static <T> List<T> run(int processes, JobOptions options, Part<T> part)
+    /** Joins all processes, lets each do its part, and closes them. */
+    public static <T> List<T> run(int processes, JobOptions.Builder options, Part<T> part)
             throws Exception {
         List<Job> jobs = joinAll(processes, options);
         try {
@@ -71,20 +139,29 @@ public final class Jobs {
         }
     }
 
-    public static List<Job> joinAll(int processes, JobOptions options) throws Exception {
-        ServerSocketChannel bound = bind();
-        int port = MasterPort.getPort(bound);
-        List<Callable<Job>> tasks = new ArrayList<>();
-        for (int i = 0; i < processes; i++) {
-            int process = i;
-            tasks.add(
-                    () ->
-                            Job.join(
-                                    environment(process, processes, port),
-                                    options,
-                                    process == 0 ? bound : null));
+    /** Joins all processes, lets each do something, and closes them. */
+    public static void each(int processes, int ranks, Deed deed) throws Exception {
+        each(processes, options(ranks), deed);
+    }
+
+    /** Joins all processes, lets each do something, and closes them. */
+    public static void each(int processes, JobOptions.Builder options, Deed deed) throws Exception {
+        run(
+                processes,
+                options,
+                job -> {
+                    deed.run(job);
+                    return null;
+                });
+    }
+
+    /** Joins all processes of a job. */
+    public static List<Job> joinAll(int processes, JobOptions.Builder options) throws Exception {
+        Meeting meeting = new Meeting(processes, options);
+        for (int i = 1; i < processes; i++) {
+            meeting.with(i, options);
         }
-        return results(tasks);
+        return meeting.jobs();
     }
 
     public static <T> List<T> inParallel(List<Job> jobs, Part<T> part) throws Exception {
@@ -96,16 +173,12 @@ public final class Jobs {
     }
 
     public static void closeAll(List<Job> jobs) throws Exception {
-        inParallel(
-                jobs,
-                job -> {
-                    job.close();
-                    return null;
-                });
+        results(jobs.stream().map(job -> Executors.callable(job::close)).toList());
     }
 
-    /** Runs tasks at the same time, and throws what one of them throws. */
-    public static <T> List<T> results(List<Callable<T>> tasks) throws Exception {
+    /** Runs tasks at the same time, and returns their results; throws what the first threw. */
+    public static <T> List<T> results(List<? extends Callable<? extends T>> tasks)
+            throws Exception {
         List<T> values = new ArrayList<>();
         for (Object outcome : outcomes(tasks)) {
             if (outcome instanceof Exception e) {
@@ -121,7 +194,7 @@ public final class Jobs {
         return values;
     }
 
-    /** Runs tasks at the same time, and returns the result of each or what it threw. */
+    /** Runs tasks at the same time, and returns of each its result or what it threw. */
     public static List<Object> outcomes(List<? extends Callable<?>> tasks) throws Exception {
         ExecutorService executor = Executors.newCachedThreadPool();
         try {
@@ -141,14 +214,17 @@ public final class Jobs {
         }
     }
 
-    /** Lets all processes come with options of their own, and returns what each threw. */
-    public static List<JobFailedException> failures(List<Callable<Job>> tasks) throws Exception {
-        List<JobFailedException> failures = new ArrayList<>();
-        for (Object outcome : outcomes(tasks)) {
-            Assert.assertTrue(outcome instanceof JobFailedException, "" + outcome);
-            failures.add((JobFailedException) outcome);
-        }
-        return failures;
+    /** Checks that a task throws, and what it says. */
+    public static <E extends Throwable> E assertThrows(
+            Class<E> type, String pattern, Assert.ThrowingRunnable task) {
+        E failure = Assert.expectThrows(type, task);
+        assertMatches(failure, pattern);
+        return failure;
+    }
+
+    /** Checks that a job fails, and what it says. */
+    public static JobFailedException assertFails(String pattern, Assert.ThrowingRunnable task) {
+        return assertThrows(JobFailedException.class, pattern, task);
     }
 
     public static void assertMatches(Throwable failure, String pattern) {

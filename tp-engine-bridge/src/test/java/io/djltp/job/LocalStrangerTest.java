@@ -1,7 +1,7 @@
 package io.djltp.job;
 
 import io.djltp.collective.ForkedJvm;
-import io.djltp.environment.MasterPort;
+import io.djltp.job.Jobs.Meeting;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -11,16 +11,12 @@ import org.testng.annotations.Test;
 
 import java.io.File;
 import java.io.IOException;
-import java.nio.channels.ServerSocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Comparator;
-import java.util.List;
-import java.util.concurrent.Callable;
 import java.util.stream.Stream;
 
 /** Another user of the machine does not take the seat of a process on loopback. */
@@ -43,21 +39,14 @@ public class LocalStrangerTest {
         Path folder = Files.createTempDirectory("tp-stranger");
         try {
             ForkedJvm stranger = stranger(folder, otherUser);
-            ServerSocketChannel bound = Jobs.bind();
-            int port = MasterPort.getPort(bound);
-            List<Callable<Object>> tasks = new ArrayList<>();
-            tasks.add(
-                    () ->
-                            Job.join(
-                                    Jobs.environment(0, 2, port),
-                                    Jobs.options(4).optTimeout(Duration.ofSeconds(20)).build(),
-                                    bound));
-            tasks.add(
+            Meeting meeting = new Meeting(2, Jobs.options(4).optTimeout(Duration.ofSeconds(20)));
+            meeting.with(
                     () -> {
+                        String port = "" + meeting.port;
                         String said =
-                                stranger.run(JobProcess.class, "1", "2", "" + port, "1500", "6")
+                                stranger.run(JobProcess.class, "1", "2", port, "1500", "6")
                                         .output();
-                        Job job = Jobs.join(1, 2, port, Jobs.options(4).build());
+                        Job job = Jobs.join(1, 2, meeting.port, Jobs.options(4).build());
                         Assert.assertEquals(
                                 job.getMember(1).pid(), ProcessHandle.current().pid(), said);
                         Assert.assertTrue(
@@ -68,11 +57,7 @@ public class LocalStrangerTest {
                                 said);
                         return job;
                     });
-            List<Object> outcomes = Jobs.outcomes(tasks);
-            for (Object job : outcomes) {
-                Assert.assertTrue(job instanceof Job, "" + outcomes);
-                ((Job) job).close();
-            }
+            Jobs.closeAll(meeting.jobs());
         } finally {
             delete(folder);
         }

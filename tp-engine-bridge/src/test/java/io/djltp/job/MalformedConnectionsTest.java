@@ -1,6 +1,6 @@
 package io.djltp.job;
 
-import io.djltp.environment.MasterPort;
+import io.djltp.job.Jobs.Meeting;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -10,13 +10,9 @@ import org.testng.annotations.Test;
 import java.lang.management.BufferPoolMXBean;
 import java.lang.management.ManagementFactory;
 import java.lang.management.MemoryUsage;
-import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.Callable;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 
 /** A job comes together and runs while 10,000 connections of strangers come to its port. */
@@ -36,26 +32,26 @@ public class MalformedConnectionsTest {
 
     @Test(timeOut = 60_000)
     public void strangersDoNoHarm() throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
-        Strangers strangers = new Strangers(port);
+        JobOptions.Builder options = Jobs.options(6).optTimeout(Duration.ofSeconds(30));
+        Meeting meeting = new Meeting(3, options);
+        Strangers strangers = new Strangers(meeting.port);
         int threads = jobThreads(); // those that other tests have left
         long heap = usedHeap();
         long direct = usedDirect();
-        JobOptions options = Jobs.options(6).optTimeout(Duration.ofSeconds(30)).build();
-        CompletableFuture<Void> attack = async(() -> attack(strangers));
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
+        FutureTask<Void> attack = new FutureTask<>(() -> attack(strangers));
+        new Thread(attack).start();
         for (int i = 1; i < 3; i++) {
             int process = i;
-            tasks.add(
+            meeting.with(
                     () -> {
                         // in the middle of the flood, one after the other
-                        waitFor(strangers, process * 4 * WAVE);
-                        return Jobs.join(process, 3, port, options);
+                        while (strangers.made() < process * 4 * WAVE) {
+                            TimeUnit.MILLISECONDS.sleep(1);
+                        }
+                        return Jobs.join(process, 3, meeting.port, options.build());
                     });
         }
-        List<Job> jobs = Jobs.results(tasks);
+        List<Job> jobs = meeting.jobs();
         int atStart = strangers.made();
         int rounds = 0;
         while (!attack.isDone()) {
@@ -95,25 +91,17 @@ public class MalformedConnectionsTest {
         return null;
     }
 
-    private static void waitFor(Strangers strangers, int count) throws InterruptedException {
-        while (strangers.made() < count) {
-            TimeUnit.MILLISECONDS.sleep(1);
-        }
-    }
-
     private static void exchange(List<Job> jobs, int round) throws Exception {
-        List<byte[][]> results =
-                Jobs.inParallel(
-                        jobs,
-                        job -> {
-                            byte[] mine = {(byte) round, (byte) job.getProcess()};
-                            return job.exchange("round " + round, mine);
-                        });
-        for (byte[][] all : results) {
-            for (int i = 0; i < all.length; i++) {
-                Assert.assertEquals(all[i], new byte[] {(byte) round, (byte) i});
-            }
-        }
+        Jobs.inParallel(
+                jobs,
+                job -> {
+                    byte[] mine = {(byte) round, (byte) job.getProcess()};
+                    byte[][] all = job.exchange("round " + round, mine);
+                    for (int i = 0; i < all.length; i++) {
+                        Assert.assertEquals(all[i], new byte[] {(byte) round, (byte) i});
+                    }
+                    return null;
+                });
     }
 
     private static int jobThreads() {
@@ -134,17 +122,5 @@ public class MalformedConnectionsTest {
                 .filter(pool -> pool.getName().equals("direct"))
                 .mapToLong(BufferPoolMXBean::getMemoryUsed)
                 .sum();
-    }
-
-    private static CompletableFuture<Void> async(Callable<Void> task) {
-        return CompletableFuture.supplyAsync(
-                () -> {
-                    try {
-                        return task.call();
-                    } catch (Exception e) {
-                        throw new CompletionException(e);
-                    }
-                },
-                runnable -> new Thread(runnable).start());
     }
 }

@@ -1,13 +1,11 @@
 package io.djltp.job;
 
-import io.djltp.environment.LaunchEnvironment;
-import io.djltp.environment.MasterPort;
+import io.djltp.job.Jobs.Meeting;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -16,57 +14,45 @@ import java.util.concurrent.Callable;
 /** Processes that do not make a job find out, all of them, and are told what to do. */
 public class RefusalTest {
 
-    private static final Duration SHORT = Duration.ofSeconds(1);
-
     @Test(timeOut = 30_000)
     public void ranksMustBeSharedEvenly() {
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> Jobs.join(0, 2, 1, Jobs.options(5).build()));
-        Assert.assertEquals(
-                e.getMessage(),
-                "5 ranks cannot be shared evenly by 2 processes: use a multiple of 2 ranks");
+        Jobs.assertThrows(
+                IllegalArgumentException.class,
+                "5 ranks cannot be shared evenly by 2 processes: use a multiple of 2 ranks",
+                () -> Jobs.join(0, 2, 1, Jobs.options(5).build()));
     }
 
     @DataProvider
     static Object[][] misfits() {
-        JobOptions.Builder newer = Jobs.options(6).optVersion("1.1");
         return new Object[][] {
             {
-                Jobs.environment(1, 3, 0),
-                newer,
+                "1 of 3, 6 ranks, version 1.1",
                 "process 0 \\(pid \\d+ on .*\\) says version 1.0, process 1 \\(pid \\d+ on .*\\)"
                         + " says version 1.1: start the same version of the library in all"
                         + " processes"
             },
             {
-                Jobs.environment(1, 2, 0),
-                Jobs.options(6),
+                "1 of 2, 6 ranks, version 1.0",
                 "process 0 \\(.*\\) says 3 processes, process 1 \\(.*\\) says 2: set the same"
                         + " world size for all processes, or another MASTER_PORT if they are of"
                         + " two jobs"
             },
             {
-                Jobs.environment(4, 6, 0),
-                Jobs.options(6),
+                "4 of 6, 6 ranks, version 1.0",
                 "process 0 \\(.*\\) says 3 processes, process 4 \\(.*\\) says 6: set .*"
             },
             {
-                Jobs.environment(1, 3, 0),
-                Jobs.options(3),
+                "1 of 3, 3 ranks, version 1.0",
                 "process 0 \\(.*\\) says 6 ranks, process 1 \\(.*\\) says 3: give the same number"
                         + " of ranks to all processes, or another MASTER_PORT if .* two jobs"
             },
             {
-                Jobs.environment(2, 3, 0),
-                Jobs.options(6),
+                "2 of 3, 6 ranks, version 1.0",
                 "process 2 \\(.*\\) and process 2 \\(.*\\) have the same number: give every"
                         + " process a RANK of its own, or another MASTER_PORT if .* two jobs"
             },
             {
-                Jobs.environment(0, 3, 0),
-                null,
+                "0 of 3, 6 ranks, version 1.0",
                 "process 0 \\(.*\\) and process 0 \\(.*\\) have the same number: .*"
             },
         };
@@ -74,27 +60,27 @@ public class RefusalTest {
 
     /** One misfit, and the master and another process: all three get the same error. */
     @Test(dataProvider = "misfits", timeOut = 30_000)
-    public void aMisfitIsAnErrorOnAll(
-            LaunchEnvironment misfit, JobOptions.Builder options, String pattern) throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
-        JobOptions good = Jobs.options(6).build();
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 3, port), good, bound));
-        tasks.add(() -> Jobs.join(2, 3, port, good));
-        if (options == null) {
-            tasks.add(() -> joinAsSecondMaster(port));
-        } else {
-            int process = misfit.process();
-            int processes = misfit.processes();
-            tasks.add(
-                    () -> {
-                        Thread.sleep(300); // after the good one: all that have come are told
-                        return Jobs.join(process, processes, port, options.build());
-                    });
-        }
-        for (JobFailedException failure : Jobs.failures(tasks)) {
-            Jobs.assertMatches(failure, pattern);
+    public void aMisfitIsAnErrorOnAll(String misfit, String pattern) throws Exception {
+        String[] words = misfit.split(",? ");
+        int process = Integer.parseInt(words[0]);
+        int processes = Integer.parseInt(words[2]);
+        JobOptions.Builder options = Jobs.options(Integer.parseInt(words[3])).optVersion(words[6]);
+        Meeting meeting = new Meeting(3, Jobs.options(6)).with(2, Jobs.options(6));
+        meeting.with(
+                        () -> {
+                            Thread.sleep(300); // after the good one: all that have come are told
+                            return process == 0
+                                    ? joinAsSecondMaster(meeting.port)
+                                    : Jobs.join(process, processes, meeting.port, options.build());
+                        })
+                .fails(pattern);
+    }
+
+    // a second process 0 would bind a port of its own: only one that is faked gets so far
+    private static Job joinAsSecondMaster(int port) throws Exception {
+        Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK);
+        try (FakeMember fake = FakeMember.connect(port, hello)) {
+            throw new JobFailedException(fake.read().content(String.class), -1, -1, null);
         }
     }
 
@@ -104,22 +90,9 @@ public class RefusalTest {
      */
     @Test(timeOut = 30_000)
     public void twoJobsOnOnePortAreToldOfMasterPort() throws Exception {
-        int port = Jobs.freePort();
-        JobOptions options = Jobs.options(3).build();
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Jobs.join(0, 3, port, options));
-        tasks.add(() -> Jobs.join(1, 3, port, options));
-        tasks.add(
-                () -> {
-                    Thread.sleep(500);
-                    return Jobs.join(0, 3, port, options);
-                });
-        tasks.add(
-                () -> {
-                    Thread.sleep(1000);
-                    return Jobs.join(1, 3, port, options);
-                });
-        List<JobFailedException> failures = Jobs.failures(tasks);
+        Meeting meeting = new Meeting(3, Jobs.options(3)).with(1, Jobs.options(3));
+        List<JobFailedException> failures =
+                meeting.after(500, 0, Jobs.options(3)).after(1000, 1, Jobs.options(3)).failures();
         for (JobFailedException failure : failures) {
             Jobs.assertMatches(failure, ".* MASTER_PORT .*");
         }
@@ -127,52 +100,28 @@ public class RefusalTest {
         Jobs.assertMatches(failures.get(3), failures.get(0).getMessage().replaceAll("\\W", "."));
     }
 
-    // a second process 0 would bind a port of its own: only one that is faked gets so far
-    private static Job joinAsSecondMaster(int port) throws Exception {
-        Thread.sleep(300);
-        Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK);
-        try (FakeMember fake = FakeMember.connect(port, hello)) {
-            throw new JobFailedException(fake.read().content(String.class), -1, -1, null);
-        }
-    }
-
     @Test(timeOut = 30_000)
     public void theMissingAreNamedToAll() throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
-        JobOptions options = Jobs.options(4).optTimeout(SHORT).build();
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 4, port), options, bound));
-        tasks.add(() -> Jobs.join(2, 4, port, options));
-        for (JobFailedException failure : Jobs.failures(tasks)) {
-            Jobs.assertMatches(
-                    failure,
-                    "processes 1, 3 of 4 did not come to process 0 \\(.*\\) within 1 s: see whether"
-                            + " each was started, reaches MASTER_ADDR:MASTER_PORT and has the same"
-                            + " TP_SECRET, or give a longer time-out");
-        }
+        JobOptions.Builder options = Jobs.options(4).optTimeout(Duration.ofSeconds(1));
+        new Meeting(4, options)
+                .with(2, options)
+                .fails(
+                        "processes 1, 3 of 4 did not come to process 0 \\(.*\\) within 1 s: see"
+                                + " whether each was started, reaches MASTER_ADDR:MASTER_PORT and"
+                                + " has the same TP_SECRET, or give a longer time-out");
     }
 
     @Test(timeOut = 30_000)
     public void aProcessThatEndedMayComeAgain() throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
-        JobOptions options = Jobs.options(3).build();
         Hello first = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK);
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
-        tasks.add(
+        Meeting meeting = new Meeting(3, Jobs.options(3));
+        meeting.with(
                 () -> {
-                    FakeMember.connect(port, first).close();
+                    FakeMember.connect(meeting.port, first).close();
                     Thread.sleep(300);
-                    return Jobs.join(1, 3, port, options);
+                    return Jobs.join(1, 3, meeting.port, Jobs.options(3).build());
                 });
-        tasks.add(
-                () -> {
-                    Thread.sleep(600);
-                    return Jobs.join(2, 3, port, options);
-                });
-        List<Job> jobs = Jobs.results(tasks);
+        List<Job> jobs = meeting.after(600, 2, Jobs.options(3)).jobs();
         Assert.assertEquals(jobs.get(2).getMember(1).pid(), ProcessHandle.current().pid());
         Jobs.closeAll(jobs);
     }
@@ -180,42 +129,33 @@ public class RefusalTest {
     /** A member whose connection was lost before it knew that it was in is no duplicate. */
     @Test(timeOut = 30_000)
     public void theSameProcessMayConnectAgain() throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
         Hello hello = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK);
-        JobOptions options = Jobs.options(3).build();
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
-        tasks.add(
-                () -> {
-                    try (FakeMember lost = FakeMember.connect(port, hello);
-                            FakeMember good = FakeMember.connect(port, hello)) {
-                        Job job = Jobs.join(2, 3, port, options);
-                        Assert.assertTrue(lost.isOpen() && good.isOpen());
-                        job.close();
-                        return null;
-                    }
-                });
-        Jobs.results(tasks).get(0).close();
+        Meeting meeting = new Meeting(3, Jobs.options(3));
+        meeting.with(
+                        () -> {
+                            try (FakeMember lost = FakeMember.connect(meeting.port, hello);
+                                    FakeMember good = FakeMember.connect(meeting.port, hello)) {
+                                Job job = Jobs.join(2, 3, meeting.port, Jobs.options(3).build());
+                                Assert.assertTrue(lost.isOpen() && good.isOpen());
+                                job.close();
+                                return job;
+                            }
+                        })
+                .jobs()
+                .get(0)
+                .close();
     }
 
     @Test(timeOut = 30_000)
     public void aLatecomerDoesNoHarm() throws Exception {
-        List<Job> jobs = new ArrayList<>();
         int port = Jobs.freePort();
-        List<Callable<Job>> tasks = new ArrayList<>();
-        for (int i = 0; i < 2; i++) {
-            int process = i;
-            tasks.add(() -> Jobs.join(process, 2, port, Jobs.options(2).build()));
-        }
-        jobs.addAll(Jobs.results(tasks));
-        JobFailedException e =
-                Assert.expectThrows(
-                        JobFailedException.class,
-                        () -> Jobs.join(1, 2, port, Jobs.options(2).build()));
-        Jobs.assertMatches(
-                e,
-                "process 1 \\(.*\\) came to process 0 \\(.*\\), whose job is already complete: .*");
+        JobOptions options = Jobs.options(2).build();
+        List<Callable<Job>> tasks =
+                List.of(() -> Jobs.join(0, 2, port, options), () -> Jobs.join(1, 2, port, options));
+        List<Job> jobs = new ArrayList<>(Jobs.<Job>results(tasks));
+        Jobs.assertFails(
+                "process 1 \\(.*\\) came to process 0 \\(.*\\), whose job is already complete: .*",
+                () -> Jobs.join(1, 2, port, options));
         for (int i = 0; i < 10; i++) {
             Jobs.inParallel(jobs, job -> job.exchange("after", new byte[3]));
         }

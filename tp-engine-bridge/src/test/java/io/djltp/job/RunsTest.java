@@ -12,7 +12,6 @@ import java.net.ServerSocket;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -28,18 +27,30 @@ public class RunsTest {
     /** What torchrun sets on one machine. */
     private static LaunchEnvironment torchrun(
             int process, int processes, int port, String run, int attempt, boolean agentListens) {
-        Map<String, String> variables = new HashMap<>();
-        variables.put("RANK", "" + process);
-        variables.put("WORLD_SIZE", "" + processes);
-        variables.put("LOCAL_RANK", "" + process);
-        variables.put("LOCAL_WORLD_SIZE", "" + processes);
-        variables.put("GROUP_WORLD_SIZE", "1");
-        variables.put("MASTER_ADDR", "localhost");
-        variables.put("MASTER_PORT", "" + port);
-        variables.put("TORCHELASTIC_RUN_ID", run);
-        variables.put("TORCHELASTIC_RESTART_COUNT", "" + attempt);
-        variables.put("TORCHELASTIC_USE_AGENT_STORE", agentListens ? "True" : "False");
+        Map<String, String> variables =
+                Map.of(
+                        "RANK", "" + process,
+                        "WORLD_SIZE", "" + processes,
+                        "LOCAL_RANK", "" + process,
+                        "LOCAL_WORLD_SIZE", "" + processes,
+                        "GROUP_WORLD_SIZE", "1",
+                        "MASTER_ADDR", "localhost",
+                        "MASTER_PORT", "" + port,
+                        "TORCHELASTIC_RUN_ID", run,
+                        "TORCHELASTIC_RESTART_COUNT", "" + attempt,
+                        "TORCHELASTIC_USE_AGENT_STORE", agentListens ? "True" : "False");
         return LaunchEnvironment.detect(variables).orElseThrow();
+    }
+
+    /** Joins all processes of a run. */
+    private static List<Job> joinAll(
+            int processes, int port, String run, int attempt, boolean agentListens)
+            throws Exception {
+        List<Callable<Job>> tasks = new ArrayList<>();
+        for (int i = 0; i < processes; i++) {
+            tasks.add(joins(torchrun(i, processes, port, run, attempt, agentListens)));
+        }
+        return Jobs.results(tasks);
     }
 
     private static Callable<Job> joins(LaunchEnvironment environment) {
@@ -60,12 +71,8 @@ public class RunsTest {
     @Test(timeOut = 30_000)
     public void theAgentListensAtThePortItself() throws Exception {
         try (ServerSocket agent = new ServerSocket(0, 50, LOOPBACK)) {
-            List<Callable<Job>> tasks = new ArrayList<>();
-            for (int i = 0; i < 3; i++) {
-                tasks.add(joins(torchrun(i, 3, agent.getLocalPort(), "none", 0, true)));
-            }
             long start = System.nanoTime();
-            assertTogether(Jobs.results(tasks));
+            assertTogether(joinAll(3, agent.getLocalPort(), "none", 0, true));
             Assert.assertTrue(System.nanoTime() - start < 3e9, "nobody waits for the agent");
         }
     }
@@ -127,16 +134,8 @@ public class RunsTest {
     @Test(dataProvider = "agents", timeOut = 60_000)
     public void anotherAttemptMeetsElsewhere(boolean agentListens) throws Exception {
         int given = Jobs.freePort();
-        List<Callable<Job>> old = new ArrayList<>();
-        for (int i = 0; i < 2; i++) {
-            old.add(joins(torchrun(i, 2, given, "none", 0, agentListens)));
-        }
-        List<Job> orphans = Jobs.results(old);
-        List<Callable<Job>> tasks = new ArrayList<>();
-        for (int i = 0; i < 2; i++) {
-            tasks.add(joins(torchrun(i, 2, given, "none", 1, agentListens)));
-        }
-        assertTogether(Jobs.results(tasks));
+        List<Job> orphans = joinAll(2, given, "none", 0, agentListens);
+        assertTogether(joinAll(2, given, "none", 1, agentListens));
         assertTogether(orphans);
     }
 
@@ -145,11 +144,9 @@ public class RunsTest {
         int given = Jobs.freePort();
         LaunchEnvironment alone = torchrun(1, 2, given, "none", 0, true);
         JobOptions options = Jobs.options(2).optTimeout(Duration.ofSeconds(1)).build();
-        JobFailedException e =
-                Assert.expectThrows(JobFailedException.class, () -> Job.join(alone, options));
-        Jobs.assertMatches(
-                e,
+        Jobs.assertFails(
                 "Process 1 cannot reach process 0 at 127.0.0.1:2\\d{4}(, 2\\d{4}){4} within 1 s"
-                        + " \\(Connection refused\\): see whether process 0 was started there, .*");
+                        + " \\(Connection refused\\): see whether process 0 was started there, .*",
+                () -> Job.join(alone, options));
     }
 }

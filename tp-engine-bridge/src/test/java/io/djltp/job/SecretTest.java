@@ -3,6 +3,7 @@ package io.djltp.job;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
 import io.djltp.internal.sockets.RankSockets;
+import io.djltp.job.Jobs.Meeting;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -18,10 +19,8 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFileAttributeView;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.Callable;
 
 /** Whoever does not know the secret of a job is no part of it, and is told so. */
 public class SecretTest {
@@ -31,21 +30,12 @@ public class SecretTest {
 
     @Test(timeOut = 30_000)
     public void aWrongSecretIsNoMember() throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
         JobOptions.Builder options = Jobs.options(2).optTimeout(SHORT);
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(
-                () ->
-                        Job.join(
-                                Jobs.environment(0, 2, port),
-                                options.optSecret(SECRET).build(),
-                                bound));
+        Meeting meeting = new Meeting(2, options.optSecret(SECRET));
         for (byte[] wrong : new byte[][] {secret("two"), null}) {
-            JobOptions.Builder other = Jobs.options(2).optTimeout(SHORT.dividedBy(2));
-            tasks.add(() -> Jobs.join(1, 2, port, other.optSecret(wrong).build()));
+            meeting.with(1, Jobs.options(2).optTimeout(SHORT.dividedBy(2)).optSecret(wrong));
         }
-        List<JobFailedException> failures = Jobs.failures(tasks);
+        List<JobFailedException> failures = meeting.failures();
         Jobs.assertMatches(
                 failures.get(0),
                 "process 1 of 2 did not come .* \\(\\d+ attempts had another secret\\)");
@@ -69,40 +59,33 @@ public class SecretTest {
     @Test(dataProvider = "falseMasters", timeOut = 30_000)
     public void aFalseMasterIsNoMaster(boolean playsBack) throws Exception {
         ServerSocketChannel bound = Jobs.bind();
-        try (ServerSocketChannel server = bound;
-                FalseMaster master = new FalseMaster(server, playsBack)) {
+        try (FalseMaster master = new FalseMaster(bound, playsBack)) {
             JobOptions options = Jobs.options(2).optTimeout(SHORT).optSecret(SECRET).build();
-            JobFailedException e =
-                    Assert.expectThrows(
-                            JobFailedException.class,
-                            () -> Jobs.join(1, 2, MasterPort.getPort(server), options));
-            Jobs.assertMatches(e, "Process 1 was refused .* \\(it does not know the secret\\): .*");
+            Jobs.assertFails(
+                    "Process 1 was refused .* \\(it does not know the secret\\): .*",
+                    () -> Jobs.join(1, 2, MasterPort.getPort(bound), options));
             Assert.assertTrue(master.served() > 0);
         }
     }
 
     @Test(timeOut = 30_000)
     public void anAddressThatOthersReachNeedsASecret() throws Exception {
+        JobOptions options = Jobs.options(2).build();
         for (int process = 0; process < 2; process++) {
             LaunchEnvironment environment =
                     new LaunchEnvironment("test", process, 2, 0, "192.0.2.77", 29_500);
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> Job.join(environment, Jobs.options(2).build()));
-            Jobs.assertMatches(
-                    e,
+            Jobs.assertThrows(
+                    IllegalArgumentException.class,
                     "A job at 192.0.2.77:29500 can be reached from other machines and needs a"
                             + " secret: set TP_SECRET to the same long random text on all"
-                            + " processes");
+                            + " processes",
+                    () -> Job.join(environment, options));
         }
         ServerSocketChannel all = MasterPort.bindEphemeral("0.0.0.0");
-        int port = MasterPort.getPort(all);
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> Job.join(Jobs.environment(0, 2, port), Jobs.options(2).build(), all));
-        Jobs.assertMatches(e, "A job at .* needs a secret: .*");
+        Jobs.assertThrows(
+                IllegalArgumentException.class,
+                "A job at .* needs a secret: .*",
+                () -> Job.join(Jobs.environment(0, 2, MasterPort.getPort(all)), options, all));
     }
 
     @DataProvider
@@ -117,26 +100,19 @@ public class SecretTest {
 
     @Test(dataProvider = "lengths", timeOut = 30_000)
     public void aShortSecretIsRefusedWhereOthersReachTheJob(
-            String address, int length, String refusal) {
-        ServerSocketChannel bound = MasterPort.bindEphemeral(address);
-        JobOptions options =
+            String address, int length, String refusal) throws Exception {
+        JobOptions.Builder options =
                 Jobs.options(2)
                         .optTimeout(Duration.ofMillis(10))
-                        .optSecret(secret("x".repeat(length)))
-                        .build();
-        RuntimeException e =
-                Assert.expectThrows(
-                        RuntimeException.class,
-                        () ->
-                                Job.join(
-                                        Jobs.environment(0, 2, MasterPort.getPort(bound)),
-                                        options,
-                                        bound));
+                        .optSecret(secret("x".repeat(length)));
+        ServerSocketChannel bound = MasterPort.bindEphemeral(address);
+        Object e = new Meeting(2, options, bound).outcomes().get(0);
         if (refusal == null) {
             Assert.assertTrue(e instanceof JobFailedException, "nobody else comes: " + e);
         } else {
             Assert.assertTrue(e instanceof IllegalArgumentException, "" + e);
-            Jobs.assertMatches(e, refusal + ".* Give 16 or more .*openssl rand -hex 32 prints");
+            Jobs.assertMatches(
+                    (Throwable) e, refusal + ".* Give 16 or more .*openssl rand -hex 32 prints");
         }
     }
 
@@ -170,16 +146,17 @@ public class SecretTest {
     public void aSecretOpensAllAddresses() throws Exception {
         Path file = Files.createTempFile("secret", ".txt");
         Files.writeString(file, "a long random text\n");
-        ServerSocketChannel all = MasterPort.bindEphemeral("0.0.0.0");
-        int port = MasterPort.getPort(all);
-        JobOptions ofFile =
-                Jobs.options(4).optEnvironment(Map.of("TP_SECRET_FILE", file.toString())).build();
-        JobOptions ofText =
-                Jobs.options(4).optEnvironment(Map.of("TP_SECRET", "a long random text")).build();
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 2, port), ofFile, all));
-        tasks.add(() -> Jobs.join(1, 2, port, ofText));
-        List<Job> jobs = Jobs.results(tasks);
+        List<Job> jobs =
+                new Meeting(
+                                2,
+                                Jobs.options(4)
+                                        .optEnvironment(Map.of("TP_SECRET_FILE", file.toString())),
+                                MasterPort.bindEphemeral("0.0.0.0"))
+                        .with(
+                                1,
+                                Jobs.options(4)
+                                        .optEnvironment(Map.of("TP_SECRET", "a long random text")))
+                        .jobs();
         Jobs.inParallel(
                 jobs,
                 job -> {

@@ -67,31 +67,22 @@ final class Strangers {
 
     private void connect(int kind, Random random) throws Exception {
         SocketChannel channel = SocketChannel.open();
+        boolean waits = kind < 2;
         try {
             channel.connect(new InetSocketAddress(Jobs.LOOPBACK, port));
             made.incrementAndGet();
-            byte[] bytes = bytes(kind, random);
             if (kind % 2 == 0) {
                 // leaves nothing behind but a reset
                 channel.setOption(StandardSocketOptions.SO_LINGER, 0);
             }
-            channel.write(ByteBuffer.wrap(bytes));
+            channel.write(ByteBuffer.wrap(bytes(kind, random)));
         } catch (IOException e) {
-            // the acceptor was faster: it closed what it did not like
-            channel.close();
+            waits = false; // the acceptor was faster: it closed what it did not like
         }
-        if (bytesOf(kind) < 2) {
-            keep(channel);
-        } else {
+        if (!waits) {
             channel.close();
+            return;
         }
-    }
-
-    private static int bytesOf(int kind) {
-        return kind < 2 ? kind : Integer.MAX_VALUE;
-    }
-
-    private void keep(SocketChannel channel) throws IOException {
         synchronized (kept) {
             kept.add(channel);
             if (kept.size() > KEPT) {
@@ -101,28 +92,18 @@ final class Strangers {
     }
 
     private byte[] bytes(int kind, Random random) {
-        switch (kind) {
-            case 0: // half open: connected, and says nothing
-                return new byte[0];
-            case 1: // slow: the first byte, and then waits
-                return new byte[] {hello[0]};
-            case 2: // random bytes
-                return random(random, 1 + random.nextInt(8192));
-            case 3: // the right first bytes, and then random ones
-                return TlsBytes.join(TlsBytes.start(hello), random(random, random.nextInt(8192)));
-            case 4: // another protocol
-                return "GET / HTTP/1.1\r\nHost: x\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
-            case 5: // a hello that ends in the middle
-                return Arrays.copyOf(hello, 1 + random.nextInt(hello.length - 1));
-            case 6: // a length that nobody has
-                return new byte[] {hello[0], hello[1], hello[2], -1, -1, 1, 2, 3};
-            case 7: // a whole hello with a wrong proof
-                return hello;
-            case 8: // a flood of bytes
-                return random(random, 100_000);
-            default: // a whole hello, and more
-                return TlsBytes.join(hello, random(random, 1000));
-        }
+        return switch (kind) {
+            case 0 -> new byte[0]; // half open: connected, and says nothing
+            case 1 -> new byte[] {hello[0]}; // slow: the first byte, and then waits
+            case 2 -> random(random, 1 + random.nextInt(8192));
+            case 3 -> TlsBytes.join(TlsBytes.start(hello), random(random, random.nextInt(8192)));
+            case 4 -> "GET / HTTP/1.1\r\nHost: x\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
+            case 5 -> Arrays.copyOf(hello, 1 + random.nextInt(hello.length - 1)); // ends
+            case 6 -> new byte[] {hello[0], hello[1], hello[2], -1, -1, 1, 2, 3}; // no length
+            case 7 -> hello; // with a wrong proof
+            case 8 -> random(random, 100_000); // a flood
+            default -> TlsBytes.join(hello, random(random, 1000));
+        };
     }
 
     private static byte[] random(Random random, int count) {

@@ -74,7 +74,7 @@ public final class MeshProcess {
     }
 
     private void compute(Communicator world, NDManager manager, int last, Job job) {
-        MeshGroups mesh = new MeshGroups(world, manager, data, tensor);
+        MeshGroups mesh = new MeshGroups(world, data, tensor);
         mesh.run(40);
         report(world.getRank(), "computed", "all");
         mesh.run(1); // all have reported

@@ -11,7 +11,6 @@ import java.nio.channels.ServerSocketChannel;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 
 /** A mesh whose axes both go across processes: they compute by turns, and fail together. */
 public class MeshProcessesTest {
@@ -37,16 +36,7 @@ public class MeshProcessesTest {
                             .environment("LOCAL_RANK", "" + i)
                             .environment("MASTER_ADDR", "127.0.0.1")
                             .environment("MASTER_PORT", port);
-            running.add(
-                    CompletableFuture.supplyAsync(
-                            () -> {
-                                try {
-                                    return jvm.run(MeshProcess.class, arguments);
-                                } catch (Exception e) {
-                                    throw new CompletionException(e);
-                                }
-                            },
-                            task -> new Thread(task).start()));
+            running.add(jvm.start(MeshProcess.class, arguments));
         }
         int local = ranks / processes;
         for (int i = 0; i < processes; i++) {

@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ProcessMemory;
-import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
@@ -18,70 +17,66 @@ import java.util.List;
 /** Runs many forward and backward passes and prints the memory early and at the end. */
 final class ManyPasses {
 
-    private static final Shape INPUT = new Shape(16, 64);
-
-    /** Consecutive, of several ranges, and with a range on both ranks. */
-    private static final List<Cut> COLUMNS = cuts(64);
-
-    private static final List<Cut> ROWS = cuts(16);
-
     private ManyPasses() {}
 
-    private static List<Cut> cuts(long length) {
+    /** Returns a cut: consecutive, of several ranges, or with a range on both ranks. */
+    private static Cut cut(int kind, long length) {
         long part = length / 4;
-        return List.of(
-                Cut.balanced(length, 2),
-                Cut.of(
-                        length,
-                        2,
-                        rank ->
-                                List.of(
-                                        new ShardRange(rank * part, part),
-                                        new ShardRange((2 + rank) * part, part))),
-                Cut.of(length, 2, rank -> List.of(new ShardRange(rank * part, 3 * part))));
+        return switch (kind) {
+            case 0 -> Cut.balanced(length, 2);
+            case 1 ->
+                    Cut.of(
+                            length,
+                            2,
+                            rank ->
+                                    List.of(
+                                            new ShardRange(rank * part, part),
+                                            new ShardRange((2 + rank) * part, part)));
+            default -> Cut.of(length, 2, rank -> List.of(new ShardRange(rank * part, 3 * part)));
+        };
     }
 
     public static void main(String[] args) throws Exception {
         int passes = Integer.parseInt(args[0]);
-        RankThreads.run(
+        Shape whole = new Shape(16, 64);
+        Mapping.run(
                 2,
-                (communicator, manager) -> {
-                    try (RegionMappings mappings = new RegionMappings(communicator);
-                            GradientKeeper keeper = new GradientKeeper()) {
+                (mappings, manager, group) -> {
+                    try (GradientKeeper keeper = new GradientKeeper()) {
                         NDArray weight = TestArrays.leaf(manager.ones(new Shape(64, 64)));
                         for (int i = 0; i < passes; i++) {
                             if (i == passes / 4) {
-                                report(communicator, "early");
+                                report(group, "early");
                             }
                             try (NDManager step = manager.newSubManager()) {
-                                pass(mappings, keeper, weight, step, i % 3);
+                                NDArray x = TestArrays.leaf(step.ones(whole));
+                                NDArray y = mappings.copyToRegion(x, true).matMul(weight);
+                                y = mappings.reduceFromRegion(y, true);
+                                NDArray loss = keeper.scalar(y, step.create(1f), step.ones(whole));
+                                Autograd.backward(loss, step.create(1f));
+                                Autograd.zeroGradient(weight);
+                                for (Mapping mapping : Mapping.values()) {
+                                    Cut cut = cut(i % 3, whole.get(mapping.axis(whole)));
+                                    pass(mapping, mappings, step, whole, cut, group.getRank());
+                                }
                             }
                             keeper.clearTaken();
                         }
-                        report(communicator, "late");
+                        report(group, "late");
                     }
                 });
     }
 
     private static void pass(
+            Mapping mapping,
             RegionMappings mappings,
-            GradientKeeper keeper,
-            NDArray weight,
             NDManager step,
-            int kind) {
-        NDArray input = TestArrays.leaf(step.ones(INPUT));
-        NDArray array = mappings.copyToRegion(input, true).matMul(weight);
-        array = mappings.reduceFromRegion(array, true);
-        Cut columns = COLUMNS.get(kind);
-        array = mappings.gatherFromRegion(mappings.scatterToRegion(array, columns), columns);
-        Cut rows = ROWS.get(kind);
-        array = mappings.scatterToSequenceRegion(array, rows);
-        array = mappings.gatherFromSequenceRegion(array, rows, true);
-        array = mappings.reduceScatterToSequenceRegion(array, rows);
-        array = mappings.gatherFromSequenceRegion(array, rows, false);
-        NDArray loss = keeper.scalar(array, step.create(1f), step.ones(INPUT));
-        Autograd.backward(loss, step.create(1f));
-        Autograd.zeroGradient(weight);
+            Shape whole,
+            Cut cut,
+            int rank) {
+        NDArray input = TestArrays.leaf(step.ones(mapping.inputShape(whole, cut, rank)));
+        NDArray output = mapping.apply(mappings, input, cut);
+        Autograd.backward(output, step.ones(output.getShape()));
         Autograd.gradient(input).close();
     }
 

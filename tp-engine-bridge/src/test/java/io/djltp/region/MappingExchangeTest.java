@@ -148,25 +148,23 @@ public class MappingExchangeTest {
 
     @Test(timeOut = 60_000)
     public void rowsThatDoNotFitAreRefused() throws Exception {
-        RankThreads.run(
+        Mapping.run(
                 2,
-                (communicator, manager) -> {
-                    try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        NDArray rows = manager.ones(new Shape(4, 2));
-                        String message =
-                                Assert.expectThrows(
-                                                IllegalArgumentException.class,
-                                                () ->
-                                                        mappings.exchange(
-                                                                rows,
-                                                                new long[] {1, 2},
-                                                                new long[] {1, 2}))
-                                        .getMessage();
-                        Assert.assertEquals(
-                                message,
-                                "Axis 0 of (4, 2) must have length 3 for the rows [1, 2] that go"
-                                        + " to the ranks");
-                    }
+                (mappings, manager, communicator) -> {
+                    NDArray rows = manager.ones(new Shape(4, 2));
+                    String message =
+                            Assert.expectThrows(
+                                            IllegalArgumentException.class,
+                                            () ->
+                                                    mappings.exchange(
+                                                            rows,
+                                                            new long[] {1, 2},
+                                                            new long[] {1, 2}))
+                                    .getMessage();
+                    Assert.assertEquals(
+                            message,
+                            "Axis 0 of (4, 2) must have length 3 for the rows [1, 2] that go"
+                                    + " to the ranks");
                 });
     }
 }

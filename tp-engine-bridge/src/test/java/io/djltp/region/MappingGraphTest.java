@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.TestArrays;
@@ -21,46 +20,38 @@ import java.util.List;
 public class MappingGraphTest {
 
     private static final Shape INPUT = new Shape(3, 4);
-    private static final Shape WEIGHT = new Shape(4, 2);
 
     private static NDArray weight(NDManager manager, int rank, int number) {
-        return TestArrays.random(manager, 1000 * number + rank, WEIGHT);
+        return TestArrays.random(manager, 1000 * number + rank, new Shape(4, 2));
+    }
+
+    private static String counted(Communicator group, NDArray output, NDArray gradient) {
+        CollectiveCounts before = group.getCounts();
+        Autograd.backward(output, gradient);
+        return group.getCounts().minus(before).toString();
     }
 
     /** Three products of one mapped array, like those of an attention block: one all-reduce. */
     @Test(timeOut = 60_000)
     public void consumersOfOneMappedArrayShareAnAllReduce() throws Exception {
         for (boolean owns : new boolean[] {false, true}) {
-            RankThreads.run(
+            Mapping.run(
                     3,
-                    (communicator, manager) -> {
-                        int rank = communicator.getRank();
-                        NDArray input = TestArrays.random(manager, 1, INPUT);
-                        NDArray leaf = TestArrays.leaf(input.duplicate());
-                        try (RegionMappings mappings = new RegionMappings(communicator)) {
-                            NDArray mapped = mappings.copyToRegion(leaf, owns);
-                            NDArray total = null;
-                            for (int i = 0; i < 3; i++) {
-                                NDArray product = mapped.matMul(weight(manager, rank, i));
-                                total = total == null ? product : total.add(product);
-                            }
-                            CollectiveCounts before = communicator.getCounts();
-                            Autograd.backward(total, manager.ones(total.getShape()));
-                            Assert.assertEquals(
-                                    communicator.getCounts().minus(before).toString(),
-                                    "1 all-reduce");
-                        }
-                        // ones times all weights of all ranks
-                        NDArray expected = manager.zeros(INPUT);
-                        for (int r = 0; r < 3; r++) {
-                            for (int i = 0; i < 3; i++) {
-                                NDArray ones = manager.ones(new Shape(3, 2));
-                                expected =
-                                        expected.add(
-                                                ones.matMul(weight(manager, r, i).transpose()));
+                    (mappings, manager, group) -> {
+                        NDArray leaf = TestArrays.leaf(TestArrays.random(manager, 1, INPUT));
+                        NDArray mapped = mappings.copyToRegion(leaf, owns);
+                        NDArray ones = manager.ones(new Shape(3, 2));
+                        List<NDArray> products = new ArrayList<>();
+                        List<NDArray> expected = new ArrayList<>(); // ones times all weights
+                        for (int i = 0; i < 3; i++) {
+                            products.add(mapped.matMul(weight(manager, group.getRank(), i)));
+                            for (int r = 0; r < 3; r++) {
+                                expected.add(ones.matMul(weight(manager, r, i).transpose()));
                             }
                         }
-                        TestArrays.assertGradient(leaf, expected, "owned: " + owns);
+                        String counts = counted(group, Mapping.sum(products), ones);
+                        Assert.assertEquals(counts, "1 all-reduce");
+                        TestArrays.assertGradient(leaf, Mapping.sum(expected), "owned: " + owns);
                     });
         }
     }
@@ -69,31 +60,26 @@ public class MappingGraphTest {
     @Test(timeOut = 60_000)
     public void aResidualPassesTheRegionBy() throws Exception {
         for (boolean owns : new boolean[] {false, true}) {
-            RankThreads.run(
+            Mapping.run(
                     2,
-                    (communicator, manager) -> {
-                        int rank = communicator.getRank();
-                        Shape square = new Shape(4, 4);
+                    (mappings, manager, group) -> {
                         NDArray input = TestArrays.random(manager, 1, INPUT);
                         NDArray leaf = TestArrays.leaf(input.duplicate());
                         NDArray gradient = TestArrays.random(manager, 2, INPUT);
                         NDArray kept = gradient.duplicate();
-                        List<NDArray> weights = new ArrayList<>();
-                        for (int r = 0; r < 2; r++) {
-                            weights.add(TestArrays.random(manager, 10 + r, square));
-                        }
-                        try (RegionMappings mappings = new RegionMappings(communicator)) {
-                            NDArray hidden =
-                                    TestArrays.times(leaf, 2); // a leaf and a node both are mapped
-                            NDArray mapped = mappings.copyToRegion(hidden, owns);
-                            NDArray product = mapped.matMul(weights.get(rank));
-                            NDArray output = hidden.add(mappings.reduceFromRegion(product, owns));
-                            NDArray dense =
-                                    input.mul(2).add(input.mul(2).matMul(Mapping.sum(weights)));
-                            TestArrays.assertSame(output, dense, "forward");
-                            Autograd.backward(output, gradient);
-                        }
-                        NDArray through = kept.matMul(Mapping.sum(weights).transpose());
+                        List<NDArray> weights =
+                                List.of(
+                                        TestArrays.random(manager, 10, new Shape(4, 4)),
+                                        TestArrays.random(manager, 11, new Shape(4, 4)));
+                        NDArray hidden = TestArrays.times(leaf, 2); // leaf and node both are mapped
+                        NDArray mapped = mappings.copyToRegion(hidden, owns);
+                        NDArray product = mapped.matMul(weights.get(group.getRank()));
+                        NDArray output = hidden.add(mappings.reduceFromRegion(product, owns));
+                        NDArray sum = Mapping.sum(weights);
+                        NDArray dense = input.mul(2).add(input.mul(2).matMul(sum));
+                        TestArrays.assertSame(output, dense, "forward");
+                        Autograd.backward(output, gradient);
+                        NDArray through = kept.matMul(sum.transpose());
                         TestArrays.assertGradient(leaf, kept.add(through).mul(2), "backward");
                         TestArrays.assertSame(gradient, kept, "the gradient afterwards");
                     });
@@ -102,23 +88,18 @@ public class MappingGraphTest {
 
     @Test(timeOut = 60_000)
     public void oneInputMayBeMappedManyTimes() throws Exception {
-        RankThreads.run(
+        Mapping.run(
                 2,
-                (communicator, manager) -> {
+                (mappings, manager, group) -> {
                     NDArray leaf = TestArrays.leaf(manager.ones(INPUT));
-                    try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        NDArray first = mappings.copyToRegion(leaf);
-                        NDArray second = mappings.copyToRegion(leaf);
-                        NDArray rows = mappings.scatterToSequenceRegion(leaf, Cut.balanced(3, 2));
-                        NDArray copies =
-                                TestArrays.times(first, 2).add(TestArrays.times(second, 3));
-                        NDArray total = copies.sum().add(rows.sum());
-                        CollectiveCounts before = communicator.getCounts();
-                        Autograd.backward(total, manager.create(1f));
-                        Assert.assertEquals(
-                                communicator.getCounts().minus(before).toString(),
-                                "2 all-reduce, 1 all-gather");
-                    }
+                    NDArray first = mappings.copyToRegion(leaf);
+                    NDArray second = mappings.copyToRegion(leaf);
+                    NDArray rows = mappings.scatterToSequenceRegion(leaf, Cut.balanced(3, 2));
+                    NDArray copies = TestArrays.times(first, 2).add(TestArrays.times(second, 3));
+                    NDArray total = copies.sum().add(rows.sum());
+                    Assert.assertEquals(
+                            counted(group, total, manager.create(1f)),
+                            "2 all-reduce, 1 all-gather");
                     // 2 x 2 and 2 x 3 of the copies, 1 of the rows
                     TestArrays.assertGradient(leaf, manager.full(INPUT, 11f), "backward");
                 });
@@ -126,15 +107,13 @@ public class MappingGraphTest {
 
     @Test(timeOut = 60_000)
     public void gradientsAddUpOverBackwardPasses() throws Exception {
-        RankThreads.run(
+        Mapping.run(
                 2,
-                (communicator, manager) -> {
+                (mappings, manager, group) -> {
                     NDArray leaf = TestArrays.leaf(manager.ones(INPUT));
-                    try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        for (int pass = 1; pass <= 3; pass++) {
-                            NDArray output = TestArrays.times(mappings.copyToRegion(leaf), pass);
-                            Autograd.backward(output, manager.ones(INPUT));
-                        }
+                    for (int pass = 1; pass <= 3; pass++) {
+                        NDArray output = TestArrays.times(mappings.copyToRegion(leaf), pass);
+                        Autograd.backward(output, manager.ones(INPUT));
                     }
                     TestArrays.assertGradient(leaf, manager.full(INPUT, 12f), "1 + 2 + 3, twice");
                 });
@@ -143,50 +122,41 @@ public class MappingGraphTest {
     /** Libtorch does not keep the hooks alive: the mappings must. */
     @Test(timeOut = 60_000)
     public void hooksOutliveTheGarbageCollector() throws Exception {
-        RankThreads.run(
+        Cut columns = Cut.balanced(4, 2);
+        Cut cut = Cut.balanced(3, 2);
+        Mapping.run(
                 2,
-                (communicator, manager) -> {
-                    try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        NDArray leaf = TestArrays.leaf(manager.ones(INPUT));
-                        NDArray output = throughAll(mappings, leaf);
-                        for (int i = 0; i < 3; i++) {
-                            System.gc();
-                            Thread.sleep(20); // JavaCPP frees in a thread of its own
-                        }
-                        Autograd.backward(output, manager.ones(INPUT));
-                        Assert.assertNull(mappings.takeFailure());
-                        TestArrays.assertGradient(leaf, manager.full(INPUT, 4f), "backward");
+                (mappings, manager, group) -> {
+                    NDArray leaf = TestArrays.leaf(manager.ones(INPUT));
+                    // both all-reduces of the gradient count, the rest is there and back
+                    NDArray x = mappings.copyToRegion(leaf);
+                    x = mappings.gatherFromRegion(mappings.scatterToRegion(x, columns), columns);
+                    x = mappings.scatterToSequenceRegion(x, cut);
+                    x = mappings.gatherFromSequenceRegion(x, cut, true);
+                    x = mappings.reduceScatterToSequenceRegion(x, cut);
+                    x = mappings.gatherFromSequenceRegion(x, cut, false);
+                    for (int i = 0; i < 3; i++) {
+                        System.gc();
+                        Thread.sleep(20); // JavaCPP frees in a thread of its own
                     }
+                    Autograd.backward(x, manager.ones(INPUT));
+                    Assert.assertNull(mappings.takeFailure());
+                    TestArrays.assertGradient(leaf, manager.full(INPUT, 4f), "backward");
                 });
-    }
-
-    /** Two ranks: both all-reduces of the gradient count, the rest is there and back. */
-    private static NDArray throughAll(RegionMappings mappings, NDArray input) {
-        NDArray array = mappings.copyToRegion(input);
-        Cut columns = Cut.balanced(INPUT.get(1), 2);
-        Cut cut = Cut.balanced(INPUT.get(0), 2);
-        array = mappings.gatherFromRegion(mappings.scatterToRegion(array, columns), columns);
-        NDArray rows = mappings.scatterToSequenceRegion(array, cut);
-        array = mappings.gatherFromSequenceRegion(rows, cut, true);
-        rows = mappings.reduceScatterToSequenceRegion(array, cut);
-        return mappings.gatherFromSequenceRegion(rows, cut, false);
     }
 
     @Test(timeOut = 60_000)
     public void aGroupOfOneIsTheIdentity() throws Exception {
-        RankThreads.run(
+        Mapping.run(
                 1,
-                (communicator, manager) -> {
-                    Communicator alone = communicator;
-                    try (RegionMappings mappings = new RegionMappings(alone)) {
-                        NDArray input = manager.ones(INPUT);
-                        for (Mapping mapping : Mapping.values()) {
-                            Assert.assertSame(
-                                    mapping.apply(mappings, input, mapping.cut(INPUT, 1)), input);
-                        }
-                        Assert.assertSame(mappings.copyToRegion(input, true), input);
-                        Assert.assertSame(mappings.reduceFromRegion(input, true), input);
+                (mappings, manager, group) -> {
+                    NDArray input = manager.ones(INPUT);
+                    for (Mapping mapping : Mapping.values()) {
+                        Cut cut = Cut.balanced(INPUT.get(mapping.axis(INPUT)), 1);
+                        Assert.assertSame(mapping.apply(mappings, input, cut), input);
                     }
+                    Assert.assertSame(mappings.copyToRegion(input, true), input);
+                    Assert.assertSame(mappings.reduceFromRegion(input, true), input);
                 });
     }
 }

@@ -3,7 +3,6 @@ package io.djltp.region;
 import io.djltp.collective.ForkedJvm;
 import io.djltp.collective.ProcessMemory;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 /** Views, hooks and gradients of a step are gone after the step. */
@@ -12,15 +11,9 @@ public class MappingMemoryTest {
     @Test(timeOut = 90_000)
     public void manyPassesTakeNoMemory() throws Exception {
         // a heap that is in memory from the start: what grows is native
-        ForkedJvm.Result result =
-                new ForkedJvm()
-                        .option("-Xms128m")
-                        .option("-Xmx128m")
-                        .option("-XX:+AlwaysPreTouch")
-                        .run(ManyPasses.class, "1600");
-        Assert.assertEquals(result.exitCode(), 0, result.output());
+        String output = ForkedJvm.withFixedHeap().succeed(ManyPasses.class, "1600");
         // from pass 400 on, when the code is compiled: not 100 KiB are seen; one gradient of 4 KiB
         // that each of the 400 passes with one kind of cut loses is more than 3 MiB on 2 ranks
-        ProcessMemory.assertFlat(result.output(), 2);
+        ProcessMemory.assertFlat(output, 2);
     }
 }

@@ -3,15 +3,16 @@ package io.djltp.region;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.core.Linear;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.TestBackend;
 import io.djltp.collective.Work;
-import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.LinearProduct;
 import io.djltp.testing.NeededArithmetic;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Precision;
 
@@ -19,36 +20,37 @@ import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.time.Duration;
-import java.util.List;
+import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicReference;
 
 /** The product that reduces its input's gradient while it computes the weight's. */
 @SuppressWarnings("try") // a scope is used by being open
-public class OverlappedLinearTest {
+public class OverlappedLinearTest extends RecordedTest {
 
     private static final Duration TIMEOUT = Duration.ofSeconds(30);
 
+    private static NDArray overlapped(LinearProduct product, NDArray x, NDArray w, NDArray b) {
+        return new OverlappedLinear(product, gradient -> Work.DONE, new AtomicReference<>())
+                .forward(x, w, b);
+    }
+
     @Test(timeOut = 60_000)
     public void theReductionBeginsBeforeTheWeightsGradient() {
-        LibTorch.load();
-        try (NDManager manager = NDManager.newBaseManager();
-                Autograd.GradMode mode = Autograd.gradMode(true)) {
-            NDArray weight = TestArrays.leaf(manager.randomNormal(new Shape(3, 4)));
-            NDArray input = TestArrays.leaf(manager.randomNormal(new Shape(5, 4)));
-            StringBuilder order = new StringBuilder();
-            Work work = () -> order.append(hasGradient(weight) ? "await" : "too early");
-            NDArray output =
-                    new OverlappedLinear(
-                                    new LinearProduct(Precision.FLOAT32),
-                                    gradient -> {
-                                        order.append(hasGradient(weight) ? "late " : "begin ");
-                                        return work;
-                                    },
-                                    new AtomicReference<>())
-                            .forward(input, weight, null);
-            Autograd.backward(output, output.onesLike());
-            Assert.assertEquals(order.toString(), "begin await");
-        }
+        NDArray weight = TestArrays.leaf(manager.randomNormal(new Shape(3, 4)));
+        NDArray input = TestArrays.leaf(manager.randomNormal(new Shape(5, 4)));
+        StringBuilder order = new StringBuilder();
+        Work work = () -> order.append(hasGradient(weight) ? "await" : "too early");
+        NDArray output =
+                new OverlappedLinear(
+                                new LinearProduct(Precision.FLOAT32),
+                                gradient -> {
+                                    order.append(hasGradient(weight) ? "late " : "begin ");
+                                    return work;
+                                },
+                                new AtomicReference<>())
+                        .forward(input, weight, null);
+        Autograd.backward(output, output.onesLike());
+        Assert.assertEquals(order.toString(), "begin await");
     }
 
     private static boolean hasGradient(NDArray leaf) {
@@ -60,58 +62,55 @@ public class OverlappedLinearTest {
     /** Two passes without a step between: gradients add up, as those of autograd do. */
     @Test(timeOut = 60_000)
     public void gradientsEqualThoseOfAutograd() throws Exception {
-        List<Communicator> group = TestBackend.TCP.create(2, TIMEOUT);
-        Throwable[] outcomes = RankThreads.outcomes(group, OverlappedLinearTest::compare);
-        group.forEach(Communicator::close);
-        for (Throwable outcome : outcomes) {
-            if (outcome != null) {
-                throw new AssertionError(outcome);
-            }
-        }
+        RankThreads.runAll(TestBackend.TCP.create(2, TIMEOUT), OverlappedLinearTest::compare);
     }
 
     private static void compare(Communicator communicator, NDManager manager) {
         int rank = communicator.getRank();
-        NDArray values = TestArrays.random(manager, 1, new Shape(2, 3, 4)); // whole numbers
-        NDArray start = TestArrays.random(manager, 2 + rank, new Shape(5, 4));
-        NDArray offsets = TestArrays.random(manager, 5 + rank, new Shape(5));
-        NDArray[][] gradients = new NDArray[2][];
+        NDArray[] starts = {
+            TestArrays.random(manager, 1, new Shape(2, 3, 4)), // whole numbers
+            TestArrays.random(manager, 2 + rank, new Shape(5, 4)),
+            TestArrays.random(manager, 5 + rank, new Shape(5))
+        };
+        NDArray[][] leaves = new NDArray[2][];
+        LinearProduct product = new LinearProduct(Precision.FLOAT32);
         try (RegionMappings mappings = new RegionMappings(communicator)) {
             for (int way = 0; way < 2; way++) {
-                NDArray input = TestArrays.leaf(values.duplicate());
-                NDArray weight = TestArrays.leaf(start.duplicate());
-                NDArray bias = TestArrays.leaf(offsets.duplicate());
-                Assert.assertTrue(mappings.canOverlap(input, weight));
+                leaves[way] = leaves(starts);
+                NDArray weight = leaves[way][1];
+                NDArray bias = leaves[way][2];
+                Assert.assertTrue(mappings.canOverlap(leaves[way][0], weight));
                 for (int pass = 0; pass < 2; pass++) {
                     try (NDManager step = manager.newSubManager()) {
-                        NDArray x = input.mul(step.create(2f)); // no leaf, as in a network
+                        NDArray x = leaves[way][0].mul(step.create(2f)); // no leaf, as in a network
                         x.attach(step);
                         NDArray y =
                                 way == 0
-                                        ? mappings.columnLinear(
-                                                new LinearProduct(Precision.FLOAT32),
-                                                x,
-                                                weight,
-                                                bias,
-                                                null,
-                                                0)
-                                        : plain(mappings, x, weight, bias);
-                        NDArray loss = y.square().sum();
-                        Autograd.backward(loss, step.create(1f));
+                                        ? mappings.columnLinear(product, x, weight, bias, null, 0)
+                                        : plain(mappings.copyToRegion(x, true), weight, bias);
+                        Autograd.backward(y.square().sum(), step.create(1f));
                     }
                 }
-                gradients[way] =
-                        new NDArray[] {
-                            Autograd.gradient(input),
-                            Autograd.gradient(weight),
-                            Autograd.gradient(bias)
-                        };
             }
+            assertSameGradients(leaves, "");
         }
-        String[] names = {"input", "weight", "bias"};
-        for (int i = 0; i < 3; i++) {
-            TestArrays.assertSame(gradients[0][i], gradients[1][i], names[i]);
+    }
+
+    private static NDArray[] leaves(NDArray... values) {
+        return Arrays.stream(values)
+                .map(value -> TestArrays.leaf(value.duplicate()))
+                .toArray(NDArray[]::new);
+    }
+
+    private static void assertSameGradients(NDArray[][] leaves, String what) {
+        for (int i = 0; i < leaves[0].length; i++) {
+            TestArrays.assertSame(
+                    Autograd.gradient(leaves[0][i]), Autograd.gradient(leaves[1][i]), what + i);
         }
+    }
+
+    private static NDArray plain(NDArray x, NDArray weight, NDArray bias) {
+        return Linear.linear(x, weight, bias).singletonOrThrow();
     }
 
     /**
@@ -120,34 +119,18 @@ public class OverlappedLinearTest {
      */
     @Test(timeOut = 60_000)
     public void sumsOfGradientsHaveTheBitsOfAutograd() {
-        LibTorch.load();
-        try (NDManager manager = NDManager.newBaseManager();
-                Autograd.GradMode mode = Autograd.gradMode(true)) {
-            for (int seed = 0; seed < 40; seed++) {
-                NDArray start = manager.randomNormal(new Shape(13, 17));
-                NDArray[] weights = {
-                    TestArrays.leaf(start.duplicate()), TestArrays.leaf(start.duplicate())
-                };
-                for (int pass = 0; pass < 3; pass++) {
-                    NDArray values = manager.randomNormal(new Shape(11, 17));
-                    NDArray above = manager.randomNormal(new Shape(11, 13));
-                    for (int way = 0; way < 2; way++) {
-                        NDArray input = TestArrays.leaf(values.duplicate());
-                        NDArray output =
-                                way == 0
-                                        ? ai.djl.nn.core.Linear.linear(input, weights[0])
-                                                .singletonOrThrow()
-                                        : new OverlappedLinear(
-                                                        new LinearProduct(Precision.FLOAT32),
-                                                        gradient -> Work.DONE,
-                                                        new AtomicReference<>())
-                                                .forward(input, weights[1], null);
-                        Autograd.backward(output, above);
-                    }
-                }
-                TestArrays.assertSame(
-                        Autograd.gradient(weights[1]), Autograd.gradient(weights[0]), "" + seed);
+        LinearProduct product = new LinearProduct(Precision.FLOAT32);
+        for (int seed = 0; seed < 40; seed++) {
+            NDArray start = manager.randomNormal(new Shape(13, 17));
+            NDArray[][] weights = {leaves(start), leaves(start)};
+            for (int pass = 0; pass < 3; pass++) {
+                NDArray values = manager.randomNormal(new Shape(11, 17));
+                NDArray above = manager.randomNormal(new Shape(11, 13));
+                NDArray[] inputs = leaves(values, values);
+                Autograd.backward(plain(inputs[0], weights[0][0], null), above);
+                Autograd.backward(overlapped(product, inputs[1], weights[1][0], null), above);
             }
+            assertSameGradients(weights, seed + " ");
         }
     }
 
@@ -156,68 +139,39 @@ public class OverlappedLinearTest {
     public void bfloat16HasTheBitsOfAutograd() {
         NeededArithmetic.bfloat16();
         LinearProduct product = new LinearProduct(Precision.BFLOAT16);
-        try (NDManager manager = NDManager.newBaseManager();
-                Autograd.GradMode mode = Autograd.gradMode(true)) {
-            NDArray[][] found = new NDArray[2][];
-            NDArray start = manager.randomNormal(new Shape(13, 17));
-            NDArray values = manager.randomNormal(new Shape(11, 17));
-            NDArray above = manager.randomNormal(new Shape(11, 13));
-            NDArray offsets = manager.randomNormal(new Shape(13));
-            for (int way = 0; way < 2; way++) {
-                NDArray weight = TestArrays.leaf(start.duplicate());
-                NDArray input = TestArrays.leaf(values.duplicate());
-                NDArray bias = TestArrays.leaf(offsets.duplicate());
-                OverlappedLinear overlapped =
-                        new OverlappedLinear(
-                                product, gradient -> Work.DONE, new AtomicReference<>());
-                NDArray output =
-                        way == 0
-                                ? product.of(input, weight, bias)
-                                : overlapped.forward(input, weight, bias);
-                Autograd.backward(output, above);
-                found[way] =
-                        new NDArray[] {
-                            output.stopGradient(),
-                            Autograd.gradient(input),
-                            Autograd.gradient(weight),
-                            Autograd.gradient(bias)
-                        };
-            }
-            for (int i = 0; i < 4; i++) {
-                TestArrays.assertSame(found[1][i], found[0][i], "" + i);
-            }
-        }
-    }
-
-    private static NDArray plain(
-            RegionMappings mappings, NDArray input, NDArray weight, NDArray bias) {
-        NDArray x = mappings.copyToRegion(input, true);
-        return ai.djl.nn.core.Linear.linear(x, weight, bias).singletonOrThrow();
+        NDArray[] values = {
+            manager.randomNormal(new Shape(11, 17)),
+            manager.randomNormal(new Shape(13, 17)),
+            manager.randomNormal(new Shape(13))
+        };
+        NDArray above = manager.randomNormal(new Shape(11, 13));
+        NDArray[][] leaves = {leaves(values), leaves(values)};
+        NDArray expected = product.of(leaves[0][0], leaves[0][1], leaves[0][2]);
+        NDArray output = overlapped(product, leaves[1][0], leaves[1][1], leaves[1][2]);
+        TestArrays.assertSame(output.stopGradient(), expected.stopGradient(), "output");
+        Autograd.backward(expected, above);
+        Autograd.backward(output, above);
+        assertSameGradients(leaves, "");
     }
 
     @Test(timeOut = 60_000)
     public void nothingOverlapsWithoutAGradientOrWithoutPeers() throws Exception {
-        List<Communicator> group = TestBackend.TCP.create(1, TIMEOUT);
-        LibTorch.load();
-        try (NDManager manager = NDManager.newBaseManager();
-                Communicator alone = group.get(0);
+        try (Communicator alone = TestBackend.TCP.create(1, TIMEOUT).get(0);
                 RegionMappings mappings = new RegionMappings(alone)) {
             NDArray leaf = TestArrays.leaf(manager.ones(new Shape(2, 2)));
             Assert.assertFalse(mappings.canOverlap(leaf, leaf));
         }
-        RankThreads.run(
+        Mapping.run(
                 2,
-                (communicator, manager) -> {
-                    try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        NDArray leaf = TestArrays.leaf(manager.ones(new Shape(2, 2)));
-                        NDArray frozen = manager.ones(new Shape(2, 2));
-                        boolean asynchronous = communicator.isAsynchronous();
-                        Assert.assertEquals(mappings.canOverlap(leaf, leaf), asynchronous);
-                        Assert.assertFalse(mappings.canOverlap(frozen, leaf));
-                        Assert.assertFalse(mappings.canOverlap(leaf, frozen));
-                        try (Autograd.GradMode off = Autograd.gradMode(false)) {
-                            Assert.assertFalse(mappings.canOverlap(leaf, leaf));
-                        }
+                (mappings, own, communicator) -> {
+                    NDArray leaf = TestArrays.leaf(own.ones(new Shape(2, 2)));
+                    NDArray frozen = own.ones(new Shape(2, 2));
+                    boolean asynchronous = communicator.isAsynchronous();
+                    Assert.assertEquals(mappings.canOverlap(leaf, leaf), asynchronous);
+                    Assert.assertFalse(mappings.canOverlap(frozen, leaf));
+                    Assert.assertFalse(mappings.canOverlap(leaf, frozen));
+                    try (Autograd.GradMode off = Autograd.gradMode(false)) {
+                        Assert.assertFalse(mappings.canOverlap(leaf, leaf));
                     }
                 });
     }

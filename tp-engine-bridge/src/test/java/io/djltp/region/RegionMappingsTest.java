@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.testing.TestArrays;
@@ -20,194 +19,131 @@ public class RegionMappingsTest {
 
     private static final int SIZE = 4;
 
-    /** What one rank does with its mappings. */
-    private interface Body {
-        void run(RegionMappings mappings, NDManager manager, int rank) throws Exception;
+    private static NDArray full(NDManager manager, float value, long... shape) {
+        return manager.full(new Shape(shape), value);
     }
 
-    private static void run(Body body) throws Exception {
-        RankThreads.run(
+    /** Returns rows 0, 1, 2, 3 of four columns, or columns of some rows. */
+    private static NDArray counted(NDManager manager, boolean rows, long other, float step) {
+        NDArray line = manager.arange(0f, SIZE * step, step);
+        return rows
+                ? line.reshape(SIZE, 1).broadcast(new Shape(SIZE, other)).duplicate()
+                : line.broadcast(new Shape(other, SIZE)).duplicate();
+    }
+
+    private static void check(
+            NDArray leaf, NDArray output, NDArray expected, NDArray above, NDArray gradient) {
+        TestArrays.assertSame(output, expected, "forward");
+        Autograd.backward(output, above);
+        TestArrays.assertGradient(leaf, gradient, "backward");
+    }
+
+    @Test(timeOut = 60_000)
+    public void whatEachRankGets() throws Exception {
+        Cut four = Cut.balanced(SIZE, SIZE);
+        Mapping.run(
                 SIZE,
-                (communicator, manager) -> {
-                    try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        body.run(mappings, manager, communicator.getRank());
-                    }
-                });
-    }
-
-    /** Returns floats: {@code manager.full(shape, 6)} would be integers. */
-    private static NDArray full(NDManager manager, Shape shape, float value) {
-        return manager.full(shape, value);
-    }
-
-    private static NDArray leaf(NDManager manager, float value, long... shape) {
-        return TestArrays.leaf(full(manager, new Shape(shape), value));
-    }
-
-    @Test(timeOut = 60_000)
-    public void copySumsTheGradients() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
-                    NDArray input = leaf(manager, 1, 2, 3);
-                    NDArray output = mappings.copyToRegion(input);
-                    TestArrays.assertSame(output, manager.ones(new Shape(2, 3)), "forward");
-                    Autograd.backward(output, full(manager, new Shape(2, 3), rank));
+                (mappings, m, group) -> {
+                    int rank = group.getRank();
+                    NDArray x = TestArrays.leaf(full(m, 1, 2, 3));
                     // 0 + 1 + 2 + 3
-                    TestArrays.assertGradient(input, full(manager, new Shape(2, 3), 6), "backward");
-                });
-    }
+                    check(
+                            x,
+                            mappings.copyToRegion(x),
+                            full(m, 1, 2, 3),
+                            full(m, rank, 2, 3),
+                            full(m, 6, 2, 3));
 
-    @Test(timeOut = 60_000)
-    public void reduceSumsTheInputs() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
-                    NDArray input = leaf(manager, rank, 2, 3);
-                    NDArray output = mappings.reduceFromRegion(input);
-                    TestArrays.assertSame(output, full(manager, new Shape(2, 3), 6), "forward");
-                    Autograd.backward(output, full(manager, new Shape(2, 3), 10 + rank));
-                    TestArrays.assertGradient(
-                            input, full(manager, new Shape(2, 3), 10 + rank), "backward");
-                    TestArrays.assertSame(input, full(manager, new Shape(2, 3), rank), "the input");
-                });
-    }
+                    x = TestArrays.leaf(full(m, rank, 2, 3));
+                    check(
+                            x,
+                            mappings.reduceFromRegion(x),
+                            full(m, 6, 2, 3),
+                            full(m, 10 + rank, 2, 3),
+                            full(m, 10 + rank, 2, 3));
+                    TestArrays.assertSame(x, full(m, rank, 2, 3), "the input");
 
-    @Test(timeOut = 60_000)
-    public void scatterTakesTheColumnOfTheRank() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
-                    NDArray input =
-                            TestArrays.leaf(
-                                    manager.arange((float) SIZE).broadcast(new Shape(8, SIZE)));
-                    NDArray output = mappings.scatterToRegion(input, Cut.balanced(SIZE, SIZE));
-                    TestArrays.assertSame(output, full(manager, new Shape(8, 1), rank), "forward");
-                    Autograd.backward(output, full(manager, new Shape(8, 1), 5 * rank));
-                    TestArrays.assertGradient(
-                            input,
-                            manager.arange(0f, 20f, 5f).broadcast(new Shape(8, SIZE)),
-                            "backward");
-                });
-    }
+                    // the column of the rank
+                    x = TestArrays.leaf(counted(m, false, 8, 1));
+                    check(
+                            x,
+                            mappings.scatterToRegion(x, four),
+                            full(m, rank, 8, 1),
+                            full(m, 5 * rank, 8, 1),
+                            counted(m, false, 8, 5));
 
-    @Test(timeOut = 60_000)
-    public void gatherPutsTheColumnsSideBySide() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
-                    NDArray input = leaf(manager, rank, 1, 2);
-                    NDArray output = mappings.gatherFromRegion(input, Cut.balanced(8, SIZE));
-                    Assert.assertEquals(output.getShape(), new Shape(1, 8));
-                    TestArrays.assertValues(output, 0, 0, 1, 1, 2, 2, 3, 3);
-                    NDArray gradient = manager.arange(8f).reshape(1, 8);
-                    Autograd.backward(output, gradient);
-                    TestArrays.assertGradient(
-                            input, manager.create(new float[][] {{2 * rank, 2 * rank + 1}}), "");
-                });
-    }
+                    // the columns side by side
+                    x = TestArrays.leaf(full(m, rank, 1, 2));
+                    check(
+                            x,
+                            mappings.gatherFromRegion(x, Cut.balanced(8, SIZE)),
+                            m.create(new float[][] {{0, 0, 1, 1, 2, 2, 3, 3}}),
+                            m.arange(8f).reshape(1, 8),
+                            m.create(new float[][] {{2 * rank, 2 * rank + 1}}));
 
-    @Test(timeOut = 60_000)
-    public void reduceScatterLeavesTheRowOfTheRank() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
-                    // rows 0, 1, 2, 3 of four columns
-                    NDArray input =
-                            TestArrays.leaf(
-                                    manager.arange((float) SIZE)
-                                            .reshape(SIZE, 1)
-                                            .broadcast(new Shape(SIZE, 4))
-                                            .duplicate());
-                    NDArray output =
-                            mappings.reduceScatterToSequenceRegion(input, Cut.balanced(SIZE, SIZE));
-                    TestArrays.assertSame(
-                            output, full(manager, new Shape(1, 4), 4 * rank), "forward");
-                    Autograd.backward(output, full(manager, new Shape(1, 4), 7 * rank));
-                    try (NDArray gradient = Autograd.gradient(input)) {
-                        TestArrays.assertValues(
-                                gradient, 0, 0, 0, 0, 7, 7, 7, 7, 14, 14, 14, 14, 21, 21, 21, 21);
-                    }
-                });
-    }
+                    // the row of the rank, of the sum
+                    x = TestArrays.leaf(counted(m, true, 4, 1));
+                    check(
+                            x,
+                            mappings.reduceScatterToSequenceRegion(x, four),
+                            full(m, 4 * rank, 1, 4),
+                            full(m, 7 * rank, 1, 4),
+                            counted(m, true, 4, 7));
 
-    @Test(timeOut = 60_000)
-    public void gatherFromSequenceScattersTheSumOfTheGradients() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
-                    NDArray input = leaf(manager, rank, 1, 4);
-                    NDArray output =
-                            mappings.gatherFromSequenceRegion(
-                                    input, Cut.balanced(SIZE, SIZE), true);
-                    NDArray rows =
-                            manager.arange((float) SIZE)
-                                    .reshape(SIZE, 1)
-                                    .broadcast(new Shape(SIZE, 4));
-                    TestArrays.assertSame(output, rows, "forward");
-                    Autograd.backward(output, rows.duplicate());
                     // row r of four ranks' gradients
-                    TestArrays.assertGradient(
-                            input, full(manager, new Shape(1, 4), 4 * rank), "backward");
-                });
-    }
+                    x = TestArrays.leaf(full(m, rank, 1, 4));
+                    check(
+                            x,
+                            mappings.gatherFromSequenceRegion(x, four, true),
+                            counted(m, true, 4, 1),
+                            counted(m, true, 4, 1),
+                            full(m, 4 * rank, 1, 4));
 
-    /** Two axes of different length: a mapping that took the last one would fail here. */
-    @Test(timeOut = 60_000)
-    public void scatterToSequenceTakesRows() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
-                    NDArray input = TestArrays.leaf(manager.arange(24f).reshape(8, 3));
-                    NDArray output = mappings.scatterToSequenceRegion(input, Cut.balanced(8, SIZE));
-                    NDArray rows = manager.arange(6f * rank, 6f * rank + 6).reshape(2, 3);
-                    TestArrays.assertSame(output, rows, "forward");
-                    Autograd.backward(output, rows.add(100));
-                    TestArrays.assertGradient(
-                            input, manager.arange(100f, 124f).reshape(8, 3), "backward");
+                    // two axes of different length: a mapping that took the last one would fail
+                    x = TestArrays.leaf(m.arange(24f).reshape(8, 3));
+                    NDArray rows = m.arange(6f * rank, 6f * rank + 6).reshape(2, 3);
+                    check(
+                            x,
+                            mappings.scatterToSequenceRegion(x, Cut.balanced(8, SIZE)),
+                            rows,
+                            rows.add(100),
+                            m.arange(100f, 124f).reshape(8, 3));
                 });
     }
 
     @Test(timeOut = 60_000)
     public void aSliceOfTheWrongLengthIsRefused() throws Exception {
-        run(
-                (mappings, manager, rank) -> {
+        Mapping.run(
+                SIZE,
+                (mappings, manager, group) -> {
                     NDArray slice = manager.ones(new Shape(2, 5));
-                    String message =
-                            Assert.expectThrows(
-                                            IllegalArgumentException.class,
-                                            () ->
-                                                    mappings.gatherFromRegion(
-                                                            slice, Cut.balanced(16, SIZE)))
-                                    .getMessage();
-                    Assert.assertEquals(
-                            message,
-                            "Axis 1 of the slice (2, 5) of rank "
-                                    + rank
-                                    + " must have length 4 for a whole of 16 over 4 ranks");
-                    message =
-                            Assert.expectThrows(
-                                            IllegalArgumentException.class,
-                                            () ->
-                                                    mappings.gatherFromSequenceRegion(
-                                                            slice, Cut.balanced(4, SIZE), true))
-                                    .getMessage();
-                    Assert.assertTrue(
-                            message.startsWith("Axis 0 of the slice (2, 5) of rank " + rank),
-                            message);
-                    message =
-                            Assert.expectThrows(
-                                            IllegalArgumentException.class,
-                                            () ->
-                                                    mappings.scatterToRegion(
-                                                            slice, Cut.ofLengths(1, 1, 3, 1)))
-                                    .getMessage();
-                    Assert.assertEquals(
-                            message,
-                            "Axis 1 of (2, 5) of rank "
-                                    + rank
-                                    + " must have length 6 for a whole of 6 over 4 ranks");
-                    message =
-                            Assert.expectThrows(
-                                            IllegalArgumentException.class,
-                                            () ->
-                                                    mappings.scatterToRegion(
-                                                            slice, Cut.ofLengths(3, 2)))
-                                    .getMessage();
-                    Assert.assertEquals(message, "A cut over 2 ranks is not one of a group of 4");
+                    int rank = group.getRank();
+                    assertRefused(
+                            () -> mappings.gatherFromRegion(slice, Cut.balanced(16, SIZE)),
+                            "Axis 1 of the slice (2, 5) of rank %s must have length 4 for a whole"
+                                    + " of 16 over 4 ranks",
+                            rank);
+                    assertRefused(
+                            () ->
+                                    mappings.gatherFromSequenceRegion(
+                                            slice, Cut.balanced(4, SIZE), true),
+                            "Axis 0 of the slice (2, 5) of rank %s must have length 1 for a whole"
+                                    + " of 4 over 4 ranks",
+                            rank);
+                    assertRefused(
+                            () -> mappings.scatterToRegion(slice, Cut.ofLengths(1, 1, 3, 1)),
+                            "Axis 1 of (2, 5) of rank %s must have length 6 for a whole of 6 over"
+                                    + " 4 ranks",
+                            rank);
+                    assertRefused(
+                            () -> mappings.scatterToRegion(slice, Cut.ofLengths(3, 2)),
+                            "A cut over 2 ranks is not one of a group of 4",
+                            rank);
                 });
+    }
+
+    private static void assertRefused(Assert.ThrowingRunnable call, String text, int rank) {
+        String message = Assert.expectThrows(IllegalArgumentException.class, call).getMessage();
+        Assert.assertEquals(message, text.formatted(rank));
     }
 }

@@ -2,6 +2,7 @@ package io.djltp.testing;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.torch.Autograd;
@@ -47,6 +48,16 @@ public final class TestArrays {
     public static void assertSame(NDArray actual, NDArray expected, String what) {
         Assert.assertEquals(actual.getShape(), expected.getShape(), what);
         Assert.assertEquals(actual.toFloatArray(), expected.toFloatArray(), what);
+    }
+
+    /** Returns an array in float64. */
+    public static NDArray wide(NDArray array) {
+        return array.toType(DataType.FLOAT64, true);
+    }
+
+    /** Returns how far an array is from an exact one, in float64. */
+    public static NDArray difference(NDArray actual, NDArray exact) {
+        return wide(actual).sub(exact).abs();
     }
 
     /** Asserts that an array has these values, row by row. */

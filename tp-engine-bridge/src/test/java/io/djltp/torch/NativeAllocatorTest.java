@@ -56,9 +56,8 @@ public class NativeAllocatorTest {
     }
 
     private static String probe(String way) throws Exception {
-        ForkedJvm.Result result = new ForkedJvm().run(AllocatorProbe.class, way);
-        Assert.assertEquals(result.exitCode(), 0, result.output());
-        return result.output();
+        String output = new ForkedJvm().succeed(AllocatorProbe.class, way);
+        return output;
     }
 
     private static int number(String output, String name) {

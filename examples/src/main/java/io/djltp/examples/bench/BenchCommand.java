@@ -1,276 +1,273 @@
 package io.djltp.examples.bench;
 
+import ai.djl.Device;
+
 import io.djltp.examples.BadInputException;
-import io.djltp.examples.bench.TrainingOptions.HeadOptions;
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.JsonFile;
+import io.djltp.examples.OptimizerName;
+import io.djltp.examples.bench.BenchOptions.Peer;
+import io.djltp.examples.bench.BenchTable.Row;
+import io.djltp.examples.bench.Floor.FloorProbe;
+import io.djltp.examples.bench.WorkerProcess.PythonPeer;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
+import io.djltp.examples.bench.Workload.Network;
+import io.djltp.torch.Precision;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Parameters;
 import picocli.CommandLine.Spec;
 
 import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.List;
+import java.util.Locale;
+import java.util.Set;
 import java.util.concurrent.Callable;
 
 /** Measures how fast and how large training steps are, beside stock DJL and beside a floor. */
 @Command(
         name = "bench",
-        description =
-                "Measures a step of this library, of stock DJL, and the least that the machine"
-                        + " could take, in turns in one run, each in a process of its own. Wants a"
-                        + " machine with nothing else to do.",
-        subcommands = {
-            BenchCommand.HeadCommand.class,
-            BenchCommand.LayerCommand.class,
-            BenchCommand.TransformerCommand.class,
-            CollectiveCommand.class,
-            BenchCommand.StepCommand.class
+        description = {
+            "Measures a step of this library, of stock DJL, and the least that the machine could"
+                    + " take, in turns in one run, each in a process of its own. Wants a machine"
+                    + " with nothing else to do. A step is the forward pass, the loss, the"
+                    + " backward pass and the update",
+            "- head: of a large last layer, on a small one. Stock DJL is Linear,"
+                    + " SoftmaxCrossEntropyLoss and DJL's own trainer;",
+            "- layer: of 4 blocks, each ColumnParallelLinear, ReLU, RowParallelLinear and a residual"
+                    + " connection. Stock DJL has Linear in their places;",
+            "- transformer: of one layer of an encoder, DJL's TransformerEncoderBlock, made parallel"
+                    + " by a plan. Stock DJL has it as it is. Without dropout;",
+            "- step: of the lemmatiser of tp train, with made-up words. Stock DJL has a Linear as"
+                    + " the head. The floor is that of the head alone."
         },
+        subcommands = CollectiveCommand.class,
         mixinStandardHelpOptions = true)
-public final class BenchCommand implements Runnable {
+public final class BenchCommand implements Callable<Integer> {
+    @Parameters(
+            arity = "0..1",
+            paramLabel = "WHAT",
+            description = "What is trained: head, layer, transformer or step.")
+    private Network network;
+
+    @Mixin private BenchOptions options;
+
+    @Option(
+            names = "--shapes",
+            split = ",",
+            description =
+                    "Rows x features x classes of a head (64x128x1000000,256x128x500000) or a step"
+                            + " (256x64x120658,256x64x1015603: German, and Polish, Ukrainian and"
+                            + " Russian), rows x width x hidden features of layers (256x1024x4096),"
+                            + " rows x tokens x width x hidden features of a transformer"
+                            + " (8x128x768x3072).")
+    private List<String> shapes;
+
+    @Option(
+            names = "--heads",
+            defaultValue = "12",
+            description = "Heads of a transformer, which divide the width (${DEFAULT-VALUE}).")
+    private int heads;
+
+    @Option(
+            names = "--ranks",
+            split = ",",
+            defaultValue = "1",
+            description = "Numbers of ranks, such as 1,2,4 (${DEFAULT-VALUE}).")
+    private List<Integer> ranks;
+
+    @Option(
+            names = "--optimizer",
+            split = ",",
+            defaultValue = "sgd",
+            description =
+                    "Any of ${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}). adagrad is the row-wise"
+                            + " Adagrad of this library, which stock DJL's layers are updated by"
+                            + " too; PyTorch has none.")
+    private List<OptimizerName> optimizers;
+
+    @Option(
+            names = "--precision",
+            split = ",",
+            defaultValue = "float32",
+            description =
+                    "Arithmetic of this library's products, any of ${COMPLETION-CANDIDATES} that"
+                            + " the processor has, such as float32,bfloat16 (${DEFAULT-VALUE})."
+                            + " Weights are float32 in all.")
+    private List<Precision> precisions;
+
+    @Option(
+            names = "--head",
+            defaultValue = "fused",
+            description =
+                    "How this library computes the head: ${COMPLETION-CANDIDATES}"
+                            + " (${DEFAULT-VALUE}).")
+    private HeadKind head;
+
+    @Option(
+            names = "--plot",
+            description =
+                    "PNG file for a chart of time and memory against classes; give several shapes.")
+    private Path plot;
+
+    @Option(
+            names = "--floor-side",
+            defaultValue = "2048",
+            description =
+                    "Side of the square matrices whose product says what the processor can do"
+                            + " (${DEFAULT-VALUE}); the array that says what the memory can do has"
+                            + " 32 times their elements.")
+    private int floorSide;
 
     @Spec private CommandSpec spec;
+    private final PrintStream out = System.out;
+    private final List<Row> rows = new ArrayList<>();
+    private final List<String> remarks = new ArrayList<>();
+    private PythonPeer pyTorch; // or null
 
     /** Creates the command. */
     public BenchCommand() {}
 
     /** {@inheritDoc} */
     @Override
-    public void run() {
-        spec.commandLine().usage(spec.commandLine().getErr());
-        throw new ParameterException(
-                spec.commandLine(),
-                "Choose what to measure: head, layer, transformer, collective or step");
+    public Integer call() throws IOException {
+        if (network == null) {
+            spec.commandLine().usage(spec.commandLine().getErr());
+            throw new ParameterException(
+                    spec.commandLine(),
+                    "Choose what to measure: head, layer, transformer, collective or step");
+        }
+        List<Workload> workloads =
+                (shapes == null ? network.shapes : shapes)
+                        .stream().map(shape -> Workload.parse(network, shape, heads)).toList();
+        check(workloads);
+        pyTorch = options.findPyTorch(network.toString(), network.script, out).orElse(null);
+        if (pyTorch != null && optimizers.contains(OptimizerName.ADAGRAD)) {
+            options.leaveOut(
+                    " of adagrad",
+                    "PyTorch has no row-wise Adagrad, which --optimizer adagrad is; measure adagrad"
+                            + " with --peers djl",
+                    out);
+        }
+        for (OptimizerName optimizer : optimizers) {
+            for (Workload workload : workloads) {
+                out.printf("Measuring %s %s, %s ...%n", network, workload.shape(), optimizer);
+                measure(workload, optimizer);
+            }
+        }
+        if (options.has(Peer.DJL) && optimizers.contains(OptimizerName.ADAGRAD)) {
+            remarks.add(
+                    "stock of adagrad: DJL's layers, loss and trainer, with the row-wise Adagrad of"
+                            + " this library, for DJL has none");
+        }
+        BenchTable.print(rows, remarks, out);
+        JsonFile.write(options.json, rows);
+        if (plot != null) {
+            new ClassesPlot(rows).save(plot);
+        }
+        return 0;
     }
 
-    /** Measures a step of a large head alone. */
-    @Command(
-            name = "head",
-            description =
-                    "A step of a large last layer: forward pass, loss, backward pass, update. Stock"
-                            + " DJL is Linear, SoftmaxCrossEntropyLoss and DJL's own trainer.",
-            mixinStandardHelpOptions = true)
-    static final class HeadCommand implements Callable<Integer> {
-
-        private static final int BATCH = 64;
-        private static final int DIM = 128;
-
-        @Mixin private TrainingOptions options;
-        @Mixin private HeadOptions head;
-
-        @Option(
-                names = "--shapes",
-                split = ",",
-                description =
-                        "Batch x features x classes, such as 64x128x1000000,256x128x500000 (these"
-                                + " two).")
-        private List<String> shapes;
-
-        @Option(names = "--batch", description = "Rows of a batch; with --classes (64).")
-        private Integer batch;
-
-        @Option(names = "--dim", description = "Features; with --classes (128).")
-        private Integer dim;
-
-        @Option(
-                names = "--classes",
-                split = ",",
-                description = "Numbers of classes, such as 10000,100000,1000000.")
-        private int[] classes;
-
-        /** {@inheritDoc} */
-        @Override
-        public Integer call() throws IOException {
-            new TrainingBench("head", options, head, System.out).run(workloads());
-            return 0;
-        }
-
-        private List<Workload> workloads() {
-            if (classes == null) {
-                if (batch != null || dim != null) {
-                    throw new BadInputException("--batch and --dim go with --classes");
-                }
-                List<String> given =
-                        shapes != null ? shapes : List.of("64x128x1000000", "256x128x500000");
-                return given.stream().map(HeadCommand::parse).toList();
-            }
-            if (shapes != null) {
-                throw new BadInputException("Give --shapes or --classes, not both");
-            }
-            int rows = batch == null ? BATCH : batch;
-            int features = dim == null ? DIM : dim;
-            List<Workload> workloads = new ArrayList<>();
-            for (int units : classes) {
-                BenchOptions.positive("--batch, --dim and --classes", rows, features, units);
-                workloads.add(new Workload(Workload.Network.HEAD, rows, features, units));
-            }
-            return workloads;
-        }
-
-        private static Workload parse(String shape) {
+    private void check(List<Workload> workloads) {
+        options.check(ranks, out);
+        BenchOptions.positive("--floor-side", floorSide);
+        for (Precision precision : precisions) {
             try {
-                int[] sizes = Arrays.stream(shape.split("x")).mapToInt(Integer::parseInt).toArray();
-                if (sizes.length == 3 && Arrays.stream(sizes).allMatch(size -> size > 0)) {
-                    return new Workload(Workload.Network.HEAD, sizes[0], sizes[1], sizes[2]);
+                precision.check(Device.cpu());
+            } catch (IllegalArgumentException e) {
+                throw new BadInputException(e.getMessage(), e);
+            }
+        }
+        if (plot != null && !plot.toString().toLowerCase(Locale.ROOT).endsWith(".png")) {
+            throw new BadInputException("--plot " + plot + " must end in .png");
+        }
+        JsonFile.check("--plot", plot);
+        for (Workload workload : workloads) {
+            for (int each : ranks) {
+                if (each > workload.mostRanks()) {
+                    throw new BadInputException(
+                            "--ranks %d is more than %s can be cut into: use %d or fewer",
+                            each, workload.shape(), workload.mostRanks());
                 }
-            } catch (NumberFormatException e) {
-                // said below
             }
-            throw new BadInputException(
-                    "--shapes: '%s' is not batch x features x classes, such as 64x128x1000000",
-                    shape);
         }
     }
 
-    /** Measures a step of layers that are cut over the ranks. */
-    @Command(
-            name = "layer",
-            description =
-                    "A step of 4 blocks, each ColumnParallelLinear, ReLU, RowParallelLinear and a"
-                            + " residual connection. Stock DJL has Linear in their places.",
-            mixinStandardHelpOptions = true)
-    static final class LayerCommand implements Callable<Integer> {
-
-        @Mixin private TrainingOptions options;
-
-        @Option(names = "--batch", defaultValue = "256", description = "Rows (${DEFAULT-VALUE}).")
-        private int batch;
-
-        @Option(
-                names = "--width",
-                defaultValue = "1024",
-                description = "Features between the blocks (${DEFAULT-VALUE}).")
-        private int width;
-
-        @Option(
-                names = "--hidden",
-                defaultValue = "4096",
-                description = "Features within a block (${DEFAULT-VALUE}).")
-        private int hidden;
-
-        /** {@inheritDoc} */
-        @Override
-        public Integer call() throws IOException {
-            BenchOptions.positive("--batch", batch);
-            BenchOptions.positive("--width", width);
-            BenchOptions.positive("--hidden", hidden);
-            Workload workload = new Workload(Workload.Network.LAYER, batch, width, hidden);
-            new TrainingBench("layer", options, new HeadOptions(), System.out)
-                    .run(List.of(workload));
-            return 0;
-        }
-    }
-
-    /** Measures a step of the whole lemmatiser. */
-    @Command(
-            name = "step",
-            description =
-                    "A step of the lemmatiser of tp train, with made-up words: embeddings, data"
-                            + " parallel, and the head. Stock DJL has a Linear as the head. The"
-                            + " floor is that of the head alone.",
-            mixinStandardHelpOptions = true)
-    static final class StepCommand implements Callable<Integer> {
-
-        @Mixin private TrainingOptions options;
-        @Mixin private HeadOptions head;
-
-        @Option(names = "--batch", defaultValue = "256", description = "Words (${DEFAULT-VALUE}).")
-        private int batch;
-
-        @Option(
-                names = "--dim",
-                defaultValue = "64",
-                description = "Features of a word (${DEFAULT-VALUE}).")
-        private int dim;
-
-        @Option(
-                names = "--classes",
-                split = ",",
-                defaultValue = "120658,1015603",
-                description =
-                        "Numbers of classes; German has 120658, Polish, Ukrainian and Russian"
-                                + " together have 1015603 (${DEFAULT-VALUE}).")
-        private int[] classes;
-
-        /** {@inheritDoc} */
-        @Override
-        public Integer call() throws IOException {
-            BenchOptions.positive("--batch", batch);
-            BenchOptions.positive("--dim", dim);
-            BenchOptions.positive("--classes", classes);
-            List<Workload> workloads =
-                    Arrays.stream(classes)
-                            .mapToObj(n -> new Workload(Workload.Network.STEP, batch, dim, n))
-                            .toList();
-            new TrainingBench("step", options, head, System.out).run(workloads);
-            return 0;
-        }
-    }
-
-    /** Measures a step of a layer of a transformer. */
-    @Command(
-            name = "transformer",
-            description =
-                    "A step of one layer of an encoder, with attention and two linear layers: DJL's"
-                            + " TransformerEncoderBlock, made parallel by a plan. Stock DJL has it"
-                            + " as it is. Without dropout.",
-            mixinStandardHelpOptions = true)
-    static final class TransformerCommand implements Callable<Integer> {
-
-        @Mixin private TrainingOptions options;
-
-        @Option(
-                names = "--batch",
-                defaultValue = "8",
-                description = "Sequences (${DEFAULT-VALUE}).")
-        private int batch;
-
-        @Option(
-                names = "--tokens",
-                defaultValue = "128",
-                description = "Tokens of a sequence (${DEFAULT-VALUE}).")
-        private int tokens;
-
-        @Option(
-                names = "--width",
-                defaultValue = "768",
-                description = "Features of a token (${DEFAULT-VALUE}).")
-        private int width;
-
-        @Option(
-                names = "--heads",
-                defaultValue = "12",
-                description = "Heads, which divide the width (${DEFAULT-VALUE}).")
-        private int heads;
-
-        @Option(
-                names = "--hidden",
-                description = "Features between the two linear layers (4 times the width).")
-        private Integer hidden;
-
-        /** {@inheritDoc} */
-        @Override
-        public Integer call() throws IOException {
-            BenchOptions.positive("--batch", batch);
-            BenchOptions.positive("--tokens", tokens);
-            BenchOptions.positive("--width", width);
-            BenchOptions.positive("--heads", heads);
-            int between = hidden == null ? 4 * width : hidden;
-            BenchOptions.positive("--hidden", between);
-            if (width % heads != 0) {
-                throw new BadInputException(
-                        "--width %d cannot be divided into --heads %d", width, heads);
+    private void measure(Workload workload, OptimizerName optimizer) throws IOException {
+        List<WorkerTask> tasks = new ArrayList<>();
+        for (Precision precision : precisions) {
+            for (int each : ranks) {
+                int threads = options.threads(each);
+                tasks.add(WorkerTask.ours(workload, optimizer, head, each, threads, precision));
             }
-            Workload workload =
-                    new Workload(
-                            Workload.Network.TRANSFORMER, batch, width, between, tokens, heads);
-            new TrainingBench("transformer", options, new HeadOptions(), System.out)
-                    .run(List.of(workload));
-            return 0;
+        }
+        tasks.add(WorkerTask.probe(Side.FLOOR, 1, 1, List.of((long) floorSide)));
+        if (options.has(Peer.DJL)) {
+            tasks.add(WorkerTask.peer(Side.STOCK, workload, optimizer, options.threads(1)));
+        }
+        if (pyTorch != null && optimizer != OptimizerName.ADAGRAD) {
+            tasks.add(WorkerTask.peer(Side.PYTORCH, workload, optimizer, options.threads(1)));
+        }
+        try (Turns turns = new Turns(tasks, options.timeout(), pyTorch)) {
+            turns.run(options);
+            double ours = turns.median(0, 0); // on the first number of ranks
+            for (int i = 0; i < tasks.size(); i++) {
+                WorkerTask task = tasks.get(i);
+                if (task.side() == Side.FLOOR) {
+                    addFloors(turns, i, workload, optimizer, ours);
+                } else {
+                    rows.add(
+                            new Row(
+                                    network.toString(),
+                                    task.side() == Side.PYTORCH
+                                            ? "PyTorch " + pyTorch.version()
+                                            : task.side().title,
+                                    workload.shape(),
+                                    optimizer.toString(),
+                                    task.precision().toString(),
+                                    task.ranks() + " x " + task.threads(),
+                                    turns.median(i, 0),
+                                    turns.spread(i, 0),
+                                    turns.process(i).peakResident(),
+                                    turns.median(i, 0) / ours));
+                }
+            }
+        }
+    }
+
+    private void addFloors(
+            Turns turns, int probe, Workload workload, OptimizerName optimizer, double ours) {
+        Set<Precision> floors = EnumSet.of(Precision.FLOAT32); // to compare with
+        floors.addAll(precisions);
+        for (Precision precision : floors) {
+            Floor floor =
+                    new Floor(
+                            precision,
+                            turns.values(probe, FloorProbe.rateOf(precision)),
+                            turns.values(probe, 0));
+            double seconds = floor.seconds(workload, optimizer);
+            remarks.add(floor.describe(workload, optimizer));
+            rows.add(
+                    new Row(
+                            network.toString(),
+                            Side.FLOOR.title,
+                            workload.shape(),
+                            optimizer.toString(),
+                            precision.toString(),
+                            "-",
+                            seconds,
+                            null,
+                            null,
+                            seconds / ours));
         }
     }
 }

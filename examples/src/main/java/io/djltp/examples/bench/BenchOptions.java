@@ -2,6 +2,7 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.bench.WorkerProcess.PythonPeer;
 import io.djltp.examples.train.DeviceOptions;
 
 import picocli.CommandLine.Option;
@@ -9,12 +10,11 @@ import picocli.CommandLine.Option;
 import java.io.PrintStream;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 
 /** The options of everything that is measured. */
 final class BenchOptions {
-
     private static final int ENOUGH = 7; // repeats for a median to mean something
 
     @Option(
@@ -24,15 +24,11 @@ final class BenchOptions {
     int repeats;
 
     @Option(
-            names = "--warmup",
-            defaultValue = "2",
-            description = "Steps of each side before that (${DEFAULT-VALUE}).")
-    int warmup;
-
-    @Option(
             names = "--warmup-seconds",
             defaultValue = "3",
-            description = "At least so many seconds of each side before that (${DEFAULT-VALUE}).")
+            description =
+                    "At least so many seconds, and two steps, of each side before that"
+                            + " (${DEFAULT-VALUE}).")
     double warmupSeconds;
 
     @Option(
@@ -53,19 +49,44 @@ final class BenchOptions {
             description = "File for the figures: a list with an object for each line.")
     Path json;
 
+    @Option(
+            names = "--peers",
+            split = ",",
+            defaultValue = "djl",
+            description =
+                    "What takes turns with this library, any of ${COMPLETION-CANDIDATES}"
+                            + " (${DEFAULT-VALUE}; of operations between ranks, none).")
+    private List<Peer> peers;
+
+    @Option(
+            names = "--python",
+            description =
+                    "Python with PyTorch, for its peers (the first of python3 and /usr/bin/python3"
+                            + " that has it).")
+    private String python;
+
+    /** What this library is measured beside. */
+    enum Peer {
+        /** DJL's own layers, loss and trainer. */
+        DJL,
+        /** PyTorch, as {@code python3} has it. */
+        PYTORCH,
+        /** Every one that this machine has. */
+        ALL,
+        /** Nothing but the floor. */
+        NONE
+    }
+
     /** Checks everything that can be checked before anything is measured. */
     void check(List<Integer> ranks, PrintStream out) {
         positive("--repeats", repeats);
         positive("--timeout", timeoutSeconds);
         DeviceOptions.positive("--threads-per-rank", threadsPerRank);
-        if (warmup < 0) {
-            throw new BadInputException("--warmup must be 0 or more, not " + warmup);
-        }
         if (!(warmupSeconds >= 0)) {
             throw new BadInputException("--warmup-seconds must be 0 or more, not " + warmupSeconds);
         }
         ranks.forEach(each -> positive("--ranks", each));
-        JsonFile.check(json);
+        JsonFile.check("--json", json);
         if (repeats < ENOUGH) {
             out.printf(
                     "The median of %d repeats says little: use --repeats %d or more.%n",
@@ -73,9 +94,9 @@ final class BenchOptions {
         }
     }
 
-    /** Refuses numbers that are not greater than 0. */
-    static void positive(String option, int... values) {
-        Arrays.stream(values).forEach(value -> DeviceOptions.positive(option, value));
+    /** Refuses a number that is not greater than 0. */
+    static void positive(String option, int value) {
+        DeviceOptions.positive(option, value);
     }
 
     int threads(int ranks) {
@@ -86,5 +107,49 @@ final class BenchOptions {
 
     Duration timeout() {
         return Duration.ofSeconds(timeoutSeconds);
+    }
+
+    /** Returns whether a peer takes turns. */
+    boolean has(Peer peer) {
+        return peers.contains(peer) || peers.contains(Peer.ALL);
+    }
+
+    /**
+     * Finds PyTorch, if it is to take turns.
+     *
+     * @param bench what is measured
+     * @param script the script of ours that measures it, or {@code null} if there is none
+     * @param out where it is said that there is none, if it was not asked for by name
+     * @return PyTorch, or nothing if it is left out
+     */
+    Optional<PythonPeer> findPyTorch(String bench, String script, PrintStream out) {
+        if (!has(Peer.PYTORCH)) {
+            return Optional.empty();
+        }
+        if (script == null) {
+            String problem = "has no PyTorch side: head, layer, collective have";
+            leaveOut("", "tp bench " + bench + " " + problem, out);
+            return Optional.empty();
+        }
+        Optional<PythonPeer> found = PythonPeer.find(python, script);
+        if (found.isEmpty()) {
+            leaveOut(
+                    "",
+                    (python == null
+                                    ? "neither python3 nor /usr/bin/python3 has"
+                                    : python + " does not have")
+                            + " PyTorch: apt-get install python3-torch libopenblas0-pthread, or"
+                            + " name another with --python",
+                    out);
+        }
+        return found;
+    }
+
+    /** Refuses what cannot be measured of PyTorch, or says so if it was not asked for by name. */
+    void leaveOut(String of, String problem, PrintStream out) {
+        if (peers.contains(Peer.PYTORCH)) {
+            throw new BadInputException("--peers pytorch: " + problem);
+        }
+        out.println("PyTorch is left out" + of + ": " + problem);
     }
 }

@@ -2,11 +2,12 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
-import io.djltp.examples.bench.BenchTable.BenchRow;
-import io.djltp.examples.bench.BenchTable.PeerRow;
-import io.djltp.examples.bench.PeerOptions.PythonPeer;
+import io.djltp.examples.bench.BenchTable.Row;
+import io.djltp.examples.bench.CollectiveProbe.Operation;
+import io.djltp.examples.bench.WorkerProcess.PythonPeer;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
+import io.djltp.torch.Precision;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -18,7 +19,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
-import java.util.stream.Collectors;
 
 /** Measures the operations between ranks of one JVM. */
 @Command(
@@ -32,7 +32,6 @@ final class CollectiveCommand implements Callable<Integer> {
     private static final int LARGEST = 1 << 30;
 
     @Mixin private BenchOptions options;
-    @Mixin private PeerOptions peers = new PeerOptions();
 
     @Option(
             names = "--ranks",
@@ -49,7 +48,6 @@ final class CollectiveCommand implements Callable<Integer> {
     private List<Long> sizes;
 
     private final PrintStream out = System.out;
-    private final List<PeerRow> sides = new ArrayList<>();
 
     /** {@inheritDoc} */
     @Override
@@ -61,32 +59,39 @@ final class CollectiveCommand implements Callable<Integer> {
                         "--bytes must be multiples of 4 from 4 to 1073741824, not " + bytes);
             }
         }
-        PythonPeer gloo = peers.findPyTorch("collective", "collective.py", out).orElse(null);
+        PythonPeer gloo = options.findPyTorch("collective", "collective.py", out).orElse(null);
         out.printf("Measuring on %s ranks ...%n", ranks);
-        List<BenchRow> rows = measure(gloo);
-        BenchTable table = new BenchTable(out);
-        table.printCollectives(rows);
-        table.printPeers(sides);
+        List<Row> rows = measure(gloo);
+        BenchTable.print(
+                rows,
+                List.of(
+                        "shape = bytes of the whole array of a rank; the copy reads and writes them"),
+                out);
         JsonFile.write(options.json, rows);
         return 0;
     }
 
-    private List<BenchRow> measure(PythonPeer gloo) throws IOException {
-        List<WorkerTask> tasks =
-                ranks.stream()
-                        .map(n -> probe(Side.COLLECTIVE, n))
-                        .collect(Collectors.toCollection(ArrayList::new));
+    private List<Row> measure(PythonPeer gloo) throws IOException {
+        List<WorkerTask> tasks = new ArrayList<>();
+        ranks.forEach(n -> tasks.add(probe(Side.COLLECTIVE, n)));
         if (gloo != null) {
             ranks.forEach(n -> tasks.add(probe(Side.PYTORCH, n)));
         }
-        List<BenchRow> rows = new ArrayList<>();
+        List<Row> rows = new ArrayList<>();
         try (Turns turns = new Turns(tasks, options.timeout(), gloo)) {
             turns.run(options);
             for (int worker = 0; worker < ranks.size(); worker++) {
                 for (int size = 0; size < sizes.size(); size++) {
-                    addRows(rows, turns, worker, size);
-                    if (gloo != null) {
-                        addSides(turns, worker, size, "gloo of PyTorch " + gloo.version());
+                    for (Operation each : Operation.values()) {
+                        int value = size * Operation.values().length + each.ordinal();
+                        double ours = turns.median(worker, value);
+                        String side = each == Operation.COPY ? "a copy" : Side.OURS.title;
+                        rows.add(row(turns, worker, value, size, each, side, ours));
+                        if (gloo != null && each == Operation.ALL_REDUCE) {
+                            side = "gloo of PyTorch " + gloo.version();
+                            int peer = ranks.size() + worker;
+                            rows.add(row(turns, peer, size, size, each, side, ours));
+                        }
                     }
                 }
             }
@@ -98,39 +103,24 @@ final class CollectiveCommand implements Callable<Integer> {
         return WorkerTask.probe(side, n, options.threads(n), sizes);
     }
 
-    private void addSides(Turns turns, int worker, int size, String name) {
-        int value =
-                size * CollectiveProbe.Operation.values().length
-                        + CollectiveProbe.Operation.ALL_REDUCE.ordinal();
-        PeerRow ours = PeerRow.of(turns, worker, value, "this library");
-        PeerRow gloo = PeerRow.of(turns, ranks.size() + worker, size, name);
-        for (PeerRow row : List.of(ours, gloo)) {
-            row.shape = Long.toString(sizes.get(size));
-            row.optimizer = "all-reduce";
-            row.ranks = Integer.toString(ranks.get(worker));
-            row.ofOurs = row.seconds / ours.seconds;
-            sides.add(row);
-        }
-    }
-
-    private void addRows(List<BenchRow> rows, Turns turns, int worker, int size) {
-        CollectiveProbe.Operation[] operations = CollectiveProbe.Operation.values();
-        int first = size * operations.length;
-        int copy = first + CollectiveProbe.Operation.COPY.ordinal();
-        for (CollectiveProbe.Operation operation : operations) {
-            if (operation == CollectiveProbe.Operation.COPY) {
-                continue;
-            }
-            List<Double> times = turns.values(worker, first + operation.ordinal());
-            BenchRow row = new BenchRow();
-            row.name = operation.name().toLowerCase(Locale.ROOT).replace('_', '-');
-            row.shape = Long.toString(sizes.get(size));
-            row.ranks = turns.process(worker).getTask().ranks();
-            row.oursSeconds = Samples.median(times);
-            row.spread = Samples.spread(times);
-            row.floorSeconds = Samples.median(turns.values(worker, copy));
-            row.oursBytes = turns.process(worker).peakResident();
-            rows.add(row);
-        }
+    private Row row(
+            Turns turns,
+            int worker,
+            int value,
+            int size,
+            Operation operation,
+            String side,
+            double ours) {
+        return new Row(
+                "collective",
+                side,
+                sizes.get(size).toString(),
+                operation.name().toLowerCase(Locale.ROOT).replace('_', '-'),
+                Precision.FLOAT32.toString(),
+                ranks.get(worker % ranks.size()).toString(),
+                turns.median(worker, value),
+                turns.spread(worker, value),
+                turns.process(worker).peakResident(),
+                turns.median(worker, value) / ours);
     }
 }

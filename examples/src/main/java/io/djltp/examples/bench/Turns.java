@@ -1,6 +1,6 @@
 package io.djltp.examples.bench;
 
-import io.djltp.examples.bench.PeerOptions.PythonPeer;
+import io.djltp.examples.bench.WorkerProcess.PythonPeer;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 
 import java.io.IOException;
@@ -20,6 +20,7 @@ final class Turns implements AutoCloseable {
 
     private static final long SEED = 7;
     private static final double HALF_TURN_SECONDS = 0.05;
+    private static final int WARM_UPS = 2;
     private static final int PAUSE_MILLIS = 20; // the threads of the last one fall asleep
 
     private final List<WorkerProcess> workers = new ArrayList<>();
@@ -73,7 +74,7 @@ final class Turns implements AutoCloseable {
 
     private static void warmUp(WorkerProcess worker, BenchOptions options) {
         long end = System.nanoTime() + (long) (options.warmupSeconds * 1e9);
-        for (int i = 0; i < options.warmup || System.nanoTime() < end; i++) {
+        for (int i = 0; i < WARM_UPS || System.nanoTime() < end; i++) {
             worker.step(); // without a pause: the virtual machine compiles what runs often
         }
     }
@@ -109,12 +110,14 @@ final class Turns implements AutoCloseable {
         return results.get(worker).stream().map(measured -> measured[value]).toList();
     }
 
-    /** Returns the number of the only process of a side, or -1. */
-    int find(WorkerTask.Side side) {
-        return IntStream.range(0, workers.size())
-                .filter(i -> workers.get(i).getTask().side() == side)
-                .findFirst()
-                .orElse(-1);
+    /** Returns the median of one of the values. */
+    double median(int worker, int value) {
+        return Samples.median(values(worker, value));
+    }
+
+    /** Returns how far one of the values is spread. */
+    double spread(int worker, int value) {
+        return Samples.spread(values(worker, value));
     }
 
     /** Returns a process. */

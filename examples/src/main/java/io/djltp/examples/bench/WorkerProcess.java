@@ -2,25 +2,29 @@ package io.djltp.examples.bench;
 
 import com.google.gson.Gson;
 
+import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.torch.Precision;
 
 import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.UncheckedIOException;
 import java.lang.management.ManagementFactory;
+import java.net.URISyntaxException;
+import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
+import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
+import java.util.stream.Stream;
 
 /**
  * A {@link BenchWorker} in a JVM of its own, with the options and the environment of this one: what
@@ -37,7 +41,6 @@ final class WorkerProcess implements AutoCloseable {
     private final Process process;
     private final PrintWriter commands;
     private final BlockingQueue<String> answers = new LinkedBlockingQueue<>();
-    private final List<Thread> readers = new ArrayList<>();
 
     /**
      * Starts a process of any kind that answers as a {@link BenchWorker} does.
@@ -53,11 +56,12 @@ final class WorkerProcess implements AutoCloseable {
         ProcessBuilder builder = new ProcessBuilder(command);
         // not as an argument: of a command line longer than a page, Java shows no arguments at all
         builder.environment().put("CLASSPATH", System.getProperty("java.class.path"));
+        builder.redirectError(ProcessBuilder.Redirect.INHERIT);
         process = builder.start();
         commands = new PrintWriter(process.outputWriter(StandardCharsets.UTF_8), true);
-        PrintStream errors = System.err;
-        readers.add(read(process.inputReader(StandardCharsets.UTF_8), this::take, END));
-        readers.add(read(process.errorReader(), errors::println, null));
+        Thread reader = new Thread(this::read, "reader of a worker");
+        reader.setDaemon(true);
+        reader.start();
         commands.println(GSON.toJson(task));
     }
 
@@ -84,31 +88,21 @@ final class WorkerProcess implements AutoCloseable {
         return command;
     }
 
-    private static Thread read(BufferedReader lines, Consumer<String> consumer, String last) {
-        Thread reader =
-                new Thread(
-                        () -> {
-                            try (lines) {
-                                lines.lines().forEach(consumer);
-                            } catch (IOException | UncheckedIOException e) {
-                                consumer.accept(e.toString());
-                            } finally {
-                                if (last != null) {
-                                    consumer.accept(BenchWorker.MARK + last);
+    private void read() {
+        try (BufferedReader lines = process.inputReader(StandardCharsets.UTF_8)) {
+            lines.lines()
+                    .forEach(
+                            line -> {
+                                if (line.startsWith(BenchWorker.MARK)) {
+                                    answers.add(line.substring(BenchWorker.MARK.length()));
+                                } else {
+                                    System.err.println(line); // native code prints where it likes
                                 }
-                            }
-                        },
-                        "reader of a worker");
-        reader.setDaemon(true);
-        reader.start();
-        return reader;
-    }
-
-    private void take(String line) {
-        if (line.startsWith(BenchWorker.MARK)) {
-            answers.add(line.substring(BenchWorker.MARK.length()));
-        } else {
-            System.err.println(line); // native code prints where it likes
+                            });
+        } catch (IOException | UncheckedIOException e) {
+            System.err.println(e);
+        } finally {
+            answers.add(END);
         }
     }
 
@@ -189,9 +183,6 @@ final class WorkerProcess implements AutoCloseable {
             if (!process.waitFor(END_SECONDS, TimeUnit.SECONDS)) {
                 process.destroyForcibly();
             }
-            for (Thread reader : readers) {
-                reader.join(TimeUnit.SECONDS.toMillis(END_SECONDS)); // its last words
-            }
         } catch (InterruptedException e) {
             process.destroyForcibly();
             Thread.currentThread().interrupt();
@@ -224,15 +215,21 @@ final class WorkerProcess implements AutoCloseable {
         /** Whose time is taken. */
         enum Side {
             /** This library. */
-            OURS,
+            OURS("this library"),
             /** DJL's own layers and trainer. */
-            STOCK,
+            STOCK("stock DJL"),
             /** PyTorch, in a process of Python. */
-            PYTORCH,
+            PYTORCH("PyTorch"),
             /** What the machine can do. */
-            FLOOR,
+            FLOOR("the floor"),
             /** The operations between ranks. */
-            COLLECTIVE
+            COLLECTIVE("the operations");
+
+            final String title;
+
+            Side(String title) {
+                this.title = title;
+            }
         }
 
         static WorkerTask ours(
@@ -259,25 +256,78 @@ final class WorkerProcess implements AutoCloseable {
 
         /** Returns the process in words. */
         String describe() {
-            switch (side) {
-                case OURS:
-                    return "this library on %d rank%s, %s%s"
-                            .formatted(
-                                    ranks,
-                                    ranks == 1 ? "" : "s",
-                                    workload.shape(),
-                                    precision == Precision.FLOAT32 ? "" : ", " + precision);
-                case STOCK:
-                    return "stock DJL, " + workload.shape();
-                case PYTORCH:
-                    return workload == null
-                            ? "gloo between " + ranks + " ranks"
-                            : "PyTorch, " + workload.shape();
-                case FLOOR:
-                    return "the floor";
-                default:
-                    return "the operations between " + ranks + " ranks";
+            String ofRanks = " on %d rank%s".formatted(ranks, ranks == 1 ? "" : "s");
+            return side.title
+                    + (side == Side.STOCK || side == Side.FLOOR ? "" : ofRanks)
+                    + (workload == null ? "" : ", " + workload.shape())
+                    + (precision == Precision.FLOAT32 ? "" : ", " + precision);
+        }
+    }
+
+    /**
+     * A script of {@code examples/peers} and the Python that runs it.
+     *
+     * @param python the command
+     * @param version of its PyTorch
+     * @param script the file
+     */
+    record PythonPeer(String python, String version, Path script) {
+
+        private static final int SECONDS = 60; // a first import reads some hundred MB
+
+        /**
+         * Finds a Python with PyTorch.
+         *
+         * @param wanted the command, or {@code null} for the first that has it
+         * @param script the name of the script
+         * @return the two, or nothing without PyTorch
+         */
+        static Optional<PythonPeer> find(String wanted, String script) {
+            Stream<String> commands =
+                    wanted != null ? Stream.of(wanted) : Stream.of("python3", "/usr/bin/python3");
+            return commands.map(each -> ask(each, script)).filter(Objects::nonNull).findFirst();
+        }
+
+        private static PythonPeer ask(String python, String script) {
+            try {
+                Process process =
+                        new ProcessBuilder(python, "-c", "import torch; print(torch.__version__)")
+                                .redirectError(ProcessBuilder.Redirect.DISCARD)
+                                .start();
+                process.getOutputStream().close();
+                if (!process.waitFor(SECONDS, TimeUnit.SECONDS)) {
+                    process.destroyForcibly();
+                    return null;
+                }
+                String version =
+                        new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+                return process.exitValue() == 0 && !version.isBlank()
+                        ? new PythonPeer(python, version.trim(), file(script))
+                        : null;
+            } catch (IOException e) {
+                return null; // there is no such command
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new WorkerFailedException("The command was interrupted");
             }
+        }
+
+        private static Path file(String script) {
+            URL url = PythonPeer.class.getResource("/peers/" + script);
+            try {
+                if (url != null && url.getProtocol().equals("file")) {
+                    return Path.of(url.toURI());
+                }
+            } catch (URISyntaxException e) {
+                throw new IllegalStateException(e);
+            }
+            throw new BadInputException(
+                    "examples/peers/" + script + " is no file here: run ./tp of a clone");
+        }
+
+        /** Returns what starts it; without files of its own beside the script. */
+        List<String> command() {
+            return List.of(python, "-B", script.toString());
         }
     }
 }

@@ -1,7 +1,11 @@
 package io.djltp.examples.bench;
 
-import io.djltp.examples.HeadKind;
+import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
+
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
 
 /**
  * What is trained in a step.
@@ -18,28 +22,53 @@ record Workload(Network network, int batch, int dim, int units, int tokens, int 
     /** The networks that are measured. */
     enum Network {
         /** A large head on a body of one small layer. */
-        HEAD,
+        HEAD("head.py", "64x128x1000000", "256x128x500000"),
         /** Blocks of two layers. */
-        LAYER,
+        LAYER("layer.py", "256x1024x4096"),
         /** A layer of a transformer's encoder. */
-        TRANSFORMER,
+        TRANSFORMER(null, "8x128x768x3072"),
         /** The lemmatiser. */
-        STEP;
+        STEP(null, "256x64x120658", "256x64x1015603");
+
+        /** The script of PyTorch's side, or {@code null}. */
+        final String script;
+
+        /** What is measured if nothing is said. */
+        final List<String> shapes;
+
+        Network(String script, String... shapes) {
+            this.script = script;
+            this.shapes = List.of(shapes);
+        }
 
         /** Returns whether it has no head: its output is as wide as its input. */
         boolean isLayer() {
             return this == LAYER || this == TRANSFORMER;
+        }
+
+        @Override
+        public String toString() {
+            return name().toLowerCase(Locale.ROOT);
         }
     }
 
     /** The blocks of two layers in {@link Network#LAYER}. */
     static final int BLOCKS = 4;
 
-    private static final long OVERHEAD = 700_000_000; // of a JVM with libtorch and some buffers
-
-    /** What is no sequence. */
-    Workload(Network network, int batch, int dim, int units) {
-        this(network, batch, dim, units, 1, 0);
+    /** Reads a shape, such as {@code 64x128x1000000}. */
+    static Workload parse(Network network, String shape, int heads) {
+        boolean sequence = network == Network.TRANSFORMER;
+        String text = sequence ? shape : shape.replaceFirst("x", "x1x"); // one token
+        if (!text.matches("[1-9]\\d{0,9}(x[1-9]\\d{0,9}){3}")) {
+            throw new BadInputException(
+                    "--shapes: '%s' is not such as %s", shape, network.shapes.get(0));
+        }
+        int[] sizes = Arrays.stream(text.split("x")).mapToInt(Integer::parseInt).toArray();
+        if (sequence && (heads < 1 || sizes[2] % heads != 0)) {
+            throw new BadInputException(
+                    "The width %d cannot be divided into --heads %d", sizes[2], heads);
+        }
+        return new Workload(network, sizes[0], sizes[2], sizes[3], sizes[1], sequence ? heads : 0);
     }
 
     /** Returns the sizes as they are given and shown. */
@@ -81,30 +110,5 @@ record Workload(Network network, int batch, int dim, int units, int tokens, int 
      */
     double leastBytes(OptimizerName optimizer) {
         return 4 * parameters() * (3 + 2 * optimizer.getStateArrays());
-    }
-
-    /** Returns the bytes of the weight and the state of the optimizer. */
-    double stateBytes(OptimizerName optimizer) {
-        return 4 * parameters() * (1 + optimizer.getStateArrays());
-    }
-
-    /** Returns about how much memory a process of this library takes, in bytes. */
-    double oursBytes(OptimizerName optimizer, HeadKind head) {
-        boolean fused = !network.isLayer() && head != HeadKind.FULL;
-        double most = stateBytes(optimizer) + OVERHEAD;
-        return fused ? most : most + 8 * parameters() + logitBytes();
-    }
-
-    /** Returns about how much memory a process of stock DJL takes, in bytes. */
-    double stockBytes(OptimizerName optimizer) {
-        // the gradient, and what DJL's optimizers make of it: a clone, and for Adam three more
-        int temporary = 2 + (optimizer.getStateArrays() == 2 ? 3 : 0);
-        return stateBytes(optimizer) + OVERHEAD + 4 * temporary * parameters() + logitBytes();
-    }
-
-    private double logitBytes() {
-        // the logits, their softmax and its gradient, or what a layer keeps of its tokens
-        double each = heads == 0 ? units : 2.0 * units + 10.0 * dim + (double) heads * tokens;
-        return 3 * 4.0 * batch * tokens * each;
     }
 }

@@ -23,22 +23,16 @@ final class AllReduceRun {
     private static final int SERIES = 7;
     private static final int WARM_UPS = 4;
 
-    /** One line of the table. */
-    static final class Line {
-        final long bytes;
-        final double microseconds;
-        final double algorithmGbs; // bytes a second of what one rank puts in
-        final double busGbs; // the same, made comparable between numbers of ranks
-        final long wrong; // elements that are not the sum
-
-        Line(long bytes, double seconds, int ranks, long wrong) {
-            this.bytes = bytes;
-            this.wrong = wrong;
-            microseconds = seconds * 1e6;
-            algorithmGbs = bytes / seconds / 1e9;
-            busGbs = algorithmGbs * 2 * (ranks - 1) / ranks;
-        }
-    }
+    /**
+     * One line of the table.
+     *
+     * @param bytes the bytes of one rank
+     * @param microseconds the time
+     * @param algorithmGbs bytes a second of what one rank puts in
+     * @param busGbs the same, made comparable between numbers of ranks
+     * @param wrong elements that are not the sum
+     */
+    record Line(long bytes, double microseconds, double algorithmGbs, double busGbs, long wrong) {}
 
     private final RankPool pool;
     private final NDManager manager;
@@ -68,7 +62,7 @@ final class AllReduceRun {
         for (long bytes = 8; bytes <= largest; bytes *= 8) {
             lines.add(measure(bytes));
         }
-        if (lines.get(lines.size() - 1).bytes != largest) {
+        if (lines.get(lines.size() - 1).bytes() != largest) {
             lines.add(measure(largest));
         }
         return lines;
@@ -76,8 +70,11 @@ final class AllReduceRun {
 
     private Line measure(long bytes) {
         List<double[]> results = pool.run(context -> measure(context, bytes));
-        double[] first = results.get(0); // the same on all ranks
-        return new Line(bytes, first[0], pool.getWorldSize(), (long) first[1]);
+        double seconds = results.get(0)[0]; // the same on all ranks
+        double algorithm = bytes / seconds / 1e9;
+        int ranks = pool.getWorldSize();
+        double bus = algorithm * 2 * (ranks - 1) / ranks;
+        return new Line(bytes, seconds * 1e6, algorithm, bus, (long) results.get(0)[1]);
     }
 
     private double[] measure(ParallelContext context, long bytes) {

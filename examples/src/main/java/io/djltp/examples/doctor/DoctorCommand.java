@@ -4,8 +4,6 @@ import ai.djl.Device;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDManager;
 
-import com.google.gson.annotations.SerializedName;
-
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.train.DeviceOptions;
@@ -24,8 +22,8 @@ import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -62,6 +60,7 @@ public final class DoctorCommand implements Callable<Integer> {
     private Path json;
 
     private PrintStream out = System.out;
+    private boolean right = true;
 
     /** Creates the command; its options are set by the command line. */
     public DoctorCommand() {}
@@ -72,28 +71,36 @@ public final class DoctorCommand implements Callable<Integer> {
         if (megabytes < 1 || megabytes > 1024) {
             throw new BadInputException("--megabytes must be from 1 to 1024, not " + megabytes);
         }
-        JsonFile.check(json);
-        DoctorReport report = new DoctorReport();
+        JsonFile.check("--json", json);
         Facts facts = new Facts();
         int gpus = Engine.getInstance().getGpuCount();
-        report.ranks = ranks(gpus);
-        try (Job job = DeviceOptions.join(report.ranks, TIMEOUT)) {
-            boolean first = job == null || job.getProcess() == 0;
+        int ranks = ranks(gpus);
+        Map<String, Object> report = new LinkedHashMap<>();
+        try (Job job = DeviceOptions.join(ranks, TIMEOUT)) {
             out = TrainingJob.out(job);
             facts.print(out);
-            report.facts = facts.values;
-            List<Device> devices = devices(job, report.ranks, gpus);
-            listBackends(report, devices, job);
-            for (DoctorReport.BackendResult result : report.backends) {
-                if (result.usable) {
-                    measure(result, report, devices, job);
+            List<Device> devices = devices(job, ranks, gpus);
+            String chosen = Backend.AUTO.choose(devices, job).getName();
+            report.put("facts", facts.values);
+            report.put("ranks", ranks);
+            report.put("chosen", chosen);
+            out.printf("%n%d ranks on %s%n", ranks, devices);
+            Map<Backend, Map<String, Object>> backends = new LinkedHashMap<>();
+            for (Backend backend : Backend.values()) {
+                if (backend != Backend.AUTO) {
+                    backends.put(backend, describe(backend, devices, job, chosen));
                 }
             }
-            if (first) {
+            report.put("backends", backends.values());
+            for (Map.Entry<Backend, Map<String, Object>> each : backends.entrySet()) {
+                if (each.getValue().get("usable").equals(true)) {
+                    measure(each.getKey(), each.getValue(), devices, job);
+                }
+            }
+            if (job == null || job.getProcess() == 0) {
                 JsonFile.write(json, report);
             }
         }
-        boolean right = report.backends.stream().allMatch(DoctorReport.BackendResult::isRight);
         out.printf("%n%s%n", right ? "All sums are right." : "SOME SUMS ARE WRONG.");
         return right ? 0 : 1;
     }
@@ -120,103 +127,65 @@ public final class DoctorCommand implements Callable<Integer> {
                 : Collections.nCopies(local, Device.cpu());
     }
 
-    private void listBackends(DoctorReport report, List<Device> devices, Job job) {
-        report.chosen = Backend.AUTO.choose(devices, job).getName();
-        out.printf("%n%d ranks on %s%n", report.ranks, devices);
-        for (Backend backend : Backend.values()) {
-            if (backend != Backend.AUTO) {
-                Optional<String> obstacle = backend.whyNot(devices, job);
-                DoctorReport.BackendResult result = new DoctorReport.BackendResult();
-                result.name = backend.getName();
-                result.usable = obstacle.isEmpty();
-                result.whyNot = obstacle.orElse(null);
-                report.backends.add(result);
-                boolean chosen = result.name.equals(report.chosen);
-                out.printf(
-                        "  %-6s %s%n",
-                        backend,
-                        result.usable
-                                ? chosen ? "yes, would be used" : "yes"
-                                : "no: " + obstacle.get());
-            }
-        }
+    private Map<String, Object> describe(
+            Backend backend, List<Device> devices, Job job, String chosen) {
+        Optional<String> obstacle = backend.whyNot(devices, job);
+        boolean isChosen = backend.getName().equals(chosen);
+        out.printf(
+                "  %-6s %s%n",
+                backend,
+                obstacle.map(why -> "no: " + why).orElse(isChosen ? "yes, would be used" : "yes"));
+        Map<String, Object> result = new LinkedHashMap<>();
+        result.put("name", backend.getName());
+        result.put("usable", obstacle.isEmpty());
+        obstacle.ifPresent(why -> result.put("why_not", why));
+        return result;
     }
 
     private void measure(
-            DoctorReport.BackendResult result, DoctorReport report, List<Device> devices, Job job) {
+            Backend backend, Map<String, Object> result, List<Device> devices, Job job) {
+        int ranks = job == null ? devices.size() : devices.size() * job.getProcesses();
         ParallelConfig config =
                 ParallelConfig.builder()
                         .setMode(ParallelMode.TENSOR)
-                        .setRanks(report.ranks)
+                        .setRanks(ranks)
                         .optDevices(devices)
                         .optJob(job)
-                        .optBackend(Backend.of(result.name))
+                        .optBackend(backend)
                         .optTimeout(TIMEOUT)
                         .build();
         int bytes = megabytes << 20;
+        List<AllReduceRun.Line> lines;
+        double copySeconds;
         try (RankPool pool = new RankPool(config);
                 NDManager manager = NDManager.newBaseManager()) {
             AllReduceRun run = new AllReduceRun(pool, manager);
-            result.lines = run.run(bytes);
-            result.copySeconds = run.copySeconds(bytes);
+            lines = run.run(bytes);
+            copySeconds = run.copySeconds(bytes);
         }
-        result.print(out, report.ranks);
-    }
-
-    /** What {@code tp doctor} has found, as {@code --json} writes it. */
-    private static final class DoctorReport {
-
-        Map<String, String> facts;
-        int ranks;
-        String chosen;
-        List<BackendResult> backends = new ArrayList<>();
-
-        /** What was found about one backend. */
-        static final class BackendResult {
-
-            String name;
-            boolean usable;
-
-            @SerializedName("why_not")
-            String whyNot;
-
-            @SerializedName("all_reduce")
-            List<AllReduceRun.Line> lines;
-
-            /** The time in which as many threads as ranks copy the largest message. */
-            @SerializedName("copy_seconds")
-            double copySeconds;
-
-            boolean isRight() {
-                return lines == null || lines.stream().allMatch(line -> line.wrong == 0);
-            }
-
-            void print(PrintStream out, int ranks) {
-                out.printf(
-                        "%nall-reduce, float32, sum, in place, %d ranks, backend %s%n",
-                        ranks, name);
-                out.printf(
-                        "%12s %12s %12s %12s %8s%n",
-                        "size (B)", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "#wrong");
-                for (AllReduceRun.Line line : lines) {
-                    out.printf(
-                            Locale.ROOT,
-                            "%12d %12.1f %12.3f %12.3f %8d%n",
-                            line.bytes,
-                            line.microseconds,
-                            line.algorithmGbs,
-                            line.busGbs,
-                            line.wrong);
-                }
-                AllReduceRun.Line last = lines.get(lines.size() - 1);
-                out.printf(
-                        Locale.ROOT,
-                        "copying %d MiB in each rank's thread takes %.1f ms: the all-reduce runs at"
-                                + " %.2f of that%n",
-                        last.bytes >> 20,
-                        copySeconds * 1e3,
-                        copySeconds * 1e6 / last.microseconds);
-            }
+        result.put("all_reduce", lines);
+        result.put("copy_seconds", copySeconds); // as many threads as ranks, the largest message
+        out.printf("%nall-reduce, float32, sum, in place, %d ranks, backend %s%n", ranks, backend);
+        out.printf(
+                "%12s %12s %12s %12s %8s%n",
+                "size (B)", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "#wrong");
+        for (AllReduceRun.Line line : lines) {
+            right &= line.wrong() == 0;
+            out.printf(
+                    Locale.ROOT,
+                    "%12d %12.1f %12.3f %12.3f %8d%n",
+                    line.bytes(),
+                    line.microseconds(),
+                    line.algorithmGbs(),
+                    line.busGbs(),
+                    line.wrong());
         }
+        out.printf(
+                Locale.ROOT,
+                "copying %d MiB in each rank's thread takes %.1f ms: the all-reduce runs at %.2f of"
+                        + " that%n",
+                megabytes,
+                copySeconds * 1e3,
+                copySeconds * 1e6 / lines.get(lines.size() - 1).microseconds());
     }
 }

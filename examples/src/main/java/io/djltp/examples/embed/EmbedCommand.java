@@ -182,7 +182,7 @@ public final class EmbedCommand implements Callable<Integer> {
                         ranks(), heads);
             }
             DeviceOptions.checkShared(ranks(), "--tp " + ranks() + " ranks");
-            JsonFile.check(json);
+            JsonFile.check("--json", json);
             texts = readTexts();
         }
 

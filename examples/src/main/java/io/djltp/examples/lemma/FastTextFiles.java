@@ -2,12 +2,13 @@ package io.djltp.examples.lemma;
 
 import io.djltp.examples.lemma.LemmaDataset.Permutation;
 
-import java.io.BufferedWriter;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.function.IntFunction;
 import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 
 /**
  * A split as <a href="https://fasttext.cc/docs/en/supervised-tutorial.html">fastText</a> reads it:
@@ -38,51 +39,41 @@ public final class FastTextFiles {
     private static final String PREFIX = "__label__";
     private static final long SEED = 1;
 
-    private final HeldOutSplit split;
-
-    /**
-     * Prepares the files.
-     *
-     * @param split the split
-     */
-    public FastTextFiles(HeldOutSplit split) {
-        this.split = split;
-    }
+    private FastTextFiles() {}
 
     /**
      * Writes the files.
      *
+     * @param split the split
      * @param folder where they go; made if it is not there
      * @throws IOException if they cannot be written
      */
-    public void write(Path folder) throws IOException {
+    public static void write(HeldOutSplit split, Path folder) throws IOException {
         Files.createDirectories(folder);
         LemmaCorpus corpus = split.corpus();
         int[] pairs = split.trainingPairs();
         Permutation order = new Permutation(pairs.length, Permutation.key(SEED, 0));
-        try (BufferedWriter train = Files.newBufferedWriter(folder.resolve(TRAIN))) {
-            for (int i = 0; i < pairs.length; i++) {
-                int pair = pairs[order.get(i)];
-                line(train, PREFIX + corpus.classOf(pair), corpus.form(pair));
-            }
-        }
-        try (BufferedWriter test = Files.newBufferedWriter(folder.resolve(TEST))) {
-            for (int i = 0; i < split.size(); i++) {
-                String labels =
+        write(
+                folder.resolve(TRAIN),
+                pairs.length,
+                i -> {
+                    int pair = pairs[order.get(i)];
+                    return PREFIX + corpus.classOf(pair) + " " + corpus.form(pair);
+                });
+        write(
+                folder.resolve(TEST),
+                split.size(),
+                i ->
                         Arrays.stream(split.goldClasses(i))
-                                .mapToObj(each -> PREFIX + each)
-                                .collect(Collectors.joining(" "));
-                line(test, labels, split.form(i));
-            }
-        }
-        try (BufferedWriter labels = Files.newBufferedWriter(folder.resolve(LABELS))) {
-            for (int i = 0; i < corpus.classes(); i++) {
-                line(labels, PREFIX + i, corpus.lexicon().label(i));
-            }
-        }
+                                .mapToObj(each -> PREFIX + each + " ")
+                                .collect(Collectors.joining("", "", split.form(i))));
+        write(
+                folder.resolve(LABELS),
+                corpus.classes(),
+                i -> PREFIX + i + " " + corpus.lexicon().label(i));
     }
 
-    private static void line(BufferedWriter out, String labels, String text) throws IOException {
-        out.write(labels + " " + text + "\n");
+    private static void write(Path file, int count, IntFunction<String> line) throws IOException {
+        Files.write(file, (Iterable<String>) IntStream.range(0, count).mapToObj(line)::iterator);
     }
 }

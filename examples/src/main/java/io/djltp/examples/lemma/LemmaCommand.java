@@ -52,31 +52,22 @@ public final class LemmaCommand implements Callable<Integer> {
         try (SavedModel saved = SavedModel.load(folder);
                 LemmaSearch search = new LemmaSearch(saved.getModel());
                 Predictor<String, Classifications> predictor =
-                        search.newPredictor(
-                                new LemmaTranslator(
-                                        saved.getNGrams(),
-                                        saved.getLexicon(),
-                                        search.getLemmas(),
-                                        BEST))) {
+                        search.newPredictor(saved.getNGrams(), saved.getLexicon(), BEST)) {
             predictor.predict(words.get(0)); // takes memory and loads code
             for (String word : words) {
                 long begin = System.nanoTime();
                 Classifications lemmas = predictor.predict(word);
                 double milliseconds = (System.nanoTime() - begin) / 1e6;
                 out.printf(Locale.ROOT, "%s (%.1f ms)%n", word, milliseconds);
-                print(lemmas);
+                for (Classifications.Classification lemma : lemmas.topK(BEST)) {
+                    out.printf(
+                            Locale.ROOT,
+                            "  %6.2f %%  %s%n",
+                            100 * lemma.getProbability(),
+                            lemma.getClassName());
+                }
             }
         }
         return 0;
-    }
-
-    private void print(Classifications lemmas) {
-        for (Classifications.Classification lemma : lemmas.topK(BEST)) {
-            out.printf(
-                    Locale.ROOT,
-                    "  %6.2f %%  %s%n",
-                    100 * lemma.getProbability(),
-                    lemma.getClassName());
-        }
     }
 }

@@ -2,13 +2,23 @@ package io.djltp.examples.lemma;
 
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
+import ai.djl.modality.Classifications;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
+import ai.djl.translate.NoBatchifyTranslator;
 import ai.djl.translate.Translator;
+import ai.djl.translate.TranslatorContext;
 
+import io.djltp.head.TopClasses;
 import io.djltp.search.ClassSearch;
+import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -44,6 +54,44 @@ public final class LemmaSearch implements AutoCloseable {
      */
     public <I, O> Predictor<I, O> newPredictor(Translator<I, O> translator) {
         return body.newPredictor(translator);
+    }
+
+    /**
+     * Returns a predictor that turns a word into its best lemmas.
+     *
+     * @param nGrams how words become rows of the embedding table
+     * @param lexicon what the classes mean
+     * @param most how many lemmas are wanted; if there are fewer, all are
+     * @return the predictor, to be closed by the caller
+     */
+    public Predictor<String, Classifications> newPredictor(
+            CharNGrams nGrams, Lexicon lexicon, int most) {
+        int best = Math.min(most, lexicon.size());
+        return newPredictor(
+                new NoBatchifyTranslator<>() {
+                    @Override
+                    public NDList processInput(TranslatorContext context, String word) {
+                        int[] rows = nGrams.rowsOf(word);
+                        Shape shape = new Shape(1, rows.length);
+                        return new NDList(context.getNDManager().create(rows, shape));
+                    }
+
+                    @Override
+                    public Classifications processOutput(TranslatorContext context, NDList output) {
+                        try (TopClasses top = lemmas.classify(output.singletonOrThrow(), best);
+                                NDArray probabilities = top.probabilities()) {
+                            List<Double> shares = new ArrayList<>();
+                            for (float value : probabilities.toFloatArray()) {
+                                shares.add((double) value);
+                            }
+                            List<String> names =
+                                    Arrays.stream(top.classes().toLongArray())
+                                            .mapToObj(each -> lexicon.label((int) each))
+                                            .toList();
+                            return new Classifications(names, shares);
+                        }
+                    }
+                });
     }
 
     /**

@@ -2,17 +2,13 @@ package io.djltp.examples.lemma;
 
 import io.djltp.internal.files.SideFolder;
 
-import java.io.BufferedReader;
-import java.io.BufferedWriter;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Collection;
-import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Set;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
 /**
  * What each class means: the lemma and its language. The classes of one language are neighbours.
@@ -22,20 +18,14 @@ import java.util.Set;
  */
 public final class Lexicon {
 
-    private final List<Language> languages;
-
-    /** The first class of each language and, at the end, the number of classes. */
-    private final int[] bounds;
-
+    private final List<Language> languages; // of each class
     private final List<String> lemmas;
+    private final boolean mixed; // more than one language
 
-    Lexicon(List<Language> languages, List<? extends Collection<String>> lemmas) {
-        this.languages = List.copyOf(languages);
-        bounds = new int[lemmas.size() + 1];
-        for (int i = 0; i < lemmas.size(); i++) {
-            bounds[i + 1] = Math.addExact(bounds[i], lemmas.get(i).size());
-        }
-        this.lemmas = lemmas.stream().flatMap(Collection::stream).toList();
+    Lexicon(List<Language> languages, List<String> lemmas) {
+        this.languages = languages;
+        this.lemmas = lemmas;
+        mixed = languages.stream().distinct().count() > 1;
     }
 
     /**
@@ -45,26 +35,6 @@ public final class Lexicon {
      */
     public int size() {
         return lemmas.size();
-    }
-
-    /**
-     * Returns the languages in the order of their classes.
-     *
-     * @return the languages
-     */
-    public List<Language> languages() {
-        return languages;
-    }
-
-    /**
-     * Returns the number of classes of a language.
-     *
-     * @param language the language
-     * @return the number of its classes, 0 if it is not in this lexicon
-     */
-    public int size(Language language) {
-        int i = languages.indexOf(language);
-        return i < 0 ? 0 : bounds[i + 1] - bounds[i];
     }
 
     /**
@@ -84,11 +54,7 @@ public final class Lexicon {
      * @return the language
      */
     public Language language(int classId) {
-        int i = 0;
-        while (classId >= bounds[i + 1]) {
-            i++;
-        }
-        return languages.get(i);
+        return languages.get(classId);
     }
 
     /**
@@ -100,7 +66,7 @@ public final class Lexicon {
      */
     public String label(int classId) {
         String lemma = lemma(classId);
-        return languages.size() == 1 ? lemma : lemma + " [" + language(classId).code() + ']';
+        return mixed ? lemma + " [" + language(classId).code() + ']' : lemma;
     }
 
     /**
@@ -114,14 +80,9 @@ public final class Lexicon {
         Files.createDirectories(target.getParent());
         try (SideFolder side = SideFolder.in(target.getParent())) {
             Path part = side.resolve(target.getFileName().toString());
-            try (BufferedWriter writer = Files.newBufferedWriter(part, StandardCharsets.UTF_8)) {
-                for (int i = 0; i < size(); i++) {
-                    writer.write(language(i).code());
-                    writer.write('\t');
-                    writer.write(lemma(i));
-                    writer.write('\n');
-                }
-            }
+            Stream<String> lines =
+                    IntStream.range(0, size()).mapToObj(i -> language(i).code() + '\t' + lemma(i));
+            Files.write(part, (Iterable<String>) lines::iterator);
             side.replace();
         }
     }
@@ -135,39 +96,20 @@ public final class Lexicon {
      */
     public static Lexicon load(Path file) throws IOException {
         List<Language> languages = new ArrayList<>();
-        List<Set<String>> lemmas = new ArrayList<>();
-        try (BufferedReader reader = Files.newBufferedReader(file, StandardCharsets.UTF_8)) {
-            int number = 0;
-            for (String line = reader.readLine(); line != null; line = reader.readLine()) {
-                number++;
-                try {
-                    add(line, languages, lemmas);
-                } catch (IllegalArgumentException e) {
-                    throw new IOException(file + ", line " + number + ": " + e.getMessage(), e);
+        List<String> lemmas = new ArrayList<>();
+        for (String line : Files.readAllLines(file)) {
+            int tab = line.indexOf('\t');
+            try {
+                if (tab < 0) {
+                    throw new IllegalArgumentException("expected a language, a tab and a lemma");
                 }
+                languages.add(Language.ofCode(line.substring(0, tab)));
+            } catch (IllegalArgumentException e) {
+                int number = lemmas.size() + 1;
+                throw new IOException(file + ", line " + number + ": " + e.getMessage(), e);
             }
+            lemmas.add(line.substring(tab + 1));
         }
         return new Lexicon(languages, lemmas);
-    }
-
-    private static void add(String line, List<Language> languages, List<Set<String>> lemmas) {
-        int tab = line.indexOf('\t');
-        if (tab < 0) {
-            throw new IllegalArgumentException("expected a language, a tab and a lemma");
-        }
-        Language language = Language.ofCode(line.substring(0, tab));
-        int last = languages.size() - 1;
-        if (last < 0 || languages.get(last) != language) {
-            if (languages.contains(language)) {
-                throw new IllegalArgumentException(
-                        "the classes of " + language.displayName() + " must be neighbours");
-            }
-            languages.add(language);
-            lemmas.add(new LinkedHashSet<>());
-            last++;
-        }
-        if (!lemmas.get(last).add(line.substring(tab + 1))) {
-            throw new IllegalArgumentException("this lemma was there before");
-        }
     }
 }

@@ -11,7 +11,6 @@ import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.exchange.WeightExport;
 import io.djltp.internal.files.SideFolder;
-import io.djltp.parameters.DjlFormat;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
@@ -20,15 +19,12 @@ import java.io.BufferedWriter;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.FileTime;
 import java.util.Properties;
 import java.util.function.IntFunction;
-import java.util.stream.Stream;
 
 /**
- * A trained lemmatiser in a folder: the parameters as DJL writes them, or as safetensors where one
- * has more than 2 GiB, which DJL's format cannot hold; the lexicon, and the sizes of the network.
- * The model in memory is of ordinary DJL blocks.
+ * A trained lemmatiser in a folder: the parameters as safetensors, the lexicon, and the sizes of
+ * the network. The model in memory is of ordinary DJL blocks.
  */
 public final class SavedModel implements AutoCloseable {
 
@@ -70,24 +66,13 @@ public final class SavedModel implements AutoCloseable {
      * @param lexicon what its classes mean
      * @param nGrams how its words become rows of the embedding table
      * @param dim the number of features
-     * @param safetensors whether the parameters are written as safetensors in any case
      * @throws IOException if the folder cannot be written
      */
-    public static void save(
-            Path folder,
-            Model model,
-            Lexicon lexicon,
-            CharNGrams nGrams,
-            int dim,
-            boolean safetensors)
+    public static void save(Path folder, Model model, Lexicon lexicon, CharNGrams nGrams, int dim)
             throws IOException {
         try (SideFolder side = SideFolder.in(folder)) {
             Path part = side.getPath();
-            if (safetensors || !fitDjl(model)) {
-                writeWeights(model, part, false);
-            } else {
-                model.save(part, NAME);
-            }
+            writeWeights(model, part, false);
             lexicon.save(part.resolve(LEXICON));
             Properties sizes = new Properties();
             sizes.setProperty("rows", Integer.toString(nGrams.rows()));
@@ -131,10 +116,12 @@ public final class SavedModel implements AutoCloseable {
         Model model = Model.newInstance(NAME);
         int dim = Integer.parseInt(sizes.getProperty("dim"));
         model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head.apply(lexicon.size())));
-        if (areNewest(folder)) {
-            readWeights(model, folder, nGrams.limit());
-        } else {
-            model.load(folder, NAME);
+        try (PretrainedWeights weights =
+                PretrainedWeights.builder()
+                        .setPath(folder.resolve(WEIGHTS))
+                        .setMapping(NAMES)
+                        .build()) {
+            weights.load(model, new Shape(1, nGrams.limit()));
         }
         return new SavedModel(model, lexicon, nGrams, dim);
     }
@@ -177,12 +164,6 @@ public final class SavedModel implements AutoCloseable {
         model.close();
     }
 
-    /** Returns whether DJL's format can hold the parameters. */
-    private static boolean fitDjl(Model model) {
-        return model.getBlock().getParameters().values().stream()
-                .allMatch(each -> each.getShape().size() * Float.BYTES <= DjlFormat.LIMIT);
-    }
-
     /**
      * Writes the parameters.
      *
@@ -199,33 +180,5 @@ public final class SavedModel implements AutoCloseable {
                 .optOverwrite(overwrite)
                 .build()
                 .write(model.getBlock(), folder);
-    }
-
-    /** Returns whether a folder has parameters of this kind, and none of DJL's that are newer. */
-    private static boolean areNewest(Path folder) throws IOException {
-        if (!Files.exists(folder.resolve(WEIGHTS))) {
-            return false;
-        }
-        FileTime own = Files.getLastModifiedTime(folder.resolve(WEIGHTS));
-        try (Stream<Path> files = Files.list(folder)) {
-            for (Path file : files.filter(each -> each.toString().endsWith(".params")).toList()) {
-                if (Files.getLastModifiedTime(file).compareTo(own) > 0) {
-                    return false;
-                }
-            }
-        }
-        return true;
-    }
-
-    /** Reads the parameters. */
-    private static void readWeights(Model model, Path folder, int places)
-            throws IOException, MalformedModelException {
-        try (PretrainedWeights weights =
-                PretrainedWeights.builder()
-                        .setPath(folder.resolve(WEIGHTS))
-                        .setMapping(NAMES)
-                        .build()) {
-            weights.load(model, new Shape(1, places));
-        }
     }
 }

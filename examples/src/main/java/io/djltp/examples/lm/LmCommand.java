@@ -1,42 +1,43 @@
 package io.djltp.examples.lm;
 
-import static io.djltp.examples.train.DeviceOptions.positive;
-
 import ai.djl.Model;
 import ai.djl.engine.Engine;
+import ai.djl.inference.Predictor;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.checkpoint.CheckpointListener;
-import io.djltp.examples.BadInputException;
-import io.djltp.examples.JsonFile;
-import io.djltp.examples.lm.LmNetwork.LmSizes;
-import io.djltp.examples.lm.LmTraining.LmReport;
-import io.djltp.examples.lm.LmTraining.LmWriter;
-import io.djltp.examples.report.RunReports;
-import io.djltp.examples.train.JobOptions;
+import io.djltp.collective.Collective;
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.examples.lm.CharacterText.Windows;
+import io.djltp.examples.train.RunReport;
 import io.djltp.examples.train.TrainingJob;
-import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.rank.DeviceMesh;
-import io.djltp.rank.ParallelConfig;
+import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
-import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
-import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Random;
+import java.util.SplittableRandom;
+import java.util.TreeMap;
 import java.util.concurrent.Callable;
 
 /** Trains a small language model from scratch on ranks, and lets it write. */
@@ -55,12 +56,18 @@ public final class LmCommand implements Callable<Integer> {
     private static final float BETA2 = 0.95f; // of Adam, as in GPT-3 and Llama
     private static final float EPSILON = 1e-5f; // as in Llama 2
 
+    private static final int LINES = 20;
+    private static final int EVALUATED = 256; // windows at most
+    private static final int BATCHES = 4; // of the evaluation, or fewer
+
     @Mixin private LmOptions options;
     @Spec private CommandSpec spec;
-
     private TrainingJob job;
     private PrintStream out;
-    private final LmReport report = new LmReport();
+    private CharacterText text;
+    private final RunReport report = new RunReport();
+    private double seconds; // of the steps
+    private Map<String, Map<String, Long>> collectives; // by part of a step; null in short runs
 
     /** Creates the command; its options are set by the command line. */
     public LmCommand() {}
@@ -74,22 +81,25 @@ public final class LmCommand implements Callable<Integer> {
     private void run(TrainingJob started) throws IOException, TranslateException {
         job = started;
         out = job.out();
-        CharacterText text = CharacterText.read();
+        text = CharacterText.read();
         options.checkText(text);
         try (Model model = Model.newInstance("lm")) {
             model.setBlock(
                     LmNetwork.create(options.sizes, text.vocabulary(), options.sequenceParallel));
-            train(model, text);
+            double heldOutLoss = train(model);
             if (job.isFirst()) {
-                report.sample = new LmWriter(text, options).write(model, options.characters);
-                report.finish();
-                printEnd();
-                JsonFile.write(options.json, report);
+                String sample = new LmWriter(text, options).write(model, options.characters);
+                printEnd(heldOutLoss, sample);
+                report.put("held_out_loss", heldOutLoss);
+                report.put("collectives", collectives);
+                report.put("sample", sample);
+                report.write(options.json);
             }
         }
     }
 
-    private void train(Model model, CharacterText text) throws IOException {
+    /** Trains, and returns the mean loss of characters that were held out. */
+    private double train(Model model) throws IOException {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
@@ -98,32 +108,34 @@ public final class LmCommand implements Callable<Integer> {
                                         .optBeta2(BETA2)
                                         .optEpsilon(EPSILON)
                                         .build());
-        RunReports reports = options.reports.open("tp lm", facts());
-        LmTraining training = new LmTraining(options, text, report, reports, out);
+        TrainingReport page =
+                options.report("tp lm")
+                        .optFact("network", options.sizes.toString())
+                        .optFact("windows a step", "" + options.batch)
+                        .optFact("ranks", options.describeRanks())
+                        .build();
         CheckpointListener checkpoints =
-                options.checkpoints.listener(options.training(), report, training::isOver);
+                options.listener(spec, report, () -> report.loss.size() == options.steps);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints);
         }
         Engine.getInstance().setRandomSeed(options.seed);
-        try (reports;
-                ParallelTrainer trainer = job.trainer(model, config, options.config(job.get()))) {
+        try (page;
+                ParallelTrainer trainer =
+                        job.trainer(model, config, options.config(job.get()).build())) {
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
-            fillReport(model, text);
-            printBegin(text);
-            job.resume(checkpoints, options.checkpoints, trainer);
-            training.train(trainer, checkpoints);
-            training.evaluate(trainer);
-            reports.finish();
+            describe(model);
+            job.resume(checkpoints, options, trainer);
+            try {
+                train(trainer, checkpoints, page);
+                double heldOutLoss = evaluate(trainer);
+                page.add(trainer, "held-out loss", heldOutLoss);
+                return heldOutLoss;
+            } catch (RuntimeException e) {
+                page.endEarly();
+                throw e;
+            }
         }
-    }
-
-    private Map<String, String> facts() {
-        Map<String, String> facts = new LinkedHashMap<>();
-        facts.put("network", options.sizes.toString());
-        facts.put("windows a step", "" + options.batch);
-        facts.put("ranks", options.describeRanks());
-        return facts;
     }
 
     /** Returns a rate that rises for the first steps, then falls along a cosine. */
@@ -141,27 +153,25 @@ public final class LmCommand implements Callable<Integer> {
                 .build();
     }
 
-    private void fillReport(Model model, CharacterText text) {
-        report.ranks = options.ranks.count();
-        report.mesh = options.ranks.meshName();
-        report.sequenceParallel = options.sequenceParallel;
-        report.layers = options.sizes.layers;
-        report.width = options.sizes.width;
-        report.heads = options.sizes.heads;
-        report.keyValueHeads = options.sizes.keyValueHeads();
-        report.context = options.sizes.context;
-        report.vocabulary = text.vocabulary();
-        report.parameters =
+    private void describe(Model model) {
+        long parameters =
                 model.getBlock().getParameters().values().stream()
                         .distinct() // the tied weight is there twice
                         .mapToLong(parameter -> parameter.getShape().size())
                         .sum();
-        report.batch = options.batch;
-        report.seed = options.seed;
-        report.steps = options.steps;
-    }
-
-    private void printBegin(CharacterText text) {
+        report.put("ranks", options.ranks());
+        report.put("mesh", options.meshName()); // null without --mesh
+        report.put("sequence_parallel", options.sequenceParallel);
+        report.put("layers", options.sizes.layers);
+        report.put("width", options.sizes.width);
+        report.put("heads", options.sizes.heads);
+        report.put("kv_heads", options.sizes.keyValueHeads());
+        report.put("context", options.sizes.context);
+        report.put("vocabulary", text.vocabulary());
+        report.put("parameters", parameters);
+        report.put("batch", options.batch);
+        report.put("seed", options.seed);
+        report.put("steps", options.steps);
         out.printf(
                 Locale.ROOT,
                 "%,d characters to train on, %,d held out, %d different ones%n"
@@ -171,178 +181,187 @@ public final class LmCommand implements Callable<Integer> {
                 text.heldOut().length,
                 text.vocabulary(),
                 options.sizes,
-                report.parameters,
-                report.ranks,
-                report.ranks == 1 ? "" : "s",
+                parameters,
+                options.ranks(),
+                options.ranks() == 1 ? "" : "s",
                 options.describeRanks(),
                 options.batch);
     }
 
-    private void printEnd() {
+    /** Trains step by step; which windows a step sees follows from the seed. */
+    private void train(
+            ParallelTrainer trainer, CheckpointListener checkpoints, TrainingReport page) {
+        Windows windows = new Windows(text.training(), options.sizes.context);
+        SplittableRandom random = new SplittableRandom(options.seed);
+        report.begin();
+        int done = report.loss.size();
+        page.resume(report.loss);
+        // the step of which operations are counted: one after which no replicas are compared
+        int counted = Integer.bitCount(done + 3) == 1 ? done + 4 : done + 3;
+        for (int step = 1; step <= options.steps; step++) {
+            int[] starts = random.ints(options.batch, 0, windows.places()).toArray();
+            if (step <= done) {
+                continue; // before the checkpoint
+            }
+            try (NDManager manager = trainer.getManager().newSubManager()) {
+                float loss = step(trainer, windows.batch(manager, starts), step == counted);
+                report.loss.add(loss);
+                page.addStep(trainer, loss, options.batch);
+            }
+            if (checkpoints != null) {
+                checkpoints.endStep();
+            }
+            if (step == 1 || step % Math.max(1, options.steps / LINES) == 0) {
+                out.printf(
+                        Locale.ROOT,
+                        "step %4d of %d, loss %.4f, %,.0f characters/s%n",
+                        step,
+                        options.steps,
+                        report.loss.get(step - 1),
+                        speed());
+            }
+        }
+        seconds = report.seconds();
+        report.put("seconds", seconds);
+        report.put("characters_per_second", speed());
+    }
+
+    private double speed() {
+        double windows = (double) report.loss.size() * options.batch;
+        return windows * options.sizes.context / report.seconds();
+    }
+
+    private float step(ParallelTrainer trainer, Windows.Batch batch, boolean counted) {
+        CollectiveCounts begin = trainer.getCollectiveCounts();
+        CollectiveCounts forward;
+        float value;
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            NDList predictions = trainer.forward(batch.data(), batch.labels());
+            NDArray loss = trainer.getLoss().evaluate(batch.labels(), predictions);
+            forward = trainer.getCollectiveCounts();
+            collector.backward(loss);
+            value = loss.getFloat();
+        }
+        CollectiveCounts backward = trainer.getCollectiveCounts();
+        trainer.step();
+        if (counted) {
+            collectives = new LinkedHashMap<>();
+            collectives.put("forward", byName(forward.minus(begin)));
+            collectives.put("backward", byName(backward.minus(forward)));
+            collectives.put("update", byName(trainer.getCollectiveCounts().minus(backward)));
+        }
+        return value;
+    }
+
+    /** Returns what rank 0 calls, by the names of the operations. */
+    private static Map<String, Long> byName(CollectiveCounts counts) {
+        Map<String, Long> named = new TreeMap<>();
+        for (Collective collective : Collective.values()) {
+            if (counts.get(collective) > 0) {
+                named.put(collective.toString(), counts.get(collective));
+            }
+        }
+        return named;
+    }
+
+    /** Computes the mean loss of characters that were held out, of windows all over the text. */
+    private double evaluate(ParallelTrainer trainer) {
+        Windows windows = new Windows(text.heldOut(), options.sizes.context);
+        int[] starts = windows.spread(EVALUATED);
+        int size = Math.max(options.batch, EVALUATED / BATCHES);
+        double sum = 0;
+        for (int begin = 0; begin < starts.length; begin += size) {
+            int end = Math.min(starts.length, begin + size);
+            try (NDManager manager = trainer.getManager().newSubManager()) {
+                Windows.Batch batch =
+                        windows.batch(manager, Arrays.copyOfRange(starts, begin, end));
+                NDList predictions = trainer.evaluate(batch.data());
+                NDArray loss = trainer.getLoss().evaluate(batch.labels(), predictions);
+                sum += (double) loss.getFloat() * (end - begin);
+            }
+        }
+        return sum / starts.length;
+    }
+
+    private void printEnd(double heldOutLoss, String sample) {
         out.printf(
                 Locale.ROOT,
                 "%nheld-out loss %.4f, %.3f bits a character; %d steps in %.0f s%n",
-                report.heldOutLoss,
-                report.heldOutLoss / Math.log(2),
-                report.steps,
-                report.seconds);
-        if (report.collectives != null) {
-            out.println("collective operations of a step: " + report.collectives);
+                heldOutLoss,
+                heldOutLoss / Math.log(2),
+                options.steps,
+                seconds);
+        if (collectives != null) {
+            out.println("collective operations of a step: " + collectives);
         }
-        if (!report.sample.isEmpty()) {
-            out.printf("%nIt writes:%n%s%n", report.sample);
+        if (!sample.isEmpty()) {
+            out.printf("%nIt writes:%n%s%n", sample);
         }
     }
 
-    /** The options of {@link LmCommand}. */
-    static final class LmOptions extends JobOptions {
+    /** Lets a trained model write: one character after another, each drawn by its probability. */
+    private static final class LmWriter {
 
-        @Mixin final LmSizes sizes = new LmSizes();
+        private final CharacterText text;
+        private final int context;
+        private final double temperature;
+        private final Random random;
 
-        @Option(
-                names = "--sequence-parallel",
-                description =
-                        "Cut the tokens over the ranks of the axis tensor too, between attention"
-                                + " and MLPs, where layers are not cut.")
-        boolean sequenceParallel;
-
-        @Option(
-                names = "--steps",
-                defaultValue = "200",
-                description = "Steps of training (${DEFAULT-VALUE}).")
-        int steps;
-
-        @Option(
-                names = "--batch",
-                defaultValue = "16",
-                description = "Windows of text in a step, over all ranks (${DEFAULT-VALUE}).")
-        int batch;
-
-        @Option(
-                names = "--lr",
-                defaultValue = "0.001",
-                description = "The largest learning rate of Adam (${DEFAULT-VALUE}).")
-        float learningRate;
-
-        @Option(
-                names = "--clip",
-                defaultValue = "1",
-                description =
-                        "The largest norm of all gradients together; larger ones are scaled down to"
-                                + " it (${DEFAULT-VALUE}).")
-        float clip;
-
-        @Option(
-                names = "--seed",
-                defaultValue = "42",
-                description =
-                        "Seed of the weights, the batches and the writing (${DEFAULT-VALUE}). The"
-                                + " losses follow from it, whatever the ranks.")
-        int seed;
-
-        @Option(
-                names = "--temperature",
-                defaultValue = "0.7",
-                description =
-                        "What the logits are divided by where the model writes; 0 for the likeliest"
-                                + " character each time (${DEFAULT-VALUE}).")
-        double temperature;
-
-        @Option(
-                names = "--characters",
-                defaultValue = "300",
-                description = "Characters that the model writes at the end (${DEFAULT-VALUE}).")
-        int characters;
-
-        @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
-        Path out;
-
-        /** {@inheritDoc} */
-        @Override
-        protected void check() {
-            ranks.check(ParallelMode.TENSOR);
-            sizes.check();
-            positive("--steps", steps);
-            positive("--batch", batch);
-            positive("--lr", learningRate);
-            positive("--clip", clip);
-            notNegative("--temperature", temperature);
-            notNegative("--characters", characters);
-            checkRanks();
-            checkpoints.check(out);
+        /**
+         * Creates a writer.
+         *
+         * @param text what the model was trained on
+         * @param options the length of its context, how boldly it writes, and the seed
+         */
+        LmWriter(CharacterText text, LmOptions options) {
+            this.text = text;
+            context = options.sizes.context;
+            temperature = options.temperature;
+            random = new Random(options.seed);
         }
 
-        /** Everything that is written there is checked as it is opened. */
-        @Override
-        protected void checkOut() {}
-
-        private void checkRanks() {
-            int tensor = ranks.size(DeviceMesh.TENSOR);
-            if (tensor > sizes.heads) {
-                throw new BadInputException(
-                        "%s leaves ranks without a head: %d ranks share --heads %d, use %3$d ranks"
-                                + " or fewer along the axis tensor, or more heads",
-                        ranks.describe(), tensor, sizes.heads);
+        /** Writes so many characters, from the beginning of a sentence. */
+        String write(Model model, int characters) throws TranslateException {
+            long[] ids = new long[characters + 1];
+            ids[0] = text.end();
+            StringBuilder written = new StringBuilder();
+            try (NDManager manager = NDManager.newBaseManager();
+                    Predictor<NDList, NDList> predictor =
+                            model.newPredictor(new NoopTranslator(null))) {
+                for (int i = 1; i < ids.length; i++) {
+                    long[] seen = Arrays.copyOfRange(ids, Math.max(0, i - context), i);
+                    try (NDManager step = manager.newSubManager()) {
+                        NDArray input = step.create(seen, new Shape(1, seen.length));
+                        NDArray logits = predictor.predict(new NDList(input)).singletonOrThrow();
+                        ids[i] = choose(logits.get(0, -1).toFloatArray());
+                    }
+                    written.append(text.decode((int) ids[i]));
+                }
             }
-            ranks.checkBatch(batch, "tensor");
-            if (sequenceParallel && sizes.context < tensor) {
-                throw new BadInputException(
-                        "--sequence-parallel cuts the --context of %d over %d ranks: use --context"
-                                + " %2$d or more, or fewer ranks",
-                        sizes.context, tensor);
+            return written.toString();
+        }
+
+        /** Draws one of the logits by exp(logit / temperature), or takes the largest. */
+        private int choose(float... logits) {
+            int best = 0;
+            for (int i = 1; i < logits.length; i++) {
+                best = logits[i] > logits[best] ? i : best;
             }
-        }
-
-        /** Returns all options that say how the work is shared. */
-        String describeRanks() {
-            return ranks.describe() + (sequenceParallel ? " --sequence-parallel" : "");
-        }
-
-        /** Returns the configuration of the ranks, with the largest norm of all gradients. */
-        ParallelConfig config(Job job) {
-            return ranks.config(job).optGradientClipNorm(clip).build();
-        }
-
-        private static void notNegative(String option, double value) {
-            if (!(value >= 0)) {
-                throw new BadInputException(option + " must be 0 or more, not " + value);
+            if (temperature == 0) {
+                return best;
             }
-        }
-
-        /** Refuses a text that is too short for the windows. */
-        void checkText(CharacterText text) {
-            int most = Math.min(text.training().length, text.heldOut().length) - 1;
-            if (sizes.context > most) {
-                throw new BadInputException(
-                        "--context %d is longer than the held-out text: use --context %d or less",
-                        sizes.context, most);
+            double[] sums = new double[logits.length];
+            double sum = 0;
+            for (int i = 0; i < sums.length; i++) {
+                sum += Math.exp((logits[i] - logits[best]) / temperature);
+                sums[i] = sum;
             }
-        }
-
-        /** Returns the options that make the training what it is, wherever it is done. */
-        Map<String, String> training() {
-            Map<String, String> values = new LinkedHashMap<>();
-            values.put("--layers", "" + sizes.layers);
-            values.put("--width", "" + sizes.width);
-            values.put("--heads", "" + sizes.heads);
-            values.put("--kv-heads", "" + sizes.keyValueHeads());
-            values.put("--context", "" + sizes.context);
-            values.put("--batch", "" + batch);
-            values.put("--steps", "" + steps); // the learning rates follow from it
-            values.put("--lr", "" + learningRate);
-            values.put("--clip", "" + clip);
-            values.put("--seed", "" + seed);
-            return values;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Map<String, String> alike() {
-            Map<String, String> values = new LinkedHashMap<>(training());
-            values.put("--mesh", ranks.meshName() == null ? "not set" : ranks.meshName());
-            values.put("--sequence-parallel", "" + sequenceParallel);
-            values.put("--precision", "" + sizes.precision);
-            return values;
+            double drawn = random.nextDouble() * sum;
+            int i = 0;
+            while (sums[i] <= drawn && i < sums.length - 1) {
+                i++;
+            }
+            return i;
         }
     }
 }

@@ -1,7 +1,7 @@
 package io.djltp.examples.plan;
 
-import io.djltp.cost.LayerCost;
-import io.djltp.cost.ParameterCost;
+import io.djltp.cost.ModelCost.LayerCost;
+import io.djltp.cost.ModelCost.ParameterCost;
 
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -2,8 +2,8 @@ package io.djltp.examples.plan;
 
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.cost.LayerCost;
-import io.djltp.cost.ParameterCost;
+import io.djltp.cost.ModelCost.LayerCost;
+import io.djltp.cost.ModelCost.ParameterCost;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 
@@ -162,7 +162,9 @@ final class LayerPicture {
                         Svg.rectangle(x, y, width(), height())
                                 .withClass("whole")
                                 .titled(name + ": " + Sizes.shape(shape) + " on every rank"));
-                addLabel(drawn, x + width() / 2, y + height() / 2);
+                if (LETTER * name.length() <= width()) {
+                    drawn.add(Svg.label(x + width() / 2, y + height() / 2, name).withClass("in"));
+                }
                 return drawn;
             }
             boolean down = axis == 0;
@@ -198,20 +200,6 @@ final class LayerPicture {
                 }
             }
             return drawn;
-        }
-
-        /** Adds the name in the middle, upright where it is too long, or not at all. */
-        private void addLabel(List<Svg> drawn, double x, double y) {
-            double length = LETTER * name.length();
-            Svg text = Svg.label(x, y, name).withClass("in");
-            if (length <= width()) {
-                drawn.add(text);
-            } else if (length <= height()) {
-                drawn.add(
-                        text.attr(
-                                "transform",
-                                "rotate(-90 " + Svg.number(x) + " " + Svg.number(y) + ")"));
-            }
         }
 
         private static String subscript(int number) {

@@ -4,8 +4,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.TrafficTable.Traffic;
 import io.djltp.cost.ModelCost;
-import io.djltp.cost.ParameterCost;
-import io.djltp.cost.RankCost;
+import io.djltp.cost.ModelCost.ParameterCost;
+import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
@@ -47,7 +47,7 @@ public final class PlanCommand implements Callable<Integer> {
     private static final int MOST_RANKS = 1024;
 
     @Parameters(paramLabel = "MODEL", description = "lemmatiser, minilm, lm or resnet.")
-    private String modelName;
+    private PlannedModel model;
 
     @Option(
             names = "--mesh",
@@ -73,18 +73,17 @@ public final class PlanCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {
-        PlannedModel model = model();
-        DeviceMesh mesh = mesh();
+        DeviceMesh mesh = mesh(meshText);
         options.check(model, spec.commandLine().getParseResult());
         JsonFile.check("--html", html);
-        JsonFile.check(json);
+        JsonFile.check("--json", json);
         LibTorch.load();
         PlanReport report =
                 new PlanReport(
                         model,
                         options.batch(model),
                         options.optimizer(model),
-                        cost(model.create(options, options.batch(model)), model, mesh));
+                        cost(model.create(options, options.batch(model)), mesh));
         new PlanTable(report, out).print();
         JsonFile.write(json, report.figures());
         if (html != null) {
@@ -94,31 +93,16 @@ public final class PlanCommand implements Callable<Integer> {
         return 0;
     }
 
-    private PlannedModel model() {
-        List<PlannedModel> all = List.of(PlannedModel.values());
-        return all.stream()
-                .filter(each -> each.toString().equals(modelName))
-                .findFirst()
-                .orElseThrow(
-                        () ->
-                                new BadInputException(
-                                        "There is no model '%s': choose one of %s",
-                                        modelName,
-                                        all.stream()
-                                                .map(PlannedModel::toString)
-                                                .collect(Collectors.joining(", "))));
-    }
-
-    private DeviceMesh mesh() {
-        DeviceMesh mesh = DeviceOptions.mesh(meshText, null);
+    private static DeviceMesh mesh(String text) {
+        DeviceMesh mesh = DeviceOptions.mesh(text, null);
         if (mesh.getRanks() > MOST_RANKS) {
             throw new BadInputException(
-                    "--mesh %s: a plan shows at most %d ranks", meshText, MOST_RANKS);
+                    "--mesh %s: a plan shows at most %d ranks", text, MOST_RANKS);
         }
         return mesh;
     }
 
-    private ModelCost cost(Planned planned, PlannedModel model, DeviceMesh mesh) {
+    private ModelCost cost(Planned planned, DeviceMesh mesh) {
         ModelCost.Builder builder =
                 ModelCost.builder()
                         .setBlock(planned.block())

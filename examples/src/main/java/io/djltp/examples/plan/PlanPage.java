@@ -32,9 +32,9 @@ import static j2html.TagCreator.tr;
 import static j2html.TagCreator.ul;
 
 import io.djltp.collective.TrafficTable.Traffic;
-import io.djltp.cost.LayerCost;
 import io.djltp.cost.ModelCost;
-import io.djltp.cost.RankCost;
+import io.djltp.cost.ModelCost.LayerCost;
+import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
 import io.djltp.examples.plan.LayerPicture.Svg;
 
@@ -45,7 +45,6 @@ import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
@@ -57,7 +56,6 @@ final class PlanPage {
 
     private static final double BAR = 180; // of the fullest rank
     private static final double THICK = 12;
-    private static final int FEWEST_FOLDED = 3;
 
     private final PlanReport report;
     private final ModelCost cost;
@@ -111,11 +109,11 @@ final class PlanPage {
     }
 
     private DomContent facts() {
-        Traffic traffic = cost.getTraffic(0).getTotal();
+        Traffic traffic = total(0);
         String optimizer = report.optimizerName();
         return div(
-                        fact(number(report.elements()), "parameters"),
-                        fact(number(report.batch()), "rows a " + report.step()),
+                        fact(Sizes.number(report.elements()), "parameters"),
+                        fact(Sizes.number(report.batch()), "rows a " + report.step()),
                         fact(
                                 optimizer == null ? "none" : optimizer,
                                 optimizer == null ? "training" : "optimizer"),
@@ -123,10 +121,6 @@ final class PlanPage {
                         fact("" + traffic.calls(), "collectives a " + report.step()),
                         fact(Sizes.bytes(traffic.wire()), "on the wire a " + report.step()))
                 .withClass("facts");
-    }
-
-    private static String number(long number) {
-        return String.format(Locale.ROOT, "%,d", number);
     }
 
     private static DomContent fact(String figure, String name) {
@@ -175,7 +169,9 @@ final class PlanPage {
         int ranks = cost.getMesh().getRanks();
         for (int first = 0, end; first < ranks; first = end) {
             end = first + 1;
-            while (end < ranks && isSame(first, end)) {
+            while (end < ranks
+                    && cost.getRank(first).equals(cost.getRank(end))
+                    && total(first).equals(total(end))) {
                 end++;
             }
             rows.add(row(first, end - 1));
@@ -193,14 +189,13 @@ final class PlanPage {
                 each(rows.stream()));
     }
 
-    private boolean isSame(int one, int other) {
-        return cost.getRank(one).equals(cost.getRank(other))
-                && cost.getTraffic(one).getTotal().equals(cost.getTraffic(other).getTotal());
+    private Traffic total(int rank) {
+        return cost.getTraffic(rank).getTotal();
     }
 
     private DomContent row(int first, int last) {
         RankCost bytes = cost.getRank(first);
-        Traffic traffic = cost.getTraffic(first).getTotal();
+        Traffic traffic = total(first);
         List<Integer> places =
                 IntStream.rangeClosed(first, last)
                         .map(cost::getTensorRank)
@@ -317,28 +312,23 @@ final class PlanPage {
         return layer.equation().isEmpty() && report.lines(layer).isEmpty();
     }
 
-    /** Puts layers that every rank holds whole away, if they are many. */
-    private void fold(List<Named> whole, List<DomContent> cards) {
-        if (whole.size() < FEWEST_FOLDED) {
-            whole.forEach(each -> cards.add(card(each)));
-        } else {
+    /** Puts layers that every rank holds whole away. */
+    private static void fold(List<Named> whole, List<DomContent> cards) {
+        if (!whole.isEmpty()) {
             long elements =
                     whole.stream()
                             .flatMap(each -> each.layer.parameters().stream())
                             .mapToLong(parameter -> parameter.shape().size())
                             .sum();
+            String first = whole.get(0).name;
+            String last = whole.get(whole.size() - 1).name;
             String text =
-                    String.format(
-                            Locale.ROOT,
-                            "%d layers that every rank holds whole, from %s to %s: %,d parameters",
-                            whole.size(),
-                            whole.get(0).name,
-                            whole.get(whole.size() - 1).name,
-                            elements);
+                    "%s to %s, %d in all, which every rank holds whole: %s parameters"
+                            .formatted(first, last, whole.size(), Sizes.number(elements));
             DomContent pictures = each(List.copyOf(whole), PlanPage::small);
             cards.add(details(summary(text), div(pictures).withClass("folded")));
+            whole.clear();
         }
-        whole.clear();
     }
 
     private static DomContent small(Named each) {

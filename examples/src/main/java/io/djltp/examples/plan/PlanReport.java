@@ -4,10 +4,9 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable;
 import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.collective.TrafficTable.Traffic;
-import io.djltp.cost.LayerCost;
 import io.djltp.cost.ModelCost;
-import io.djltp.cost.ParameterCost;
-import io.djltp.cost.RankCost;
+import io.djltp.cost.ModelCost.LayerCost;
+import io.djltp.cost.ModelCost.ParameterCost;
 import io.djltp.cut.Cut;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
@@ -18,9 +17,9 @@ import java.util.Comparator;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.StringJoiner;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
@@ -36,16 +35,8 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
 
     /** Returns the number of ranks over which layers are cut. */
     int tensorSize() {
-        return size(DeviceMesh.TENSOR);
-    }
-
-    /** Returns the number of ranks over which the batch is cut. */
-    int dataSize() {
-        return size(DeviceMesh.DATA);
-    }
-
-    private int size(String axis) {
-        return cost.getMesh().isCut(axis) ? cost.getMesh().getSize(axis) : 1;
+        DeviceMesh mesh = cost.getMesh();
+        return mesh.isCut(DeviceMesh.TENSOR) ? mesh.getSize(DeviceMesh.TENSOR) : 1;
     }
 
     /** Returns the name of the optimizer, or {@code null} if there is no training. */
@@ -70,16 +61,6 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
             return new Line(other, direction, collective, traffic);
         }
 
-        private PlanFigures.Moved figures() {
-            return new PlanFigures.Moved(
-                    issuer,
-                    direction.toString(),
-                    collective.toString(),
-                    traffic.calls(),
-                    traffic.payload(),
-                    traffic.wire());
-        }
-
         @Override
         public String toString() {
             String bytes = Sizes.bytes(traffic.payload());
@@ -92,12 +73,10 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
         TrafficTable table = cost.getTraffic(0);
         List<Line> lines = new ArrayList<>();
         for (TrafficTable.Place place : table.getPlaces()) {
-            table.get(place.issuer(), place.direction())
-                    .forEach(
-                            (what, all) ->
-                                    lines.add(
-                                            new Line(
-                                                    place.issuer(), place.direction(), what, all)));
+            String issuer = place.issuer();
+            Direction direction = place.direction();
+            table.get(issuer, direction)
+                    .forEach((what, all) -> lines.add(new Line(issuer, direction, what, all)));
         }
         lines.sort(Comparator.comparing(Line::direction));
         return lines;
@@ -150,13 +129,11 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
         for (long length : cut.getShardLengths()) {
             counts.merge(length, 1, Integer::sum);
         }
-        List<String> lengths = new ArrayList<>();
+        StringJoiner lengths = new StringJoiner(" + ", "axis " + parameter.getAxis() + ": ", "");
         counts.forEach(
                 (length, count) ->
-                        lengths.add(
-                                (count == 1 ? "" : count + " × ")
-                                        + String.format(Locale.ROOT, "%,d", length)));
-        return "axis " + parameter.getAxis() + ": " + String.join(" + ", lengths);
+                        lengths.add((count == 1 ? "" : count + " × ") + Sizes.number(length)));
+        return lengths.toString();
     }
 
     /** Returns the name of a parameter, and how it is cut. */
@@ -175,75 +152,31 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
         return cost.getParameters().stream().mapToLong(each -> each.shape().size()).sum();
     }
 
-    /** Returns the figures of the plan. */
-    PlanFigures figures() {
-        List<PlanFigures.Rank> ranks = new ArrayList<>();
-        for (int rank = 0; rank < cost.getMesh().getRanks(); rank++) {
-            RankCost bytes = cost.getRank(rank);
-            Traffic all = cost.getTraffic(rank).getTotal();
-            ranks.add(
-                    new PlanFigures.Rank(
-                            rank,
-                            bytes.weights(),
-                            bytes.gradients(),
-                            bytes.state(),
-                            bytes.getTotal(),
-                            all.calls(),
-                            all.wire()));
-        }
-        return new PlanFigures(
-                model.toString(),
-                dataSize(),
-                tensorSize(),
-                batch,
-                optimizerName(),
-                elements(),
-                ranks,
-                cost.getParameters().stream().map(this::figures).toList(),
-                lines().stream().map(Line::figures).toList());
+    /** Returns the figures of the plan, as {@code --json} writes them; the traffic of rank 0. */
+    Map<String, Object> figures() {
+        int ranks = cost.getMesh().getRanks();
+        Map<String, Object> figures = new LinkedHashMap<>();
+        figures.put("model", model.toString());
+        figures.put("mesh", cost.getMesh().toString());
+        figures.put("batch", batch);
+        figures.put("optimizer", optimizerName());
+        figures.put("parameters", elements());
+        figures.put("ranks", IntStream.range(0, ranks).mapToObj(cost::getRank).toList());
+        figures.put("layout", cost.getParameters().stream().map(this::layout).toList());
+        figures.put("traffic", lines());
+        return figures;
     }
 
-    private PlanFigures.Parameter figures(ParameterCost each) {
+    /** Returns the shards of a parameter, by the place on the axis tensor; axis -1: none is cut. */
+    private Map<String, Object> layout(ParameterCost each) {
         List<long[]> shards =
                 IntStream.range(0, tensorSize())
                         .mapToObj(rank -> each.getShape(rank).getShape())
                         .toList();
-        return new PlanFigures.Parameter(
-                each.name(), each.shape().getShape(), each.getAxis(), shards);
-    }
-
-    /** The figures of a plan, as {@code --json} writes them; the traffic is that of rank 0. */
-    record PlanFigures(
-            String model,
-            int data,
-            int tensor,
-            int batch,
-            String optimizer, // null without training
-            long parameters,
-            List<Rank> ranks,
-            List<Parameter> layout,
-            List<Moved> traffic) {
-
-        /** The bytes of a rank. */
-        private record Rank(
-                int rank,
-                long weights,
-                long gradients,
-                long state,
-                long total,
-                long collectives,
-                long wireBytes) {}
-
-        /** The shards of a parameter, by the place on the axis tensor; axis -1: none is cut. */
-        private record Parameter(String name, long[] shape, int axis, List<long[]> shards) {}
-
-        /** A line of the traffic. */
-        private record Moved(
-                String issuer,
-                String direction,
-                String collective,
-                long calls,
-                long payloadBytes,
-                long wireBytes) {}
+        return Map.of(
+                "name", each.name(),
+                "shape", each.shape().getShape(),
+                "axis", each.getAxis(),
+                "shards", shards);
     }
 }

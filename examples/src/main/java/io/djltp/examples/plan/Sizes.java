@@ -24,12 +24,17 @@ final class Sizes {
         return String.format(Locale.ROOT, unit == 0 ? "%.0f %s" : "%.3g %s", value, UNITS[unit]);
     }
 
+    /** Returns a number, such as {@code 120,658}. */
+    static String number(long number) {
+        return String.format(Locale.ROOT, "%,d", number);
+    }
+
     /** Returns a shape, such as {@code 120,658 × 64}. */
     static String shape(Shape shape) {
         return shape.dimension() == 0
                 ? "1"
                 : Arrays.stream(shape.getShape())
-                        .mapToObj(each -> String.format(Locale.ROOT, "%,d", each))
+                        .mapToObj(Sizes::number)
                         .collect(Collectors.joining(" × "));
     }
 }

@@ -16,39 +16,32 @@ import io.djltp.head.TopClasses;
 import io.djltp.internal.torch.Autograd;
 
 import java.io.PrintStream;
+import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
-import java.util.Iterator;
+import java.util.List;
 import java.util.Locale;
-import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 
 /**
  * The lemmas that a trained model gives to the held-out words, with an ordinary DJL predictor on
  * its body and a search in its head.
  */
 final class HeldOutEvaluation {
-
     private static final int BEST = 5;
     private static final int SHOWN = 30;
-
     private static final long LINE_INTERVAL = TimeUnit.SECONDS.toNanos(5);
 
     private final HeldOutSplit split;
     private final long[][] best; // the five best classes of each word
-    private int taken; // how many words threads have taken
     private int judged;
     private long nextLine = System.nanoTime();
 
     /**
      * Predicts the lemmas of the first held-out words, and tells on the error stream how far it is.
      *
-     * <p>Each thread has words of its own and operations of one thread: no operation waits for the
-     * slowest thread, as those of a search by all threads do, thousands of times.
+     * <p>Each thread has batches of its own and operations of one thread: no operation waits for
+     * the slowest thread, as those of a search by all threads do, thousands of times.
      *
      * @param model the trained model
      * @param split the held-out words
@@ -59,55 +52,38 @@ final class HeldOutEvaluation {
         this.split = split;
         best = new long[count][];
         int threads = Autograd.getThreads();
-        ExecutorService pool = Executors.newFixedThreadPool(threads);
         try (NDManager manager = NDManager.newBaseManager()) {
-            Iterator<Batch> batches = heldOut.getData(manager).iterator();
-            Callable<Void> task =
-                    () -> {
-                        Autograd.setThreads(1);
-                        predict(model, batches);
-                        return null;
-                    };
-            for (Future<Void> thread : pool.invokeAll(Collections.nCopies(threads, task))) {
-                thread.get();
-            }
-        } catch (ExecutionException e) {
-            throw new IllegalStateException("The held-out words could not be judged", e.getCause());
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new IllegalStateException("Interrupted while held-out words were judged", e);
+            List<Batch> batches = new ArrayList<>();
+            heldOut.getData(manager).forEach(batches::add);
+            IntStream.range(0, batches.size())
+                    .filter(i -> i * batches.get(0).getSize() < count)
+                    .parallel()
+                    .forEach(
+                            i -> {
+                                Autograd.setThreads(1);
+                                predict(model, batches.get(i), i * batches.get(0).getSize());
+                            });
         } finally {
-            pool.shutdown();
+            Autograd.setThreads(threads); // of this thread, which took part
         }
     }
 
-    private void predict(Model model, Iterator<Batch> batches) throws TranslateException {
+    private void predict(Model model, Batch batch, int first) {
+        int count = Math.min(best.length - first, batch.getSize());
         try (LemmaSearch search = new LemmaSearch(model);
                 Predictor<NDList, NDList> predictor =
                         search.newPredictor(new NoopTranslator(null))) {
             int k = (int) Math.min(BEST, search.getLemmas().getClasses());
-            while (true) {
-                Batch batch;
-                int first;
-                synchronized (this) {
-                    if (taken >= best.length) {
-                        return;
-                    }
-                    batch = batches.next();
-                    first = taken;
-                    taken = Math.min(best.length, first + batch.getSize());
+            try (NDArray features = predictor.predict(batch.getData()).singletonOrThrow();
+                    TopClasses top = search.getLemmas().topK(features, k)) {
+                long[] flat = top.classes().toLongArray();
+                for (int i = 0; i < count; i++) {
+                    best[first + i] = Arrays.copyOfRange(flat, i * k, (i + 1) * k);
                 }
-                int count = Math.min(best.length - first, batch.getSize());
-                try (NDArray features = predictor.predict(batch.getData()).singletonOrThrow();
-                        TopClasses top = search.getLemmas().topK(features, k)) {
-                    long[] flat = top.classes().toLongArray();
-                    for (int i = 0; i < count; i++) {
-                        best[first + i] = Arrays.copyOfRange(flat, i * k, (i + 1) * k);
-                    }
-                }
-                batch.close();
-                show(count, search.getLemmas().getClasses());
             }
+            show(count, search.getLemmas().getClasses());
+        } catch (TranslateException e) {
+            throw new IllegalStateException("The held-out words could not be judged", e);
         }
     }
 

@@ -2,94 +2,91 @@ package io.djltp.examples.train;
 
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.annotations.SerializedName;
 
 import io.djltp.checkpoint.Resumable;
+import io.djltp.examples.JsonFile;
 import io.djltp.report.SystemMemory;
 
-import java.nio.ByteBuffer;
+import java.io.IOException;
+import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Base64;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Scanner;
 
 /**
  * The figures of a run, as {@code --json} writes them. Losses and times go on after a checkpoint.
  */
-public abstract class RunReport implements Resumable {
+public final class RunReport implements Resumable {
 
     /** The loss of every step. */
     public final List<Float> loss = new ArrayList<>();
 
-    /** The time of the training steps. */
-    public double seconds;
-
-    /** The time of the run. */
-    @SerializedName("total_seconds")
-    public double totalSeconds;
-
-    /** The largest resident memory, or {@code null} where nobody says it. */
-    @SerializedName("peak_rss_bytes")
-    public Long peakRssBytes;
-
-    private final transient long start = System.nanoTime();
-    private transient double before; // seconds of the run before a checkpoint
-    private transient double trainedBefore; // seconds of its steps
-    private transient long begin = start; // of the steps, later by what was no step
+    private final Map<String, Object> figures = new LinkedHashMap<>();
+    private final long start = System.nanoTime();
+    private double before; // seconds of the run before a checkpoint
+    private double trainedBefore; // seconds of its steps
+    private long begin = start; // of the steps, later by what was no step
 
     /** Begins a run. */
-    protected RunReport() {}
+    public RunReport() {}
+
+    /**
+     * Adds a figure.
+     *
+     * @param name its name
+     * @param value its value
+     */
+    public void put(String name, Object value) {
+        figures.put(name, value);
+    }
 
     /** Begins the steps. */
     public void begin() {
         begin = System.nanoTime();
     }
 
-    /**
-     * Leaves time out that was not training.
-     *
-     * @param nanos how long it was
-     */
+    /** Leaves time out that was not training. */
     void skip(long nanos) {
         begin += nanos;
     }
 
     /**
-     * Takes the time of the training steps so far, those before a checkpoint included.
+     * Returns the time of the training steps so far, those before a checkpoint included.
      *
      * @return the seconds
      */
-    public double takeTime() {
-        seconds = trainedBefore + (System.nanoTime() - begin) / 1e9;
-        return seconds;
+    public double seconds() {
+        return trainedBefore + (System.nanoTime() - begin) / 1e9;
     }
 
-    /** Takes the largest memory so far. */
-    void takeMemory() {
-        SystemMemory.peakResident().ifPresent(bytes -> peakRssBytes = bytes);
-    }
-
-    /** Ends a run. */
-    public void finish() {
-        if (peakRssBytes == null) {
-            takeMemory();
-        }
-        totalSeconds = totalSoFar();
-    }
-
-    private double totalSoFar() {
+    private double totalSeconds() {
         return before + (System.nanoTime() - start) / 1e9;
+    }
+
+    /**
+     * Ends a run, and writes its figures.
+     *
+     * @param json the file, or {@code null}
+     * @throws IOException if it cannot be written
+     */
+    public void write(Path json) throws IOException {
+        put("loss", loss);
+        put("total_seconds", totalSeconds());
+        SystemMemory.peakResident()
+                .ifPresent(bytes -> figures.putIfAbsent("peak_rss_bytes", bytes));
+        JsonFile.write(json, figures);
     }
 
     /** {@inheritDoc} */
     @Override
     public JsonElement saveState() {
-        ByteBuffer bytes = ByteBuffer.allocate(Float.BYTES * loss.size());
-        loss.forEach(bytes::putFloat);
         JsonObject state = new JsonObject();
-        // there may be many
-        state.addProperty("loss", Base64.getEncoder().encodeToString(bytes.array()));
-        state.addProperty("seconds", takeTime());
-        state.addProperty("total_seconds", totalSoFar());
+        // as words: JSON has no NaN
+        state.addProperty("loss", String.join(" ", loss.stream().map(String::valueOf).toList()));
+        state.addProperty("seconds", seconds());
+        state.addProperty("total_seconds", totalSeconds());
         return state;
     }
 
@@ -97,12 +94,9 @@ public abstract class RunReport implements Resumable {
     @Override
     public void restoreState(JsonElement state) {
         JsonObject saved = state.getAsJsonObject();
-        ByteBuffer bytes =
-                ByteBuffer.wrap(Base64.getDecoder().decode(saved.get("loss").getAsString()));
         loss.clear();
-        while (bytes.hasRemaining()) {
-            loss.add(bytes.getFloat());
-        }
+        new Scanner(saved.get("loss").getAsString())
+                .forEachRemaining(each -> loss.add(Float.valueOf(each)));
         trainedBefore = saved.get("seconds").getAsDouble();
         before = saved.get("total_seconds").getAsDouble();
         begin();

@@ -9,12 +9,9 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.TranslateException;
 
-import com.google.gson.annotations.SerializedName;
-
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
-import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.FastTextFiles;
 import io.djltp.examples.lemma.HeldOutSplit;
@@ -22,9 +19,10 @@ import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.SavedModel;
-import io.djltp.examples.report.RunReports;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.report.SystemMemory;
+import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
@@ -36,9 +34,7 @@ import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
-import java.util.LinkedHashMap;
 import java.util.Locale;
-import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
 
@@ -65,7 +61,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     private TrainingJob job;
     private PrintStream out;
-    private final TrainReport report = new TrainReport();
+    private final RunReport report = new RunReport();
 
     /** Creates the command; its options are set by the command line. */
     public TrainCommand() {}
@@ -101,7 +97,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     /** Says, when Ctrl-C or a signal ends the process before the model is saved, what is saved. */
     private void printStop() {
-        String saved = options.checkpoints.describeNewest();
+        String saved = options.describeNewest();
         System.err.printf(
                 "%ntp: stopped after %d steps, before %s.%n",
                 report.loss.size(),
@@ -117,7 +113,7 @@ public final class TrainCommand implements Callable<Integer> {
         HeldOutSplit split =
                 HeldOutSplit.of(LemmaCorpus.read(options.languages), HELD_OUT, SPLIT_SEED);
         try {
-            new FastTextFiles(split).write(options.exportSplit);
+            FastTextFiles.write(split, options.exportSplit);
         } catch (IOException e) {
             throw new BadInputException(
                     "--export-split %s cannot be written (%s: %s): choose a folder with write"
@@ -141,21 +137,14 @@ public final class TrainCommand implements Callable<Integer> {
         ClassificationHead head = head(corpus.classes());
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
-            train(model, split, nGrams, head);
+            double seconds = train(model, split, nGrams, head);
             if (job.isFirst()) {
-                evaluate(model, split, nGrams);
-                SavedModel.save(
-                        options.out,
-                        model,
-                        corpus.lexicon(),
-                        nGrams,
-                        options.dim,
-                        options.safetensors);
+                evaluate(model, split, nGrams, seconds);
+                SavedModel.save(options.out, model, corpus.lexicon(), nGrams, options.dim);
                 out.printf(
                         "%nThe model is saved in %s. Try: %s%n",
                         options.out, options.lemmaCommand());
-                report.finish();
-                JsonFile.write(options.json, report);
+                report.write(options.json);
             }
         }
     }
@@ -187,23 +176,32 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {
-        if (options.ranks.count() > corpus.classes()) {
+        if (options.ranks() > corpus.classes()) {
             throw new BadInputException(
                     "--tp %d leaves ranks without a class: there are %d",
-                    options.ranks.count(), corpus.classes());
+                    options.ranks(), corpus.classes());
         }
-        RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
-        memory.check();
-        memory.print(out);
+        new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size()).check(out);
     }
 
-    private void train(Model model, HeldOutSplit split, CharNGrams nGrams, ClassificationHead head)
+    /** Trains, and returns the seconds of the steps. */
+    private double train(
+            Model model, HeldOutSplit split, CharNGrams nGrams, ClassificationHead head)
             throws IOException, TranslateException {
         announce(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         long batches = (long) (split.trainingSize() / options.batch) * options.epochs();
-        RunReports reports = options.reports.open("tp train", facts(split.corpus().classes()));
+        int classes = split.corpus().classes();
+        TrainingReport page =
+                options.report("tp train")
+                        .optFact("classes", String.format(Locale.ROOT, "%,d", classes))
+                        .optFact("features", "" + options.dim)
+                        .optFact("words a step", "" + options.batch)
+                        .optFact("head", describeHead(classes))
+                        .optFact("optimizer", options.optimizer.toString())
+                        .optFact("ranks", options.describeSharing())
+                        .build();
         TrainingProgress progress =
                 new TrainingProgress(
                         options,
@@ -211,11 +209,10 @@ public final class TrainCommand implements Callable<Integer> {
                         LemmaDataset.heldOut(split, nGrams, options.batch),
                         report,
                         job.isFirst(),
-                        reports);
+                        page);
         LemmaDataset training =
                 LemmaDataset.training(split, nGrams, options.batch, options.seed, progress::isOver);
-        CheckpointListener checkpoints =
-                options.checkpoints.listener(options.training(), report, progress::isOver);
+        CheckpointListener checkpoints = options.listener(spec, report, progress::isOver);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(options.optimizer(head, progress::getDone))
@@ -224,18 +221,21 @@ public final class TrainCommand implements Callable<Integer> {
             config.addTrainingListeners(checkpoints); // after all others
         }
         Engine.getInstance().setRandomSeed(options.seed);
-        try (reports;
-                progress;
-                ParallelTrainer trainer = job.trainer(model, config, options.config(job.get()))) {
+        try (page;
+                ParallelTrainer trainer =
+                        job.trainer(model, config, options.config(job.get()).build())) {
             trainer.initialize(new Shape(options.batch, nGrams.limit()));
-            job.resume(checkpoints, options.checkpoints, trainer);
+            job.resume(checkpoints, options, trainer);
             progress.begin();
-            reports.resume(report.loss);
-            fit(trainer, checkpoints, training);
-            report.takeTime();
-            reports.finish();
+            page.resume(report.loss);
+            try {
+                fit(trainer, checkpoints, training);
+            } catch (RuntimeException | IOException | TranslateException e) {
+                page.endEarly();
+                throw e;
+            }
+            return report.seconds();
         }
-        fillReport(split.corpus());
     }
 
     private void announce(int classes) {
@@ -244,10 +244,10 @@ public final class TrainCommand implements Callable<Integer> {
                 "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
                 classes,
                 options.dim,
-                options.ranks.count(),
-                options.ranks.count() == 1 ? "" : "s",
+                options.ranks(),
+                options.ranks() == 1 ? "" : "s",
                 job.describe(),
-                options.describeRanks(),
+                options.describeSharing(),
                 describeHead(classes),
                 options.optimizer);
         if (options.optimizer == OptimizerName.ADAGRAD) {
@@ -255,17 +255,6 @@ public final class TrainCommand implements Callable<Integer> {
             out.println(
                     "(The loss rises for some dozens of steps: Adagrad begins with large ones.)");
         }
-    }
-
-    private Map<String, String> facts(int classes) {
-        Map<String, String> facts = new LinkedHashMap<>();
-        facts.put("classes", String.format(Locale.ROOT, "%,d", classes));
-        facts.put("features", "" + options.dim);
-        facts.put("words a step", "" + options.batch);
-        facts.put("head", describeHead(classes));
-        facts.put("optimizer", options.optimizer.toString());
-        facts.put("ranks", options.describeRanks());
-        return facts;
     }
 
     private void fit(Trainer trainer, CheckpointListener checkpoints, Dataset training)
@@ -279,7 +268,7 @@ public final class TrainCommand implements Callable<Integer> {
                     "--steps: the checkpoint in %s has trained for %d steps, which is beyond the %d"
                             + " that are asked for: ask for as many or more, or choose another"
                             + " --out",
-                    options.checkpoints.folder(), checkpoints.getStep(), options.steps());
+                    options.checkpoints(), checkpoints.getStep(), options.steps());
         }
         try {
             checkpoints.remainingEpochs(options.epochs());
@@ -309,70 +298,47 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    private void fillReport(LemmaCorpus corpus) {
-        report.classes = corpus.classes();
-        report.languages = options.languageList();
-        report.ranks = options.ranks.count();
-        report.mode = options.modeName();
-        report.mesh = options.ranks.meshName();
-        report.head = options.head.toString();
-        report.optimizer = options.optimizer.toString();
-        report.dim = options.dim;
-        report.batch = options.batch;
-        report.seed = options.seed;
-        report.steps = report.loss.size();
-        report.samplesPerSecond = (double) report.steps * options.batch / report.seconds;
-    }
-
-    private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams) {
+    private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams, double seconds) {
         int words = Math.min(options.heldOut, split.size());
         LemmaDataset heldOut = LemmaDataset.heldOut(split, nGrams, EVALUATION_BATCH);
         HeldOutEvaluation evaluation = new HeldOutEvaluation(model, split, heldOut, words);
         evaluation.printTable(out);
-        report.top1 = evaluation.accuracy(1);
-        report.top5 = evaluation.accuracy(5);
-        report.takeMemory();
+        int steps = report.loss.size();
+        double speed = (double) steps * options.batch / seconds;
+        double top1 = evaluation.accuracy(1);
+        double top5 = evaluation.accuracy(5);
         out.printf(
                 Locale.ROOT,
                 "%n%,d steps in %.0f s, %.0f words/s, loss %.4f%n"
                         + "%,d held-out words: top-1 %.3f, top-5 %.3f%n",
-                report.steps,
-                report.seconds,
-                report.samplesPerSecond,
-                report.loss.isEmpty() ? Double.NaN : report.loss.get(report.steps - 1),
+                steps,
+                seconds,
+                speed,
+                steps == 0 ? Double.NaN : report.loss.get(steps - 1),
                 words,
-                report.top1,
-                report.top5);
-        if (report.peakRssBytes != null) {
-            out.printf(
-                    Locale.ROOT,
-                    "peak resident memory %.2f GiB%n",
-                    report.peakRssBytes / (double) (1L << 30));
-        }
-    }
-
-    /** The figures of a training run, as {@code --json} writes them. */
-    static final class TrainReport extends RunReport {
-
-        int classes;
-        String languages;
-        int ranks;
-        String mode; // null on a mesh
-        String mesh; // null in a mode
-        String head;
-        String optimizer;
-        int dim;
-        int batch;
-        int seed;
-        int steps;
-
-        /** The share of held-out words whose best lemma is right. */
-        double top1;
-
-        /** The share of held-out words with a right lemma among the five best. */
-        double top5;
-
-        @SerializedName("samples_per_second")
-        double samplesPerSecond;
+                top1,
+                top5);
+        SystemMemory.peakResident()
+                .ifPresent(
+                        bytes ->
+                                out.printf(
+                                        Locale.ROOT,
+                                        "peak resident memory %.2f GiB%n",
+                                        bytes / 0x1p30));
+        report.put("classes", split.corpus().classes());
+        report.put("languages", options.languageList());
+        report.put("ranks", options.ranks());
+        report.put("mode", options.modeName()); // null on a mesh
+        report.put("mesh", options.meshName()); // null in a mode
+        report.put("head", options.head.toString());
+        report.put("optimizer", options.optimizer.toString());
+        report.put("dim", options.dim);
+        report.put("batch", options.batch);
+        report.put("seed", options.seed);
+        report.put("steps", steps);
+        report.put("seconds", seconds);
+        report.put("samples_per_second", speed);
+        report.put("top1", top1); // the share of words whose best lemma is right
+        report.put("top5", top5); // with a right lemma among the five best
     }
 }

@@ -22,10 +22,9 @@ import picocli.CommandLine.Option;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
+import java.util.Set;
 import java.util.function.DoubleSupplier;
 import java.util.stream.Collectors;
 
@@ -89,11 +88,12 @@ final class TrainOptions extends JobOptions {
 
     @Option(
             names = "--head",
+            defaultValue = "sampled",
             description =
                     "full: all logits; fused: logits, loss and update in one, a chunk of the"
                             + " classes at a time; sampled: the same with a random part of the"
-                            + " classes in each step (sampled).")
-    private HeadKind chosenHead;
+                            + " classes in each step (${DEFAULT-VALUE}).")
+    HeadKind head;
 
     @Option(
             names = "--sample-share",
@@ -114,7 +114,7 @@ final class TrainOptions extends JobOptions {
             description =
                     "Arithmetic of the head's products: float32, bfloat16 where the processor has"
                             + " it, or float16 on GPUs. Weights are float32 (${DEFAULT-VALUE}).")
-    private String precisionName;
+    Precision precision;
 
     @Option(names = "--seed", defaultValue = "1", description = "Seed (${DEFAULT-VALUE}).")
     int seed;
@@ -124,13 +124,6 @@ final class TrainOptions extends JobOptions {
             defaultValue = DEFAULT_OUT,
             description = "Folder for the trained model (${DEFAULT-VALUE}).")
     Path out;
-
-    @Option(
-            names = "--safetensors",
-            description =
-                    "Save the weights as safetensors. So are weights of more than 2 GiB in any"
-                            + " case, which DJL's format cannot hold.")
-    boolean safetensors;
 
     @Option(
             names = "--held-out",
@@ -148,8 +141,6 @@ final class TrainOptions extends JobOptions {
     Path exportSplit;
 
     List<Language> languages;
-    HeadKind head;
-    Precision precision;
 
     /** {@inheritDoc} */
     @Override
@@ -159,73 +150,46 @@ final class TrainOptions extends JobOptions {
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--languages: " + e.getMessage(), e);
         }
-        checkMode();
+        languageCodes = languages.stream().map(Language::code).collect(Collectors.joining(","));
+        if (driftCheckSteps != null && driftCheckSteps < 0) {
+            throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
+        }
+        if (meshName() != null && mode != null) {
+            throw new BadInputException(
+                    "--mesh %s and --mode %s both say how the ranks share the work: use one of the"
+                            + " two",
+                    meshName(), modeName());
+        }
+        mode = meshName() == null && mode == null ? ParallelMode.MIXED : mode;
+        check(mode);
         positive("--dim", dim);
         positive("--batch", batch);
         positive("--epochs", epochs);
         positive("--steps", steps);
         positive("--minutes", minutes);
         checkHead();
-        checkPrecision();
-        checkHeldOut();
-        positive("--lr", learningRate);
-        ranks.checkBatch(batch, modeName());
-        checkpoints.check(out);
-    }
-
-    private void checkMode() {
-        if (driftCheckSteps != null && driftCheckSteps < 0) {
-            throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
-        }
-        String mesh = ranks.meshName();
-        if (mesh != null && mode != null) {
+        if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
             throw new BadInputException(
-                    "--mesh %s and --mode %s both say how the ranks share the work: use one of the"
-                            + " two",
-                    mesh, modeName());
+                    "--held-out must be 1 to %s, not %s", TrainCommand.HELD_OUT, heldOut);
         }
-        mode = mesh == null && mode == null ? ParallelMode.MIXED : mode;
-        ranks.check(mode);
-    }
-
-    /** Returns the mode, or {@code null} on a mesh. */
-    String modeName() {
-        return mode == null ? null : mode.name().toLowerCase(Locale.ROOT);
-    }
-
-    /** Returns the mode, or the mesh. */
-    String describeRanks() {
-        return mode == null ? "mesh " + ranks.meshName() : "mode " + modeName();
-    }
-
-    /** Returns the configuration of the ranks. */
-    ParallelConfig config(Job job) {
-        ParallelConfig.Builder config = ranks.config(job);
-        if (driftCheckSteps != null) {
-            config.optDriftCheck(driftCheckSteps);
+        positive("--lr", learningRate);
+        checkBatch(batch, modeName());
+        if (learningRate == null) {
+            learningRate = usualRate();
         }
-        return config.build();
     }
 
     private void checkHead() {
-        head = chosenHead != null ? chosenHead : HeadKind.SAMPLED;
-        if (sampleShare == null) {
-            return;
-        }
-        if (!(sampleShare > 0 && sampleShare <= 1)) {
+        if (sampleShare != null && !(sampleShare > 0 && sampleShare <= 1)) {
             throw new BadInputException(
                     "--sample-share must be greater than 0 and at most 1, not " + sampleShare);
         }
-        if (head != HeadKind.SAMPLED) {
+        if (sampleShare != null && head != HeadKind.SAMPLED) {
             throw new BadInputException(
                     "--sample-share is for --head sampled, not for --head " + head);
         }
-    }
-
-    private void checkPrecision() {
-        boolean here = ranks.where.device == DeviceOptions.DeviceName.CPU;
+        boolean here = where.device == DeviceOptions.DeviceName.CPU;
         try {
-            precision = Precision.of(precisionName);
             precision.check(here ? Device.cpu() : Device.gpu());
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--precision: " + e.getMessage(), e);
@@ -235,15 +199,25 @@ final class TrainOptions extends JobOptions {
             throw new BadInputException(
                     "--precision %s is for --head fused or sampled, bfloat16 with --device cpu and"
                             + " float16 with --device gpu, not for --head %s with --device %s",
-                    precision, head, ranks.where.device);
+                    precision, head, where.device);
         }
     }
 
-    private void checkHeldOut() {
-        if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
-            throw new BadInputException(
-                    "--held-out must be 1 to %s, not %s", TrainCommand.HELD_OUT, heldOut);
-        }
+    /** Returns the mode, or {@code null} on a mesh. */
+    String modeName() {
+        return mode == null ? null : mode.name().toLowerCase(Locale.ROOT);
+    }
+
+    /** Returns the mode, or the mesh. */
+    String describeSharing() {
+        return mode == null ? "mesh " + meshName() : "mode " + modeName();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ParallelConfig.Builder config(Job job) {
+        ParallelConfig.Builder config = super.config(job);
+        return driftCheckSteps == null ? config : config.optDriftCheck(driftCheckSteps);
     }
 
     /** Returns the share of the classes in a step of the sampled head. */
@@ -263,42 +237,21 @@ final class TrainOptions extends JobOptions {
 
     /** Returns the codes of the languages. */
     String languageList() {
-        return languages.stream().map(Language::code).collect(Collectors.joining(","));
-    }
-
-    /** Returns the options that make the training what it is, wherever it is done. */
-    Map<String, String> training() {
-        Map<String, String> values = new LinkedHashMap<>();
-        values.put("--languages", languageList());
-        values.put("--dim", "" + dim);
-        values.put("--batch", "" + batch);
-        values.put("--head", head.toString());
-        values.put("--sample-share", String.valueOf(sampleShare));
-        values.put("--optimizer", optimizer.toString());
-        values.put("--lr", "" + learningRate());
-        values.put("--seed", "" + seed);
-        return values;
+        return languageCodes;
     }
 
     /** {@inheritDoc} */
     @Override
-    protected Map<String, String> alike() {
-        Map<String, String> values = new LinkedHashMap<>(training());
-        values.put("--mode", orNotSet(modeName()));
-        values.put("--mesh", orNotSet(ranks.meshName()));
-        values.put("--epochs", "" + epochs());
-        values.put("--steps", orNotSet(steps));
-        values.put("--minutes", orNotSet(minutes));
-        values.put("--precision", "" + precision);
-        values.put("--backend", ranks.where.backend.getName());
-        values.put("--device", ranks.where.device.toString());
-        values.put("--timeout", "" + ranks.where.timeoutSeconds);
-        values.put("--drift-check", "" + driftCheckSteps);
-        return values;
+    protected Path out() {
+        return out;
     }
 
-    private static String orNotSet(Object value) {
-        return value == null ? "not set" : value.toString();
+    /** {@inheritDoc} */
+    @Override
+    protected Set<String> trainingOptions() {
+        return Set.of(
+                "--languages --dim --batch --head --sample-share --optimizer --lr --seed"
+                        .split(" "));
     }
 
     /** {@inheritDoc} */
@@ -316,22 +269,15 @@ final class TrainOptions extends JobOptions {
         }
     }
 
-    /** Returns the learning rate that was asked for, or one that suits the optimizer. */
-    float learningRate() {
-        if (learningRate != null) {
-            return learningRate;
-        }
+    /** Returns a learning rate that suits the optimizer. */
+    private float usualRate() {
         float sgd = 12f * batch / 256; // a word's own gradient is divided by the batch
-        switch (optimizer) {
-            case SGD:
-                return sgd;
-            case MOMENTUM:
-                return 0.1f * sgd;
-            case ADAGRAD:
-                return 0.3f;
-            default:
-                return 0.01f;
-        }
+        return switch (optimizer) {
+            case SGD -> sgd;
+            case MOMENTUM -> 0.1f * sgd;
+            case ADAGRAD -> 0.3f;
+            default -> 0.01f;
+        };
     }
 
     /**
@@ -342,7 +288,7 @@ final class TrainOptions extends JobOptions {
      * @param done the share of the run that is done, the same in all processes
      */
     Optimizer optimizer(Block head, DoubleSupplier done) {
-        float rate = learningRate();
+        float rate = learningRate;
         if (optimizer != OptimizerName.ADAGRAD) {
             return optimizer.create(rate);
         }

@@ -21,7 +21,6 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
@@ -80,15 +79,13 @@ public final class TrainingJob {
      */
     public static int run(JobOptions options, CommandSpec command, Work work) throws Exception {
         options.check();
-        Map<String, String> all = new LinkedHashMap<>(options.alike());
-        options.checkpoints.addTo(all);
-        try (Job joined = options.ranks.where.join(options.ranks.count())) {
+        try (Job joined = options.where.join(options.ranks())) {
             TrainingJob job = new TrainingJob(joined);
             if (joined != null) {
-                checkAlike(all, joined);
+                checkAlike(options.alike(command), joined);
             }
             checkFiles(options, joined);
-            options.ranks.where.checkDevices(joined, options.ranks.count());
+            options.where.checkDevices(joined, options.ranks());
             try {
                 work.run(job);
             } catch (TrainingStoppedException e) {
@@ -199,12 +196,11 @@ public final class TrainingJob {
      * there is one.
      *
      * @param checkpoints what saves the training, or {@code null}
-     * @param options when it is saved
+     * @param options the options
      * @param trainer the initialized trainer
      * @throws IOException if the checkpoint cannot be read
      */
-    public void resume(
-            CheckpointListener checkpoints, CheckpointOptions options, ParallelTrainer trainer)
+    public void resume(CheckpointListener checkpoints, JobOptions options, ParallelTrainer trainer)
             throws IOException {
         if (checkpoints == null) {
             return;
@@ -214,9 +210,9 @@ public final class TrainingJob {
             if (resumed) {
                 out.printf(
                         "Going on after step %d, from %s%n",
-                        checkpoints.getStep(), options.folder());
-            } else if (options.isResume()) {
-                out.printf("There is no checkpoint in %s yet%n", options.folder());
+                        checkpoints.getStep(), options.checkpoints());
+            } else if (options.isResumed()) {
+                out.printf("There is no checkpoint in %s yet%n", options.checkpoints());
             }
         } catch (IllegalArgumentException | CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);

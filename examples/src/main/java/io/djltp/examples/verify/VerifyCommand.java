@@ -2,18 +2,29 @@ package io.djltp.examples.verify;
 
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
+import ai.djl.training.ParameterStore;
 
+import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
-import io.djltp.examples.verify.FormCheck.FormResult;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.plan.Plan;
+import io.djltp.plan.Style;
+import io.djltp.plan.TensorParallel;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
@@ -26,8 +37,10 @@ import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
 
@@ -38,13 +51,20 @@ import java.util.function.Function;
                 "Compares column-parallel, row-parallel and column-activation-row layers on several"
                         + " ranks with the unsharded layers, forward and backward.",
         mixinStandardHelpOptions = true)
+@SuppressWarnings("try") // a scope is used by being open
 public final class VerifyCommand implements Callable<Integer> {
 
     /**
      * Largest difference that counts as equal, relative to the largest value: a sum of some hundred
      * products in fp32 in another order.
      */
-    static final double TOLERANCE = 1e-5;
+    private static final double TOLERANCE = 1e-5;
+
+    private static final double CLEARLY_DIFFERENT = 1e-2; // what is no rounding
+    private static final int BATCH = 8;
+    private static final int FEATURES = 33; // no sizes are divisible by 2, 3 or 4 ranks
+    private static final int HIDDEN = 129;
+    private static final int UNITS = 65;
 
     @Option(names = "--tp", defaultValue = "2", description = "Number of ranks (${DEFAULT-VALUE}).")
     private int ranks;
@@ -56,148 +76,269 @@ public final class VerifyCommand implements Callable<Integer> {
     private Path json;
 
     private final PrintStream out = System.out;
+    private RankPool pool;
+    private NDManager manager;
+    private boolean equal = true;
 
     /** Creates the command; its options are set by the command line. */
     public VerifyCommand() {}
 
+    /**
+     * A form of parallel layers, beside its unsharded form.
+     *
+     * @param title what it is called
+     * @param hidden the units of a first layer, 0 for none
+     * @param plan makes it parallel
+     */
+    private record Form(String title, int hidden, Plan plan) {
+
+        static final List<Form> ALL =
+                List.of(
+                        new Form("column-parallel", 0, plan(Style.column().gatherOutput())),
+                        new Form("row-parallel", 0, plan(Style.row().scatterInput())),
+                        // nothing is communicated between the two layers
+                        new Form("column, activation, row", HIDDEN, Plan.auto()));
+
+        private static Plan plan(Style style) {
+            return Plan.of("*Linear", style);
+        }
+
+        Block serial() {
+            Block last = Linear.builder().setUnits(UNITS).build();
+            return hidden == 0
+                    ? new SequentialBlock().add(last)
+                    : new SequentialBlock()
+                            .add(Linear.builder().setUnits(hidden).build())
+                            .add(Activation::gelu)
+                            .add(last);
+        }
+    }
+
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {
-        if (ranks < 1 || ranks > ParallelForm.SMALLEST_CUT) {
+        if (ranks < 1 || ranks > FEATURES) {
             throw new BadInputException(
                     "--tp must be from 1 to %s, the length of the smallest axis that"
                             + " is cut here, not %s",
-                    ParallelForm.SMALLEST_CUT, ranks);
+                    FEATURES, ranks);
         }
-        JsonFile.check(json);
+        JsonFile.check("--json", json);
         LibTorch.load();
         Engine.getInstance().setRandomSeed(seed);
         ParallelConfig config =
                 ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(ranks).build();
-        Report report = new Report();
-        report.ranks = ranks;
-        try (RankPool pool = new RankPool(config);
-                NDManager manager = NDManager.newBaseManager()) {
-            for (ParallelForm form : ParallelForm.values()) {
-                FormResult result = new FormCheck(form, pool, manager).run();
-                result.print(out);
-                report.forms.add(result);
-                report.equal &= result.equal;
-            }
-            report.activation = new ActivationCheck(pool, manager).run();
-            report.activation.print(out);
-            report.equal &= report.activation.holds();
+        Map<String, Object> report = new LinkedHashMap<>();
+        report.put("ranks", ranks);
+        try (RankPool opened = new RankPool(config);
+                NDManager own = NDManager.newBaseManager()) {
+            pool = opened;
+            manager = own;
+            report.put("forms", Form.ALL.stream().map(this::check).toList());
+            report.put("activation", checkActivation());
         }
+        report.put("equal", equal);
         out.printf(
                 Locale.ROOT,
                 "%n%s: differences are relative to the largest value; up to %.0e is rounding%n",
-                report.equal ? "EQUAL" : "DIFFERENT",
+                equal ? "EQUAL" : "DIFFERENT",
                 TOLERANCE);
         JsonFile.write(json, report);
-        return report.equal ? 0 : 1;
+        return equal ? 0 : 1;
     }
 
-    /** What {@code --json} writes. */
-    private static final class Report {
-        int ranks;
-        boolean equal = true;
-        List<FormResult> forms = new ArrayList<>();
-        ActivationCheck.Result activation;
+    /** What a forward and backward pass leaves behind. */
+    private record Pass(
+            NDArray output,
+            NDArray inputGradient,
+            List<NDArray> parameters,
+            CollectiveCounts forward,
+            CollectiveCounts backward) {}
+
+    /** Runs a form on all ranks and its unsharded form beside it, forward and backward. */
+    private Map<String, Object> check(Form form) {
+        NDArray input = manager.randomNormal(new Shape(BATCH, FEATURES));
+        NDArray outputGradient = manager.randomNormal(new Shape(BATCH, UNITS));
+        Block serial = form.serial();
+        Block parallel = TensorParallel.parallelize(form.serial(), form.plan);
+        serial.initialize(manager, DataType.FLOAT32, input.getShape());
+        parallel.initialize(manager, DataType.FLOAT32, input.getShape());
+        ParameterStore plain = new ParameterStore(manager, false);
+        Pass expected = pass(serial, plain, input, outputGradient, null);
+        List<Pass> passes =
+                pool.run(
+                        context -> {
+                            NDManager own = manager.newSubManager();
+                            RankParameterStore store = new RankParameterStore(own, context);
+                            for (int i = 0; i < parallel.getParameters().size(); i++) {
+                                NDArray whole = serial.getParameters().get(i).getValue().getArray();
+                                store.setValue(
+                                        parallel.getParameters().get(i).getValue(),
+                                        shard(whole, strategy(parallel, i), context, own));
+                            }
+                            return pass(parallel, store, input, outputGradient, context);
+                        });
+        Map<String, String> shapes = new LinkedHashMap<>(); // over all ranks, and of each
+        Map<String, Double> differences = new LinkedHashMap<>(); // the largest
+        shapes.put("input", input.getShape().toString());
+        List<String> names = serial.getParameters().keys();
+        for (int rank = 0; rank < pool.size(); rank++) {
+            Pass pass = passes.get(rank);
+            merge(differences, "output", pass.output, expected.output);
+            merge(differences, "input gradient", pass.inputGradient, expected.inputGradient);
+            for (int i = 0; i < names.size(); i++) {
+                String name = names.get(i);
+                NDArray whole = expected.parameters.get(i).getGradient();
+                NDArray part = pass.parameters.get(i).getGradient();
+                ParallelContext context = pool.getContext(rank);
+                NDArray shard = shard(whole, strategy(parallel, i), context, manager);
+                merge(differences, name + " gradient", part, shard);
+                String before = shapes.getOrDefault(name, whole.getShape() + " cut into");
+                shapes.put(name, before + " " + part.getShape());
+            }
+        }
+        shapes.put("output", expected.output.getShape().toString());
+        out.printf("%n%s%n", form.title);
+        shapes.forEach((name, shape) -> out.printf("  %-22s %s%n", name, shape));
+        differences.forEach(
+                (name, value) ->
+                        out.printf(Locale.ROOT, "  %-22s differs by at most %.1e%n", name, value));
+        out.printf("  %-22s %s%n", "collectives forward", passes.get(0).forward);
+        out.printf("  %-22s %s%n", "collectives backward", passes.get(0).backward);
+        Map<String, Object> result = new LinkedHashMap<>();
+        result.put("form", form.title);
+        result.put("shapes", shapes);
+        result.put("differences", differences);
+        result.put("collectivesForward", passes.get(0).forward.toString());
+        result.put("collectivesBackward", passes.get(0).backward.toString());
+        return result;
+    }
+
+    private static Pass pass(
+            Block block,
+            ParameterStore store,
+            NDArray input,
+            NDArray outputGradient,
+            ParallelContext context) {
+        NDArray x = input.duplicate();
+        x.attach(store.getManager());
+        x.setRequiresGradient(true);
+        CollectiveCounts start = counts(context);
+        NDArray output;
+        try (Autograd.GradMode mode = Autograd.gradMode(true)) {
+            output = block.forward(store, new NDList(x), true).singletonOrThrow();
+        }
+        CollectiveCounts middle = counts(context);
+        Autograd.backward(output, outputGradient);
+        CollectiveCounts backward = counts(context).minus(middle);
+        List<NDArray> parameters = new ArrayList<>();
+        block.getParameters()
+                .values()
+                .forEach(each -> parameters.add(store.getValue(each, x.getDevice(), true)));
+        return new Pass(output, x.getGradient(), parameters, middle.minus(start), backward);
+    }
+
+    private static CollectiveCounts counts(ParallelContext context) {
+        return context == null ? new CollectiveCounts() : context.getCounts();
+    }
+
+    private static ShardingStrategy strategy(Block parallel, int index) {
+        Parameter parameter = parallel.getParameters().get(index).getValue();
+        for (Block child : parallel.getChildren().values()) {
+            if (child instanceof ShardedBlock sharded
+                    && child.getDirectParameters().values().contains(parameter)) {
+                return sharded.getShardingStrategy(parameter);
+            }
+        }
+        return ShardingStrategy.replicate();
+    }
+
+    /** Returns a copy of a rank's shard. */
+    private static NDArray shard(
+            NDArray whole, ShardingStrategy strategy, ParallelContext context, NDManager own) {
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+            int rank = context.getRank();
+            int size = context.getSize();
+            Shape shape = whole.getShape();
+            NDArray shard = own.create(strategy.shardShape(shape, rank, size));
+            strategy.scatterRows(whole, 0, shape, shard, rank, size);
+            return shard;
+        }
+    }
+
+    private void merge(
+            Map<String, Double> differences, String name, NDArray actual, NDArray expected) {
+        double difference = difference(actual, expected);
+        differences.merge(name, difference, Math::max);
+        equal &= difference <= TOLERANCE;
+    }
+
+    private static double difference(NDArray actual, NDArray expected) {
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+            double scale = expected.abs().max().getFloat();
+            return actual.sub(expected).abs().max().getFloat() / Math.max(scale, 1e-30);
+        }
     }
 
     /**
-     * The demonstration that an activation commutes with the column split and not with the row
-     * split: it may be computed on the slices of an output, and not on the summands of one, because
-     * f(a + b) is not f(a) + f(b).
+     * Shows that an activation commutes with the column split and not with the row split: it may be
+     * computed on the slices of an output, and not on the summands of one, because f(a + b) is not
+     * f(a) + f(b).
      */
-    @SuppressWarnings("try") // a scope is used by being open
-    private static final class ActivationCheck {
+    private Map<String, Double> checkActivation() {
+        NDArray x = manager.randomNormal(new Shape(BATCH, FEATURES));
+        NDArray weight = manager.randomNormal(new Shape(UNITS, FEATURES));
+        ShardingStrategy byRows = ShardingStrategy.rowwise();
+        ShardingStrategy byColumns = ShardingStrategy.columnwise();
+        Cut units = byRows.cut(weight.getShape(), pool.size());
+        Cut features = byColumns.cut(weight.getShape(), pool.size());
+        NDArray expected = activated(x, weight);
+        NDArray columns =
+                onRanks(
+                        context -> {
+                            NDArray y = activated(x, shard(weight, byRows, context, manager));
+                            return context.getMappings().gatherFromRegion(y, units);
+                        });
+        NDArray rows =
+                onRanks(
+                        context -> {
+                            NDArray part = context.getMappings().scatterToRegion(x, features);
+                            NDArray y = activated(part, shard(weight, byColumns, context, manager));
+                            return context.getMappings().reduceFromRegion(y);
+                        });
+        double column = difference(columns, expected);
+        double row = difference(rows, expected);
+        equal &= column <= TOLERANCE && (pool.size() == 1 || row > CLEARLY_DIFFERENT);
+        out.printf("%nactivation before the ranks' results are put together%n");
+        String line = "  %-22s differs by %.1e: %s%n";
+        out.printf(
+                Locale.ROOT,
+                line,
+                "column split",
+                column,
+                "an activation commutes with the column split");
+        out.printf(
+                Locale.ROOT,
+                line,
+                "row split",
+                row,
+                "it does not commute with the row split"
+                        + (pool.size() == 1 ? " (with one rank nothing is split)" : ""));
+        return Map.of("columnDifference", column, "rowDifference", row);
+    }
 
-        /** A difference that is no rounding. */
-        private static final double CLEARLY_DIFFERENT = 1e-2;
+    private static NDArray activated(NDArray x, NDArray weight) {
+        return Activation.gelu(Linear.linear(x, weight).singletonOrThrow());
+    }
 
-        private final RankPool pool;
-        private final NDManager manager;
-
-        ActivationCheck(RankPool pool, NDManager manager) {
-            this.pool = pool;
-            this.manager = manager;
-        }
-
-        /** What was found. */
-        static final class Result {
-            int ranks;
-            double columnDifference;
-            double rowDifference;
-
-            boolean holds() {
-                return columnDifference <= VerifyCommand.TOLERANCE
-                        && (ranks == 1 || rowDifference > CLEARLY_DIFFERENT);
-            }
-
-            void print(PrintStream out) {
-                out.printf("%nactivation before the ranks' results are put together%n");
-                out.printf(
-                        Locale.ROOT,
-                        "  %-22s differs by %.1e: an activation commutes with the column split%n",
-                        "column split",
-                        columnDifference);
-                out.printf(
-                        Locale.ROOT,
-                        "  %-22s differs by %.1e: it does not commute with the row split%s%n",
-                        "row split",
-                        rowDifference,
-                        ranks == 1 ? " (with one rank nothing is split)" : "");
-            }
-        }
-
-        Result run() {
-            NDArray x = manager.randomNormal(new Shape(8, ParallelForm.FEATURES));
-            NDArray weight =
-                    manager.randomNormal(new Shape(ParallelForm.UNITS, ParallelForm.FEATURES));
-            NDArray expected = Activation.gelu(linear(x, weight));
-            Cut units = ShardingStrategy.rowwise().cut(weight.getShape(), pool.size());
-            Cut features = ShardingStrategy.columnwise().cut(weight.getShape(), pool.size());
-            NDArray columns =
-                    onRanks(
-                            context -> {
-                                NDArray slice = shard(weight, ShardingStrategy.rowwise(), context);
-                                NDArray y = Activation.gelu(linear(x, slice));
-                                return context.getMappings().gatherFromRegion(y, units);
-                            });
-            NDArray rows =
-                    onRanks(
-                            context -> {
-                                NDArray slice =
-                                        shard(weight, ShardingStrategy.columnwise(), context);
-                                NDArray part = context.getMappings().scatterToRegion(x, features);
-                                NDArray y = Activation.gelu(linear(part, slice));
-                                return context.getMappings().reduceFromRegion(y);
-                            });
-            Result result = new Result();
-            result.ranks = pool.size();
-            result.columnDifference = FormCheck.difference(columns, expected);
-            result.rowDifference = FormCheck.difference(rows, expected);
-            return result;
-        }
-
-        /** Returns what rank 0 computes, without a graph. */
-        private NDArray onRanks(Function<ParallelContext, NDArray> part) {
-            return pool.run(
-                            context -> {
-                                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                                    return part.apply(context);
-                                }
-                            })
-                    .get(0);
-        }
-
-        private NDArray shard(NDArray whole, ShardingStrategy strategy, ParallelContext context) {
-            return FormCheck.shard(whole, strategy, context, manager);
-        }
-
-        private static NDArray linear(NDArray x, NDArray weight) {
-            return Linear.linear(x, weight).singletonOrThrow();
-        }
+    /** Returns what rank 0 computes, without a graph. */
+    private NDArray onRanks(Function<ParallelContext, NDArray> part) {
+        return pool.run(
+                        context -> {
+                            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                                return part.apply(context);
+                            }
+                        })
+                .get(0);
     }
 }

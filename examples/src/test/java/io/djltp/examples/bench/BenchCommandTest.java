@@ -1,106 +1,184 @@
 package io.djltp.examples.bench;
 
-import com.google.gson.JsonArray;
+import ai.djl.Device;
+
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
+import io.djltp.examples.OptimizerName;
 import io.djltp.examples.TpRun;
+import io.djltp.examples.bench.BenchTable.Row;
+import io.djltp.examples.bench.WorkerProcess.PythonPeer;
+import io.djltp.examples.bench.Workload.Network;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.awt.image.BufferedImage;
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
+import javax.imageio.ImageIO;
+
 /** {@code tp bench} measures in processes of its own and writes what it has promised. */
 public class BenchCommandTest {
+    private static final boolean PYTORCH = PythonPeer.find(null, "head.py").isPresent();
+    private static final boolean BFLOAT16 = Precision.BFLOAT16.whyNot(Device.cpu()).isEmpty();
+    private static final String OURS = "this library ";
+    private static final String STOCK = "stock DJL ";
+    private static final String FLOOR = "the floor ";
 
-    private static final Set<String> ALL_FIELDS =
-            Set.of(
-                    ("name shape ranks optimizer precision ours_s stock_s floor_s ours_rss_bytes"
-                                    + " stock_rss_bytes spread")
-                            .split(" "));
+    /** The arguments, and side, shape, optimizer, precision and ranks of each line. */
+    @DataProvider
+    public static Object[][] benches() {
+        String head = "4x8x500 adam float32 ";
+        return new Object[][] {
+            {
+                "head --shapes 8x16x5000 --ranks 2 --optimizer adam --threads-per-rank 1",
+                List.of(
+                        OURS + "8x16x5000 adam float32 2 x 1",
+                        FLOOR + "8x16x5000 adam float32 -",
+                        STOCK + "8x16x5000 adam float32 1 x 1")
+            },
+            {
+                "layer --shapes 8x16x32 --ranks 1,2 --peers none --threads-per-rank 1",
+                List.of(
+                        OURS + "8x16x32 sgd float32 1 x 1",
+                        OURS + "8x16x32 sgd float32 2 x 1",
+                        FLOOR + "8x16x32 sgd float32 -")
+            },
+            {
+                "transformer --ranks 1,2 --shapes 2x5x12x48 --heads 3 --threads-per-rank 1",
+                List.of(
+                        OURS + "2x5x12x48 sgd float32 1 x 1",
+                        OURS + "2x5x12x48 sgd float32 2 x 1",
+                        FLOOR + "2x5x12x48 sgd float32 -",
+                        STOCK + "2x5x12x48 sgd float32 1 x 1")
+            },
+            {
+                "step --shapes 8x4x3000 --threads-per-rank 1",
+                List.of(
+                        OURS + "8x4x3000 sgd float32 1 x 1",
+                        FLOOR + "8x4x3000 sgd float32 -",
+                        STOCK + "8x4x3000 sgd float32 1 x 1")
+            },
+            {
+                "collective --ranks 2 --bytes 64",
+                List.of(
+                        OURS + "64 all-reduce float32 2",
+                        OURS + "64 all-gather float32 2",
+                        OURS + "64 reduce-scatter float32 2",
+                        "a copy 64 copy float32 2")
+            },
+            // the same ranks in two precisions are told apart
+            {
+                BFLOAT16 && PYTORCH
+                        ? "head --shapes 4x8x500 --optimizer adam --peers djl,pytorch"
+                                + " --threads-per-rank 1 --precision float32,bfloat16"
+                        : "",
+                List.of(
+                        OURS + head + "1 x 1",
+                        OURS + head.replace("float32", "bfloat16") + "1 x 1",
+                        FLOOR + head + "-",
+                        FLOOR + head.replace("float32", "bfloat16") + "-",
+                        STOCK + head + "1 x 1",
+                        "PyTorch " + head + "1 x 1")
+            },
+            {
+                PYTORCH ? "layer --shapes 4x8x16 --peers pytorch --threads-per-rank 1" : "",
+                List.of(
+                        OURS + "4x8x16 sgd float32 1 x 1",
+                        FLOOR + "4x8x16 sgd float32 -",
+                        "PyTorch 4x8x16 sgd float32 1 x 1")
+            },
+            {
+                PYTORCH ? "collective --ranks 2 --bytes 64 --peers all" : "",
+                List.of(
+                        OURS + "64 all-reduce float32 2",
+                        "gloo of PyTorch 64 all-reduce float32 2",
+                        OURS + "64 all-gather float32 2",
+                        OURS + "64 reduce-scatter float32 2",
+                        "a copy 64 copy float32 2")
+            },
+        };
+    }
 
-    private static JsonArray run(String line) throws IOException {
-        // one step of each, of cold code: what it takes is not what is tested
-        String once = " --repeats 1 --warmup 0 --warmup-seconds 0";
+    @Test(dataProvider = "benches", timeOut = 180_000)
+    public void everySideHasALine(String line, List<String> expected) throws IOException {
+        if (line.isEmpty()) {
+            throw new SkipException(
+                    "There is no bfloat16, or no PyTorch for Python: apt-get install python3-torch"
+                            + " (650 MB)");
+        }
+        TpRun run = once(line);
+        List<String> rows = new ArrayList<>();
+        for (JsonElement each : run.figures().getAsJsonArray()) {
+            JsonObject row = each.getAsJsonObject();
+            Assert.assertEquals(row.get("name").getAsString(), line.split(" ")[0]);
+            Assert.assertTrue(row.get("s").getAsDouble() > 0, row.toString());
+            boolean floor = row.get("side").getAsString().equals("the floor");
+            Assert.assertEquals(row.has("rss_bytes"), !floor);
+            Assert.assertEquals(row.has("spread"), !floor);
+            if (!floor) { // either has libtorch in its memory
+                Assert.assertTrue(row.get("rss_bytes").getAsDouble() > 50e6, row.toString());
+                Assert.assertEquals(row.get("spread").getAsDouble(), 0d, "of one value");
+            }
+            rows.add(describe(row));
+        }
+        Assert.assertEquals(rows, expected);
+        Assert.assertTrue(run.output().contains("peak MB"), run.output());
+    }
+
+    /** Measures a step of each side, of cold code: what it takes is not what is tested. */
+    private static TpRun once(String line) throws IOException {
         String floor = line.startsWith("collective") ? "" : " --floor-side 64";
-        TpRun run = TpRun.withJson("bench " + line + once + floor);
+        TpRun run = TpRun.withJson("bench " + line + " --repeats 1 --warmup-seconds 0" + floor);
         run.assertPrints(0, "The median of 1 repeats");
-        return run.figures().getAsJsonArray();
+        return run;
     }
 
-    private static double number(JsonElement row, String field) {
-        return row.getAsJsonObject().get(field).getAsDouble();
+    private static String describe(JsonObject row) {
+        return List.of("side", "shape", "optimizer", "precision", "ranks").stream()
+                .map(name -> row.get(name).getAsString().replaceAll("(PyTorch) .*", "$1"))
+                .collect(Collectors.joining(" "));
     }
 
-    @Test(timeOut = 120_000)
-    public void testHeadWithEverySide() throws IOException {
-        JsonArray rows = run("head --shapes 8x16x5000 --ranks 2 --optimizer adam");
+    /** PyTorch has another Adagrad: what is measured of both has to be one step. */
+    @Test(timeOut = 180_000)
+    public void testNoPyTorchOfRowwiseAdagrad() throws IOException {
+        if (!PYTORCH) {
+            throw new SkipException("There is no PyTorch for Python");
+        }
+        TpRun named = TpRun.line("bench head --optimizer adagrad,adamw --peers pytorch");
+        named.assertPrints(2, "--peers pytorch: PyTorch has no row-wise Adagrad");
+        Assert.assertFalse(named.output().contains("Measuring"), named.output());
+        TpRun all = once("head --shapes 4x8x500 --optimizer adagrad,adamw --peers all");
+        all.assertPrints(
+                0, "PyTorch is left out of adagrad", "with the row-wise Adagrad of this library");
+        List<String> rows =
+                all.figures().getAsJsonArray().asList().stream()
+                        .map(row -> describe(row.getAsJsonObject()))
+                        .filter(row -> row.startsWith("PyTorch"))
+                        .toList();
         Assert.assertEquals(rows.size(), 1);
-        JsonObject row = rows.get(0).getAsJsonObject();
-        Assert.assertEquals(row.keySet(), ALL_FIELDS);
-        Assert.assertEquals(row.get("name").getAsString(), "head");
-        Assert.assertEquals(row.get("shape").getAsString(), "8x16x5000");
-        Assert.assertEquals(row.get("optimizer").getAsString(), "adam");
-        Assert.assertEquals(number(row, "ranks"), 2d);
-        Assert.assertTrue(number(row, "ours_s") > 0);
-        Assert.assertTrue(number(row, "stock_s") > 0);
-        Assert.assertTrue(number(row, "floor_s") > 0);
-        // a JVM with libtorch has more than this
-        Assert.assertTrue(number(row, "ours_rss_bytes") > 100e6);
-        Assert.assertTrue(number(row, "stock_rss_bytes") > 100e6);
-        Assert.assertEquals(number(row, "spread"), 0d, "of one value");
+        Assert.assertTrue(rows.get(0).contains("adamw"), rows.toString());
     }
 
     @Test(timeOut = 120_000)
-    public void testLayersOnSeveralRanksWithoutStock() throws IOException {
-        JsonArray rows =
-                run(
-                        "layer --batch 8 --width 16 --hidden 32 --ranks 1,2 --no-stock"
-                                + " --long-run 10");
-        Assert.assertEquals(rows.size(), 2);
-        Assert.assertEquals(number(rows.get(1), "ranks"), 2d);
-        Assert.assertTrue(number(rows.get(1), "ours_s") > 0);
-        Assert.assertFalse(rows.get(0).getAsJsonObject().has("stock_s"));
-    }
-
-    @Test(timeOut = 120_000)
-    public void testALayerOfATransformer() throws IOException {
-        JsonArray rows = run("transformer --ranks 1,2 --batch 2 --tokens 5 --width 12 --heads 3");
-        Assert.assertEquals(rows.size(), 2);
-        Assert.assertEquals(rows.get(1).getAsJsonObject().get("shape").getAsString(), "2x5x12x48");
-        Assert.assertTrue(number(rows.get(1), "ours_s") > 0);
-        Assert.assertTrue(number(rows.get(0), "stock_s") > 0);
-    }
-
-    @Test(timeOut = 120_000)
-    public void testStepOfTheLemmatiser() throws IOException {
-        JsonArray rows = run("step --batch 8 --dim 4 --classes 3000");
-        Assert.assertEquals(rows.get(0).getAsJsonObject().keySet(), ALL_FIELDS);
-        Assert.assertTrue(number(rows.get(0), "ours_s") > 0);
-        Assert.assertTrue(number(rows.get(0), "stock_s") > 0);
-    }
-
-    @Test(timeOut = 120_000)
-    public void testCollectives() throws IOException {
-        JsonArray rows = run("collective --ranks 2,3 --bytes 64,4096");
-        List<String> names = new ArrayList<>();
-        for (JsonElement row : rows) {
-            names.add(row.getAsJsonObject().get("name").getAsString());
-            Assert.assertTrue(number(row, "ours_s") > 0);
-            Assert.assertTrue(number(row, "floor_s") > 0);
-        }
-        List<String> expected = new ArrayList<>();
-        for (int i = 0; i < 4; i++) { // numbers of ranks times sizes
-            expected.addAll(List.of("all-reduce", "all-gather", "reduce-scatter"));
-        }
-        Assert.assertEquals(names, expected);
+    public void testOfAllPeersOnlyThoseThatAreThere() throws IOException {
+        once("head --shapes 4x8x500 --peers all --python /bin/false")
+                .assertPrints(0, "PyTorch is left out: /bin/false does not have PyTorch");
     }
 
     @Test(timeOut = 120_000)
@@ -114,17 +192,15 @@ public class BenchCommandTest {
                                 victim =
                                         ProcessHandle.current()
                                                 .children()
-                                                .filter(
-                                                        child ->
-                                                                !before.contains(child)
-                                                                        && isWorker(child))
+                                                .filter(child -> !before.contains(child))
+                                                .filter(BenchCommandTest::isWorker)
                                                 .findAny();
                                 LockSupport.parkNanos(1_000_000); // asking keeps a core busy
                             }
                             victim.ifPresent(ProcessHandle::destroyForcibly);
                         });
         killer.start();
-        TpRun run = TpRun.line("bench layer --batch 8 --width 16 --no-stock");
+        TpRun run = TpRun.line("bench layer --shapes 8x16x32 --peers none");
         killer.interrupt();
         killer.join();
         run.assertPrints(1, "tp: The process that measures", "has ended: status 137");
@@ -135,5 +211,67 @@ public class BenchCommandTest {
     private static boolean isWorker(ProcessHandle process) {
         return List.of(process.info().arguments().orElse(new String[0]))
                 .contains(BenchWorker.class.getName());
+    }
+
+    @Test
+    public void testSpreadIsTheDistanceOfTheQuartiles() {
+        List<Double> values = List.of(5d, 1d, 4d, 2d, 3d);
+        Assert.assertEquals(Samples.median(values), 3d, 1e-12);
+        // the quartiles of 1..5 are 2 and 4, at most half a step away in other definitions
+        Assert.assertEquals(Samples.spread(values), 2 / 3d, 1 / 3d);
+        Assert.assertEquals(Samples.spread(List.of(2d, 2d, 2d)), 0d, 1e-12);
+    }
+
+    @Test
+    public void testFloorIsTheLargerOfComputingAndMoving() {
+        Workload head = Workload.parse(Network.HEAD, "64x128x1000", 0);
+        // 6 x 64 x 128 x 1000 operations
+        Floor slow = new Floor(Precision.FLOAT32, List.of(1e6, 2e6), List.of(1e12));
+        Assert.assertEquals(slow.seconds(head, OptimizerName.SGD), 49.152e6 / 2e6, 1e-9);
+        // the weight of 128,000 floats is moved 3 times, two arrays of state 2 times each
+        Floor narrow = new Floor(Precision.FLOAT32, List.of(1e15), List.of(1e6));
+        Assert.assertEquals(narrow.seconds(head, OptimizerName.SGD), 3 * 0.512, 1e-9);
+        Assert.assertEquals(narrow.seconds(head, OptimizerName.ADAM), 7 * 0.512, 1e-9);
+        String describes = "sgd, float32: ";
+        Assert.assertTrue(narrow.describe(head, OptimizerName.SGD).contains(describes + "bytes"));
+        Assert.assertTrue(
+                slow.describe(head, OptimizerName.SGD).contains(describes + "operations"));
+        // 4 blocks of two matrices
+        Workload layer = Workload.parse(Network.LAYER, "64x128x1000", 0);
+        Assert.assertEquals(slow.seconds(layer, OptimizerName.SGD), 8 * 49.152e6 / 2e6, 1e-9);
+    }
+
+    private static Row row(String side, int classes, double seconds, Long bytes) {
+        String shape = "64x128x" + classes;
+        return new Row("head", side, shape, "sgd", "float32", "1 x 2", seconds, 0d, bytes, 1);
+    }
+
+    private static int[] draw(List<Row> rows) throws IOException {
+        Path file = Files.createTempFile("plot", ".png");
+        try {
+            new ClassesPlot(rows).save(file);
+            BufferedImage image = ImageIO.read(file.toFile());
+            int width = image.getWidth();
+            int height = image.getHeight();
+            Assert.assertTrue(width > height, "two charts side by side");
+            return image.getRGB(0, 0, width, height, null, 0, width);
+        } finally {
+            Files.delete(file);
+        }
+    }
+
+    /** The chart is a picture, with and without stock DJL, even of one point. */
+    @Test(timeOut = 60_000)
+    public void testBothSidesAreDrawn() throws IOException {
+        List<Row> ours = new ArrayList<>();
+        List<Row> both = new ArrayList<>();
+        for (int classes = 10_000; classes <= 1_000_000; classes *= 10) {
+            ours.add(row("this library", classes, classes * 3e-7, 600_000_000 + 512L * classes));
+            ours.add(row("the floor", classes, classes * 1e-7, null));
+            both.add(row("stock DJL", classes, classes * 1e-6, 600_000_000 + 5000L * classes));
+        }
+        both.addAll(ours);
+        Assert.assertFalse(Arrays.equals(draw(ours), draw(both)));
+        draw(List.of(row("stock DJL", 1000, 1e-3, 600_000_000L)));
     }
 }

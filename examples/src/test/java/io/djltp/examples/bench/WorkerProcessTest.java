@@ -22,7 +22,7 @@ public class WorkerProcessTest {
     private static final Duration TIMEOUT = Duration.ofSeconds(60);
     private static final List<String> JAVA = WorkerProcess.command(BenchWorker.class);
     private static final WorkerTask FLOOR = WorkerTask.probe(Side.FLOOR, 1, 1, List.of(8L));
-    private static final Workload SMALL = new Workload(Workload.Network.HEAD, 4, 8, 16);
+    private static final Workload SMALL = Workload.parse(Workload.Network.HEAD, "4x8x16", 0);
 
     private static WorkerTask ours(Workload workload) {
         return WorkerTask.ours(
@@ -41,7 +41,7 @@ public class WorkerProcessTest {
     public void testItsOwnErrorIsTold() throws IOException {
         Set<Long> before = children();
         // 3 ranks cannot share 2 classes: nobody asks before the network is made
-        Workload tooFew = new Workload(Workload.Network.HEAD, 4, 8, 2);
+        Workload tooFew = Workload.parse(Workload.Network.HEAD, "4x8x2", 0);
         WorkerTask bad =
                 WorkerTask.ours(tooFew, OptimizerName.SGD, HeadKind.FUSED, 3, 1, Precision.FLOAT32);
         WorkerFailedException e =
@@ -74,7 +74,6 @@ public class WorkerProcessTest {
     public void testATurnHasOneMedianForEachValue() throws IOException {
         BenchOptions options = new BenchOptions();
         options.repeats = 3;
-        options.warmup = 1;
         options.warmupSeconds = 0;
         try (Turns turns = new Turns(List.of(ours(SMALL), FLOOR), TIMEOUT, null)) {
             turns.run(options);

@@ -16,8 +16,7 @@ public final class Chaos {
     private static final int MAX_TRIES = 5;
 
     private final PrintStream out;
-    private final List<KillRun.Outcome> outcomes = new ArrayList<>();
-    private int spoiled;
+    private final List<KillRun> runs = new ArrayList<>();
 
     Chaos(PrintStream out) {
         this.out = out;
@@ -50,88 +49,41 @@ public final class Chaos {
         out.printf("%d kills, seed %d%n", kills, seed);
         SplittableRandom random = new SplittableRandom(seed);
         for (int i = 1; i <= kills; i++) {
-            KillRun.Outcome outcome = runOne(KillPlan.random(i, random));
-            outcomes.add(outcome);
-            print(outcome);
+            KillRun run = runOne(KillPlan.random(i, random));
+            runs.add(run);
+            out.printf(
+                    Locale.ROOT,
+                    "%s: %s, %d had finished, errors after %.2f s%n",
+                    run.plan,
+                    run.isClean() ? "clean" : "FAILED",
+                    run.finished,
+                    run.seconds);
+            run.problems.forEach(out::println);
         }
-        return outcomes.stream().allMatch(KillRun.Outcome::isClean);
+        return runs.stream().allMatch(KillRun::isClean);
     }
 
-    private KillRun.Outcome runOne(KillPlan plan) throws IOException, InterruptedException {
-        KillRun.Outcome outcome = KillRun.of(plan);
-        for (int i = 1; i < MAX_TRIES && outcome.spoiled(); i++) {
+    private KillRun runOne(KillPlan plan) throws IOException, InterruptedException {
+        KillRun run = KillRun.of(plan);
+        for (int i = 1; i < MAX_TRIES && run.spoiled; i++) {
             out.println(plan + ": did not happen as planned; again");
-            outcome.problems().forEach(out::println);
-            spoiled++;
-            outcome = KillRun.of(plan);
+            run.problems.forEach(out::println);
+            run = KillRun.of(plan);
         }
-        return outcome;
+        return run;
     }
 
-    private void print(KillRun.Outcome outcome) {
-        String text = outcome.isClean() ? "clean" : "FAILED";
-        if (outcome.finished() > 0) {
-            text += ", " + outcome.finished() + " had finished";
+    /** Prints what became of those that were killed, and of those that were frozen. */
+    private void printSummary() {
+        for (boolean frozen : new boolean[] {false, true}) {
+            List<KillRun> some = runs.stream().filter(it -> it.plan.frozen() == frozen).toList();
+            out.printf(
+                    Locale.ROOT,
+                    "%d %s, %d of them clean; the last error came after %.2f s%n",
+                    some.size(),
+                    frozen ? "frozen" : "killed",
+                    some.stream().filter(KillRun::isClean).count(),
+                    some.stream().mapToDouble(it -> it.seconds).max().orElse(0));
         }
-        if (!outcome.seconds().isEmpty()) {
-            text += String.format(Locale.ROOT, ", last error after %.2f s", max(outcome.seconds()));
-        }
-        out.println(outcome.plan() + ": " + text);
-        outcome.problems().forEach(out::println);
-    }
-
-    /** Prints the table of all that was done. */
-    void printSummary() {
-        out.printf(
-                Locale.ROOT,
-                "%n%-10s %-7s %6s %6s %9s %9s %9s%n",
-                "when",
-                "what",
-                "kills",
-                "clean",
-                "median s",
-                "max s",
-                "finished");
-        for (KillPlan.Phase phase : KillPlan.Phase.values()) {
-            printRow(phase, false);
-            printRow(phase, true);
-        }
-        printRow(null, false);
-        printRow(null, true);
-        out.printf(
-                "jobs that were started again, because it did not happen as planned: %d%n",
-                spoiled);
-        long failed = outcomes.stream().filter(o -> !o.isClean()).count();
-        out.printf("%d of %d kills clean%n", outcomes.size() - failed, outcomes.size());
-    }
-
-    private void printRow(KillPlan.Phase phase, boolean frozen) {
-        List<KillRun.Outcome> some =
-                outcomes.stream()
-                        .filter(o -> phase == null || o.plan().phase() == phase)
-                        .filter(o -> o.plan().frozen() == frozen)
-                        .toList();
-        if (some.isEmpty()) {
-            return;
-        }
-        List<Double> seconds = some.stream().flatMap(o -> o.seconds().stream()).sorted().toList();
-        out.printf(
-                Locale.ROOT,
-                "%-10s %-7s %6d %6d %9s %9s %9d%n",
-                phase == null ? "all" : phase.name().toLowerCase(Locale.ROOT),
-                frozen ? "frozen" : "killed",
-                some.size(),
-                some.stream().filter(KillRun.Outcome::isClean).count(),
-                seconds.isEmpty() ? "-" : format(seconds.get(seconds.size() / 2)),
-                seconds.isEmpty() ? "-" : format(max(seconds)),
-                some.stream().mapToInt(KillRun.Outcome::finished).sum());
-    }
-
-    private static String format(double value) {
-        return String.format(Locale.ROOT, "%.2f", value);
-    }
-
-    private static double max(List<Double> values) {
-        return values.stream().mapToDouble(Double::doubleValue).max().orElse(Double.NaN);
     }
 }

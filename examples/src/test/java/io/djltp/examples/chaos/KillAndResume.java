@@ -2,6 +2,7 @@ package io.djltp.examples.chaos;
 
 import ai.djl.util.Utils;
 
+import io.djltp.examples.chaos.KilledTraining.Outcome;
 import io.djltp.layout.ParallelMode;
 
 import java.io.PrintStream;
@@ -10,9 +11,11 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.ToIntFunction;
 
 /**
  * Kills trainings that are saved every few steps at random moments, resumes them, and compares
@@ -31,10 +34,6 @@ public final class KillAndResume {
     private final PrintStream out;
     private final int epochs;
     private final int mostSteps;
-    private Path folder;
-    private SplittableRandom random;
-    private int left; // of the kills
-    private int trainings;
 
     KillAndResume(PrintStream out, int epochs, int mostSteps) {
         this.out = out;
@@ -65,75 +64,57 @@ public final class KillAndResume {
      * @return whether all had the weights that they should have
      */
     boolean run(int kills, int atOnce, long seed) throws Exception {
-        folder = Files.createTempDirectory("kill-and-resume");
-        left = kills;
-        random = new SplittableRandom(seed);
+        Path folder = Files.createTempDirectory("kill-and-resume");
+        SplittableRandom random = new SplittableRandom(seed);
         ExecutorService workers = Executors.newFixedThreadPool(atOnce);
+        List<Outcome> outcomes = new ArrayList<>();
         try {
-            List<Future<List<KilledTraining.Outcome>>> futures = new ArrayList<>();
-            for (int i = 0; i < atOnce; i++) {
-                futures.add(workers.submit(this::work));
+            for (int left = kills; left > 0; left = kills - sum(outcomes, Outcome::kills)) {
+                List<Callable<Outcome>> some = new ArrayList<>();
+                for (int i = 0; i < atOnce && i * MOST_OF_ONE < left; i++) {
+                    int most = Math.min(MOST_OF_ONE, left - i * MOST_OF_ONE);
+                    int number = outcomes.size() + i;
+                    SplittableRandom own = random.split();
+                    Path path = Files.createDirectory(folder.resolve("" + number));
+                    some.add(() -> train(number, most, path, own));
+                }
+                for (Future<Outcome> each : workers.invokeAll(some)) {
+                    outcomes.add(each.get()); // it may have been over before all of its kills
+                }
             }
-            List<KilledTraining.Outcome> outcomes = new ArrayList<>();
-            for (Future<List<KilledTraining.Outcome>> future : futures) {
-                outcomes.addAll(future.get());
-            }
-            return sum(outcomes);
         } finally {
             workers.shutdownNow();
             Utils.deleteQuietly(folder);
         }
-    }
-
-    /** Kills one training after another, until there were enough kills. */
-    private List<KilledTraining.Outcome> work() throws Exception {
-        List<KilledTraining.Outcome> outcomes = new ArrayList<>();
-        for (int most = take(0); most > 0; ) {
-            KilledTraining.Outcome outcome = train(most);
-            outcomes.add(outcome);
-            most = take(most - outcome.kills()); // it may have been over before
-        }
-        return outcomes;
-    }
-
-    private synchronized int take(int givenBack) {
-        left += givenBack;
-        int taken = Math.min(MOST_OF_ONE, left);
-        left -= taken;
-        return taken;
-    }
-
-    private KilledTraining.Outcome train(int most) throws Exception {
-        int number;
-        SplittableRandom own;
-        synchronized (this) {
-            number = trainings++;
-            own = random.split();
-        }
-        ParallelMode mode = ParallelMode.values()[number % ParallelMode.values().length];
-        int processes = number % 3 == 1 ? 2 : 1;
-        int ranks = processes > 1 ? 1 : 1 + number % 3;
-        int classes = number % 2 == 1 ? MANY_CLASSES : FEW_CLASSES;
-        Path path = Files.createDirectory(folder.resolve("" + number));
-        KilledTraining training =
-                new KilledTraining(mode, processes, ranks, epochs, mostSteps, classes, path, own);
-        KilledTraining.Outcome outcome = training.run(most);
-        out.printf(
-                "training %d, %s on %d process(es) of %d rank(s), %d classes: %s%n",
-                number, mode, processes, ranks, classes, outcome);
-        return outcome;
-    }
-
-    private boolean sum(List<KilledTraining.Outcome> outcomes) {
-        int kills = outcomes.stream().mapToInt(KilledTraining.Outcome::kills).sum();
-        int resumes = outcomes.stream().mapToInt(KilledTraining.Outcome::resumes).sum();
-        int torn = outcomes.stream().mapToInt(KilledTraining.Outcome::tornWrites).sum();
-        boolean equal = outcomes.stream().allMatch(KilledTraining.Outcome::equal);
+        boolean equal = outcomes.stream().allMatch(Outcome::equal);
         out.printf(
                 "%d kills, %d of them while a checkpoint was written; %d runs trained on from a"
                         + " checkpoint before the next kill, others were killed before that or"
                         + " began before there was one; weights in the end: %s%n",
-                kills, torn, resumes, equal ? "equal in every bit" : "DIFFERENT");
+                sum(outcomes, Outcome::kills),
+                sum(outcomes, Outcome::tornWrites),
+                sum(outcomes, Outcome::resumes),
+                equal ? "equal in every bit" : "DIFFERENT");
         return equal;
+    }
+
+    private static int sum(List<Outcome> outcomes, ToIntFunction<Outcome> figure) {
+        return outcomes.stream().mapToInt(figure).sum();
+    }
+
+    private Outcome train(int number, int most, Path path, SplittableRandom random)
+            throws Exception {
+        ParallelMode mode = ParallelMode.values()[number % ParallelMode.values().length];
+        int processes = number % 3 == 1 ? 2 : 1;
+        int ranks = processes > 1 ? 1 : 1 + number % 3;
+        int classes = number % 2 == 1 ? MANY_CLASSES : FEW_CLASSES;
+        KilledTraining training =
+                new KilledTraining(
+                        mode, processes, ranks, epochs, mostSteps, classes, path, random);
+        Outcome outcome = training.run(most);
+        out.printf(
+                "training %d, %s on %d process(es) of %d rank(s), %d classes: %s%n",
+                number, mode, processes, ranks, classes, outcome);
+        return outcome;
     }
 }

@@ -98,20 +98,4 @@ record KillPlan(
         }
         return java.util.regex.Pattern.compile(names).matcher(text).find();
     }
-
-    /** {@inheritDoc} */
-    @Override
-    public String toString() {
-        return String.format(
-                Locale.ROOT,
-                "%d: %s process %d of %d with %d rank(s) each, %s, %d ms after %s",
-                number,
-                frozen ? "freeze" : "kill",
-                victim,
-                processes,
-                ranks,
-                mode,
-                delayMillis,
-                phase);
-    }
 }

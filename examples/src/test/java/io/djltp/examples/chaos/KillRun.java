@@ -2,12 +2,15 @@ package io.djltp.examples.chaos;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import ai.djl.util.Utils;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 
 /** Carries out a plan: starts a job, kills one of its processes, and looks how the others end. */
 final class KillRun implements AutoCloseable {
@@ -20,41 +23,35 @@ final class KillRun implements AutoCloseable {
 
     private static final int START_SECONDS = 60;
 
-    private final KillPlan plan;
+    final KillPlan plan;
+
+    /** From the signal to the end of the last survivor that ended with an error. */
+    double seconds;
+
+    /** What went wrong, with the logs. */
+    final List<String> problems = new ArrayList<>();
+
+    /**
+     * Whether it did not happen as planned: the job ended before anything was done to it, on a
+     * machine so busy that its processes did not come together in time; or the system continued the
+     * frozen process, as it does when the shell of a terminal ends.
+     */
+    boolean spoiled;
+
+    /** How many survivors had all they needed, and ended with success. */
+    int finished;
+
     private final Path folder;
     private final List<Process> processes = new ArrayList<>();
-    private final List<Double> seconds = new ArrayList<>();
-    private final List<String> problems = new ArrayList<>();
-    private boolean spoiled;
-    private int finished;
 
     private KillRun(KillPlan plan, Path folder) {
         this.plan = plan;
         this.folder = folder;
     }
 
-    /**
-     * How a plan went.
-     *
-     * @param plan the plan
-     * @param spoiled whether it did not happen as planned: the job ended before anything was done
-     *     to it, on a machine so busy that its processes did not come together in time; or the
-     *     system continued the frozen process, as it does when the shell of a terminal ends
-     * @param finished how many survivors had all they needed, and ended with success
-     * @param seconds from the signal to the end of each survivor that ended with an error
-     * @param problems what went wrong, with the logs
-     */
-    record Outcome(
-            KillPlan plan,
-            boolean spoiled,
-            int finished,
-            List<Double> seconds,
-            List<String> problems) {
-
-        /** Returns whether it happened as planned, and all ended as they should. */
-        boolean isClean() {
-            return !spoiled && problems.isEmpty();
-        }
+    /** Returns whether it happened as planned, and all ended as they should. */
+    boolean isClean() {
+        return !spoiled && problems.isEmpty();
     }
 
     /**
@@ -63,23 +60,20 @@ final class KillRun implements AutoCloseable {
      * @param plan the plan
      * @return how it went
      */
-    static Outcome of(KillPlan plan) throws IOException, InterruptedException {
+    static KillRun of(KillPlan plan) throws IOException, InterruptedException {
         Path folder = Files.createTempDirectory("chaos");
         KillRun run = new KillRun(plan, folder);
         try (run) {
             run.start();
             run.kill();
         } finally {
-            run.delete();
+            Utils.deleteQuietly(folder);
         }
-        return new Outcome(plan, run.spoiled, run.finished, run.seconds, run.problems);
+        return run;
     }
 
     private void start() throws IOException {
-        List<Path> logs = new ArrayList<>();
-        for (int i = 0; i < plan.processes(); i++) {
-            logs.add(log(i));
-        }
+        List<Path> logs = IntStream.range(0, plan.processes()).mapToObj(this::log).toList();
         int ranks = plan.processes() * plan.ranks();
         List<String> arguments =
                 List.of(
@@ -98,12 +92,11 @@ final class KillRun implements AutoCloseable {
             signal(plan.frozen() ? "STOP" : "KILL", victim);
         }
         long begin = System.nanoTime();
-        List<Integer> survivors = new ArrayList<>();
-        for (int i = 0; i < plan.processes(); i++) {
-            if (i != plan.victim()) {
-                survivors.add(i);
-            }
-        }
+        List<Integer> survivors =
+                IntStream.range(0, plan.processes())
+                        .filter(i -> i != plan.victim())
+                        .boxed()
+                        .toList();
         awaitEnds(survivors, begin);
         if (!spoiled && plan.frozen() && victim.isAlive() && !isStopped(victim)) {
             spoiled = true;
@@ -149,7 +142,7 @@ final class KillRun implements AutoCloseable {
                 if (!process.isAlive()) {
                     left.remove((Integer) number);
                     if (process.exitValue() != 0) {
-                        seconds.add((System.nanoTime() - begin) / 1e9);
+                        seconds = (System.nanoTime() - begin) / 1e9;
                     }
                 }
             }
@@ -246,12 +239,5 @@ final class KillRun implements AutoCloseable {
                 Thread.currentThread().interrupt();
             }
         }
-    }
-
-    private void delete() throws IOException {
-        for (int i = 0; i < plan.processes(); i++) {
-            Files.deleteIfExists(log(i));
-        }
-        Files.delete(folder);
     }
 }

@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 
 /**
  * A training that is killed again and again (SIGKILL), and started again each time, until it is
@@ -86,31 +87,25 @@ final class KilledTraining {
     private String live(boolean kill) throws Exception {
         long begin = System.nanoTime();
         start();
-        boolean early = kill && random.nextDouble() < AT_START;
-        if (early) {
+        if (kill && random.nextDouble() < AT_START) {
             Thread.sleep(random.nextLong(startMillis));
         } else {
             awaitBegin();
             startMillis = Math.max(1, (System.nanoTime() - begin) / 1_000_000);
-        }
-        if (kill) {
-            if (!early) {
+            if (kill) {
                 awaitSteps(random.nextInt(mostSteps));
             }
-            if (log(0).contains(SavedToyJob.RESULT)) {
-                return end(); // it was over before it could be killed
-            }
-            kill();
-            return null;
         }
-        return end();
+        if (!kill || log(0).contains(SavedToyJob.RESULT)) {
+            return end(); // it may be over before it could be killed
+        }
+        kill();
+        return null;
     }
 
     private void start() throws IOException {
-        List<Path> logs = new ArrayList<>();
-        for (int i = 0; i < processes; i++) {
-            logs.add(folder.resolve(i + ".log"));
-        }
+        List<Path> logs =
+                IntStream.range(0, processes).mapToObj(i -> folder.resolve(i + ".log")).toList();
         List<String> arguments =
                 List.of(
                         mode.name(),
@@ -178,10 +173,9 @@ final class KilledTraining {
         }
         if (Files.isDirectory(checkpoints())) {
             try (var files = Files.list(checkpoints())) {
-                tornWrites +=
-                        files.anyMatch(f -> f.getFileName().toString().startsWith(".writing"))
-                                ? 1
-                                : 0;
+                boolean torn =
+                        files.anyMatch(f -> f.getFileName().toString().startsWith(".writing"));
+                tornWrites += torn ? 1 : 0;
             }
         }
     }

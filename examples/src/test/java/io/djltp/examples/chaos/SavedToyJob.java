@@ -146,7 +146,7 @@ public final class SavedToyJob {
                 .build();
     }
 
-    private static Block network(int classes) {
+    static Block network(int classes) {
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(16).build())
                 .add(Activation::tanh)

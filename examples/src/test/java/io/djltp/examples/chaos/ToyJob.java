@@ -8,10 +8,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
-import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
@@ -24,7 +20,6 @@ import io.djltp.job.JobOptions;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.training.ParallelTrainer;
@@ -84,7 +79,7 @@ public final class ToyJob {
         try (Job job = Launcher.join(environment, options, null);
                 Model model = Model.newInstance("toy", Device.cpu(), "PyTorch")) {
             say(KillPlan.Phase.JOINED);
-            model.setBlock(network());
+            model.setBlock(SavedToyJob.network(CLASSES));
             ParallelConfig config =
                     ParallelConfig.builder()
                             .setMode(mode)
@@ -104,17 +99,6 @@ public final class ToyJob {
                 say(KillPlan.Phase.CLOSING);
             }
         }
-    }
-
-    private static Block network() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(12).build())
-                .add(Activation.tanhBlock())
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optBatchShardedInput(true)
-                                .build());
     }
 
     private static void train(Trainer trainer, int steps) {

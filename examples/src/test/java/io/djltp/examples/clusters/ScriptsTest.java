@@ -21,7 +21,6 @@ import java.net.ConnectException;
 import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -180,37 +179,6 @@ public class ScriptsTest {
         Assert.assertEquals(worlds.get(worlds.size() - 1), "1", worlds + text(result));
         Assert.assertTrue(text(result).contains("Going on after step "), text(result));
         Assert.assertTrue(text(result).contains("on 1 rank,"), text(result));
-    }
-
-    /** Slurm's names of nodes do not resolve here, and the script finds the address without. */
-    @Test(timeOut = 240_000)
-    public void aNodeWhoseNameDoesNotResolveIsNamed() throws Exception {
-        if (!ALL) {
-            throw new SkipException("With -Dclusters.all=true; see also MasterAddressTest");
-        }
-        prepare(SLURM);
-        for (String secret : List.of("", "TP_SECRET=known to all")) {
-            List<String> command =
-                    List.of("srun", "-N", "2", "-n", "2", folder.resolve("tp").toString());
-            ForkedTp.Result result = srun(command, secret);
-            Assert.assertNotEquals(result.status(), 0);
-            Assert.assertTrue(
-                    result.err().contains("the name 'n1' does not resolve on this machine: set"),
-                    text(result));
-        }
-    }
-
-    private ForkedTp.Result srun(List<String> command, String secret) throws Exception {
-        Map<String, String> variables = new HashMap<>();
-        variables.put("SLURM_CONF", slurm.conf());
-        if (!secret.isEmpty()) {
-            variables.put(secret.split("=")[0], secret.split("=")[1]);
-        }
-        List<String> words = new ArrayList<>(command);
-        words.addAll(List.of((TRAIN + 2).split(" ")));
-        try (ForkedTp srun = ForkedTp.script(words, variables)) {
-            return srun.await();
-        }
     }
 
     private void prepare(String name) throws Exception {

@@ -1,12 +1,8 @@
 package io.djltp.examples.docs;
 
-import ai.djl.util.Utils;
-
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -32,18 +28,6 @@ public class ClusterFiguresTest {
     // the last digits are those of the processor that the page names
     private static final double TOLERANCE = 1e-5;
 
-    private Path folder;
-
-    @BeforeClass
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("tp-figures");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
-
     @DataProvider
     static Object[][] rows() throws IOException {
         String page = Files.readString(PAGE);
@@ -60,16 +44,9 @@ public class ClusterFiguresTest {
 
     @Test(dataProvider = "rows", timeOut = 240_000)
     public void theCommandHasTheLossesOfThePage(String command, String losses) throws IOException {
-        Path json = folder.resolve("run.json");
-        String outputs = " --out " + folder.resolve("run") + " --json " + json;
-        TpRun run = TpRun.of((command + outputs).split(" "));
-        run.assertPrints(0);
+        double[] actual = TpRun.training(command).losses();
         double[] expected =
                 Arrays.stream(losses.split(", ")).mapToDouble(Double::parseDouble).toArray();
-        double[] actual =
-                TpRun.json(json).getAsJsonArray("loss").asList().stream()
-                        .mapToDouble(loss -> loss.getAsDouble())
-                        .toArray();
         String text = command + ": " + Arrays.toString(actual);
         Assert.assertEquals(actual.length, expected.length, text);
         for (int i = 0; i < expected.length; i++) {

@@ -20,6 +20,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.spi.ToolProvider;
+import java.util.stream.Stream;
 
 /**
  * The quick start of the README, word by word, in an empty folder, with the oldest Maven that it
@@ -28,58 +30,89 @@ import java.util.regex.Pattern;
  * fetches.
  */
 public class QuickStartTest {
-
-    private static final Path ROOT =
-            Path.of(System.getProperty("basedir", ".")).toAbsolutePath().normalize().getParent();
-    private static final Pattern BLOCK =
-            Pattern.compile("^```(\\w+)\\n(.*?)^```$", Pattern.MULTILINE | Pattern.DOTALL);
-
+    private static final Path ROOT = SnippetsTest.ROOT;
+    private static final Pattern BLOCK = Pattern.compile("(?ms)^```(\\w+)\\n(.*?)^```$");
     // with the library in it; null: what this build has compiled is put into one
     private static final String REPOSITORY = System.getProperty("djltp.quickstart.repository");
-
-    private static final Pattern OLDEST = Pattern.compile("Maven ([0-9.]+[0-9]) or newer");
-
-    private Path folder;
+    private final Path folder = ROOT.resolve("examples/target/quick-start");
+    private final Path repository = folder.resolve("repository");
     private Path empty;
-    private Path repository;
     private List<MatchResult> blocks;
 
     @BeforeClass
     public void install() throws IOException {
         ForkedTp.skipWithout("bash", "apt-get install bash");
-        folder = ROOT.resolve("examples/target/quick-start");
         empty = Files.createTempDirectory("quick-start").toRealPath();
         String readme = Files.readString(ROOT.resolve("README.md"));
         String section = readme.substring(readme.indexOf("## Quick start"));
         section = section.substring(0, section.indexOf("\n## "));
         blocks = BLOCK.matcher(section).results().toList();
-        repository = folder.resolve("repository");
-        LocalInstall local = new LocalInstall(ROOT, repository);
-        local.linkOthers(central());
+        linkOthers(central());
+        Path library = repository.resolve("io/djltp");
         if (REPOSITORY == null) {
-            local.install();
+            installInto(library);
         } else {
-            Path library = Path.of("io/djltp");
-            Files.createSymbolicLink(
-                    repository.resolve(library), Path.of(REPOSITORY).resolve(library));
+            Files.createSymbolicLink(library, Path.of(REPOSITORY).resolve("io/djltp"));
         }
-        Matcher oldest = OLDEST.matcher(section);
-        Assert.assertTrue(oldest.find(), "the README names no oldest Maven");
-        Path bin = Files.createDirectories(folder.resolve("bin"));
+        String oldest = find("Maven ([0-9.]+[0-9]) or newer", section);
+        Path bin = folder.resolve("bin");
         Path wrapper = Files.createDirectories(bin.resolve(".mvn/wrapper"));
         Files.copy(ROOT.resolve("mvnw"), bin.resolve("mvnw"), REPLACE_EXISTING);
         String name = "maven-wrapper.properties";
         String properties = Files.readString(ROOT.resolve(".mvn/wrapper").resolve(name));
         Files.writeString(
                 wrapper.resolve(name),
-                properties.replaceAll(
-                        "apache-maven(.)[0-9.]+[0-9]", "apache-maven$1" + oldest.group(1)));
+                properties.replaceAll("apache-maven(.)[0-9.]+[0-9]", "apache-maven$1" + oldest));
         Path mvn =
                 Files.writeString(
                         bin.resolve("mvn"),
                         "#!/bin/sh\nexec '%s' -B -ntp '-Dmaven.repo.local=%s' \"$@\"\n"
                                 .formatted(bin.resolve("mvnw"), repository));
         Assert.assertTrue(mvn.toFile().setExecutable(true));
+    }
+
+    private static String find(String pattern, String text) {
+        Matcher matcher = Pattern.compile(pattern).matcher(text);
+        Assert.assertTrue(matcher.find(), pattern);
+        return matcher.group(1);
+    }
+
+    /** Empties the repository, and lets all but the library stand where another one has it. */
+    private void linkOthers(Path other) throws IOException {
+        Utils.deleteQuietly(repository);
+        Path group = Files.createDirectories(repository.resolve("io"));
+        for (Path from : List.of(other, other.resolve("io"))) {
+            try (Stream<Path> entries = Files.list(from)) {
+                for (Path entry : entries.toList()) {
+                    Path link = repository.resolve(other.relativize(entry));
+                    if (!link.equals(group) && !link.equals(group.resolve("djltp"))) {
+                        Files.createSymbolicLink(link, entry);
+                    }
+                }
+            }
+        }
+    }
+
+    /** Puts what is compiled of the library there, as Maven's install does. */
+    private static void installInto(Path group) throws IOException {
+        String version =
+                find("<version>(.*?)</version>", Files.readString(ROOT.resolve("pom.xml")));
+        for (String module : List.of("", "tp-blocks/bom", "tp-engine-bridge", "tp-blocks")) {
+            String artifact =
+                    module.isEmpty()
+                            ? "djl-tensor-parallel"
+                            : module.endsWith("bom") ? "tp-bom" : module;
+            Path to = Files.createDirectories(group.resolve(artifact).resolve(version));
+            String name = artifact + "-" + version;
+            Files.copy(ROOT.resolve(module).resolve("pom.xml"), to.resolve(name + ".pom"));
+            Path classes = ROOT.resolve(module).resolve("target/classes");
+            if (Files.isDirectory(classes)) {
+                String jar = to.resolve(name + ".jar").toString();
+                ToolProvider tool = ToolProvider.findFirst("jar").orElseThrow();
+                String[] words = {"--create", "--no-compress", "-f", jar, "-C", "" + classes, "."};
+                Assert.assertEquals(tool.run(System.out, System.err, words), 0);
+            }
+        }
     }
 
     @AfterClass(alwaysRun = true)
@@ -100,31 +133,7 @@ public class QuickStartTest {
 
     @Test(timeOut = 300_000)
     public void maven() throws IOException, InterruptedException {
-        Path work = empty.resolve("maven");
-        createProgram(work);
-        Files.writeString(work.resolve("pom.xml"), block("xml", 1));
-        assertLearns(shell(block("sh", 0)), work);
-    }
-
-    /** Where Maven has installed the library: the version comes from the BOM. */
-    @Test(dataProvider = "installed", timeOut = 300_000)
-    public void bom(String maven) throws IOException, InterruptedException {
-        Path work = empty.resolve("bom");
-        createProgram(work);
-        String version = "\\s*<version>[^<]*</version>(\\s*</dependency>)";
-        String pom = block("xml", 1).replaceAll(version, "$1");
-        String managed = block("xml", 2) + "  <dependencies>";
-        Files.writeString(work.resolve("pom.xml"), pom.replace("  <dependencies>", managed));
-        assertLearns(shell(block("sh", 0)), work);
-    }
-
-    private ProcessBuilder shell(String commands) throws IOException {
-        ProcessBuilder builder = new ProcessBuilder("bash", "-e", "-c", commands);
-        builder.environment().put("MAVEN_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1");
-        builder.environment().remove("MAVEN_PROJECTBASEDIR"); // of the build's own Maven
-        String bin = folder.resolve("bin").toString();
-        builder.environment().merge("PATH", bin, (path, own) -> own + ":" + path);
-        return builder;
+        learns("maven", "pom.xml", block("xml", 1), "bash", "-e", "-c", block("sh", 0));
     }
 
     /** What takes long is tried only where Maven has installed the library. */
@@ -133,31 +142,39 @@ public class QuickStartTest {
         return REPOSITORY == null ? new Object[0][] : new Object[][] {{REPOSITORY}};
     }
 
+    /** Where Maven has installed the library: the version comes from the BOM. */
+    @Test(dataProvider = "installed", timeOut = 300_000)
+    public void bom(String maven) throws IOException, InterruptedException {
+        String version = "\\s*<version>[^<]*</version>(\\s*</dependency>)";
+        String pom = block("xml", 1).replaceAll(version, "$1");
+        String managed = block("xml", 2) + "  <dependencies>";
+        pom = pom.replace("  <dependencies>", managed);
+        learns("bom", "pom.xml", pom, "bash", "-e", "-c", block("sh", 0));
+    }
+
     /** The same with Gradle: with Debian's, 4.4, which is told the name of the class otherwise. */
     @Test(dataProvider = "installed", timeOut = 300_000)
     public void gradle(String maven) throws IOException, InterruptedException {
         ForkedTp.skipWithout("gradle", "apt-get install gradle");
-        Path work = empty.resolve("gradle");
-        createProgram(work);
         String build =
                 block("groovy", 0)
                         .replace("application { mainClass = 'Try' }", "mainClassName = 'Try'")
                         .replace("mavenCentral()", "maven { url '" + central().toUri() + "' }");
-        Files.writeString(work.resolve("build.gradle"), build);
-        ProcessBuilder builder =
-                new ProcessBuilder(
-                        "gradle", "--no-daemon", "-q", "-Dmaven.repo.local=" + maven, "run");
-        assertLearns(builder, work);
+        String local = "-Dmaven.repo.local=" + maven;
+        learns("gradle", "build.gradle", build, "gradle", "--no-daemon", "-q", local, "run");
     }
 
-    private void createProgram(Path work) throws IOException {
+    private void learns(String name, String buildFile, String build, String... command)
+            throws IOException, InterruptedException {
+        Path work = empty.resolve(name);
         Path sources = Files.createDirectories(work.resolve("src/main/java"));
         Files.writeString(sources.resolve("Try.java"), block("java", 0));
-    }
-
-    private void assertLearns(ProcessBuilder builder, Path work)
-            throws IOException, InterruptedException {
+        Files.writeString(work.resolve(buildFile), build);
         Path output = folder.resolve("output.txt");
+        ProcessBuilder builder = new ProcessBuilder(command);
+        builder.environment().put("MAVEN_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1");
+        builder.environment().remove("MAVEN_PROJECTBASEDIR"); // of the build's own Maven
+        builder.environment().merge("PATH", folder + "/bin", (path, own) -> own + ":" + path);
         Process process =
                 builder.directory(work.toFile())
                         .redirectErrorStream(true)

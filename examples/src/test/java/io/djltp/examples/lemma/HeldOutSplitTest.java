@@ -1,9 +1,18 @@
 package io.djltp.examples.lemma;
 
+import ai.djl.util.Utils;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.BitSet;
+import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 
@@ -11,13 +20,13 @@ public class HeldOutSplitTest {
 
     @Test(timeOut = 60_000)
     public void heldOutFormsAreInflectedUnseenAndOfKnownLemmas() {
-        SplitPromises.check(HeldOutSplit.of(TestCorpus.verbs(500, 4), 300, 1), 300);
+        assertKeepsPromises(HeldOutSplit.of(TestCorpus.verbs(500, 4), 300, 1), 300);
     }
 
     @Test(timeOut = 60_000)
     public void noMoreFormsAreTakenThanTheLemmasCanSpare() {
         // of the three forms of a lemma two are inflected, and one form has to stay
-        SplitPromises.check(HeldOutSplit.of(TestCorpus.verbs(100, 3), 1000, 1), 200);
+        assertKeepsPromises(HeldOutSplit.of(TestCorpus.verbs(100, 3), 1000, 1), 200);
     }
 
     @Test
@@ -72,5 +81,71 @@ public class HeldOutSplitTest {
         }
         Assert.assertEquals(forms.size(), split.size(), Arrays.toString(forms.toArray()));
         return forms;
+    }
+
+    /** What fastText gets is what this library trains on and is judged by, and nothing else. */
+    @Test(timeOut = 60_000)
+    public void theFilesOfFastText() throws IOException {
+        HeldOutSplit split = HeldOutSplit.of(TestCorpus.verbs(500, 4), 300, 1);
+        List<String> expected = new ArrayList<>();
+        for (int pair : split.trainingPairs()) {
+            LemmaCorpus corpus = split.corpus();
+            expected.add("__label__" + corpus.classOf(pair) + " " + corpus.form(pair));
+        }
+        List<List<String>> files = write(split);
+        List<String> lines = files.get(0);
+        Assert.assertNotEquals(lines, expected, "in the order of the dictionary");
+        Assert.assertEquals(lines.size(), expected.size());
+        Assert.assertEquals(new HashSet<>(lines), new HashSet<>(expected));
+        Set<String> learned = new HashSet<>();
+        lines.forEach(line -> learned.add(line.substring(line.indexOf(' ') + 1)));
+        for (String line : files.get(1)) {
+            Assert.assertFalse(learned.contains(line.substring(line.indexOf(' ') + 1)), line);
+        }
+        files = write(HeldOutSplit.of(TestCorpus.ambiguous(), 5, 1));
+        Assert.assertEquals(files.get(1), List.of("__label__0 __label__1 Weisen"));
+        Assert.assertEquals(files.get(2), List.of("__label__0 Weise", "__label__1 weisen"));
+    }
+
+    private static List<List<String>> write(HeldOutSplit split) throws IOException {
+        Path folder = Files.createTempDirectory("fasttext");
+        try {
+            FastTextFiles.write(split, folder.resolve("split"));
+            List<List<String>> files = new ArrayList<>();
+            for (String file : List.of("train.txt", "test.txt", "labels.txt")) {
+                files.add(Files.readAllLines(folder.resolve("split").resolve(file)));
+            }
+            return files;
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
+    /** Checks what a split promises, word by word. */
+    static void assertKeepsPromises(HeldOutSplit split, int size) {
+        LemmaCorpus corpus = split.corpus();
+        Assert.assertEquals(split.size(), size);
+        BitSet trainedClasses = new BitSet();
+        Set<String> trainedForms = new HashSet<>();
+        for (int pair : split.trainingPairs()) {
+            trainedClasses.set(corpus.classOf(pair));
+            trainedForms.add(corpus.form(pair));
+        }
+        int heldOutPairs = 0;
+        Set<String> forms = new HashSet<>();
+        for (int i = 0; i < split.size(); i++) {
+            String form = split.form(i);
+            Assert.assertTrue(forms.add(form), form + " comes twice");
+            Assert.assertFalse(trainedForms.contains(form), form + " is trained on");
+            int[] gold = split.goldClasses(i);
+            heldOutPairs += gold.length;
+            for (int right : gold) {
+                Assert.assertNotEquals(corpus.lexicon().lemma(right), form);
+                Assert.assertTrue(trainedClasses.get(right), form + " has an unknown lemma");
+            }
+            Assert.assertEquals(Arrays.stream(gold).distinct().count(), gold.length);
+        }
+        Assert.assertEquals(split.trainingSize(), corpus.size() - heldOutPairs);
+        Assert.assertEquals(split.trainingPairs().length, split.trainingSize());
     }
 }

@@ -1,11 +1,28 @@
 package io.djltp.examples.lemma;
 
+import ai.djl.util.Utils;
+
+import io.djltp.examples.lemma.LemmaCorpus.DictionaryWalk;
+
+import morfologik.stemming.Dictionary;
+import morfologik.stemming.DictionaryLookup;
+import morfologik.stemming.WordData;
+
 import org.testng.Assert;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Iterator;
 import java.util.List;
 
+/** The pairs of words and lemmas, what their classes mean, and the languages. */
 public class LemmaCorpusTest {
+    private static final int PAIRS = 5000;
 
     @Test
     public void repeatedPairsCountOnceAndAmbiguousFormsHaveSeveral() {
@@ -37,15 +54,11 @@ public class LemmaCorpusTest {
                         .add(Language.EN, "hands", "hand")
                         .add(Language.EN, "Hand", "Hand")
                         .build();
-        Lexicon lexicon = corpus.lexicon();
         Assert.assertEquals(corpus.classes(), 4);
-        Assert.assertEquals(lexicon.languages(), List.of(Language.PL, Language.DE, Language.EN));
-        Assert.assertEquals(lexicon.size(Language.EN), 2);
-        Assert.assertEquals(corpus.size(Language.EN), 2);
-        Assert.assertEquals(corpus.size(Language.RU), 0);
-        Assert.assertEquals(lexicon.label(1), "Hand [de]");
-        Assert.assertEquals(lexicon.label(3), "Hand [en]");
-        Assert.assertEquals(lexicon.language(3), Language.EN);
+        Assert.assertEquals(corpus.lexicon().label(0), "noc [pl]");
+        Assert.assertEquals(corpus.lexicon().label(1), "Hand [de]");
+        Assert.assertEquals(corpus.lexicon().label(3), "Hand [en]");
+        Assert.assertEquals(corpus.lexicon().language(3), Language.EN);
     }
 
     @Test(expectedExceptions = IllegalArgumentException.class)
@@ -66,6 +79,115 @@ public class LemmaCorpusTest {
             String stem = lemma.substring(0, lemma.length() - 2);
             Assert.assertTrue(corpus.form(i).startsWith(stem));
             Assert.assertEquals(corpus.isLemma(i), i % 4 == 0);
+        }
+    }
+
+    @DataProvider
+    public Object[] languages() {
+        return Language.values();
+    }
+
+    /**
+     * The walk gives the pairs that the library's own iterator gives, without those that repeat.
+     * Polish has another kind of changes, and Russian another encoding.
+     */
+    @Test(dataProvider = "languages", timeOut = 60_000)
+    public void walksAsTheLibraryDoes(Language language) throws IOException {
+        Dictionary dictionary =
+                Dictionary.read(getClass().getClassLoader().getResource(language.resource()));
+        List<String> expected = new ArrayList<>();
+        Iterator<WordData> entries = new DictionaryLookup(dictionary).iterator();
+        String last = null;
+        while (expected.size() < PAIRS) {
+            WordData entry = entries.next();
+            String pair = entry.getWord() + " " + entry.getStem();
+            if (!pair.equals(last)) { // other tags of the same pair
+                expected.add(pair);
+                last = pair;
+            }
+        }
+        List<String> pairs = new ArrayList<>();
+        DictionaryWalk walk =
+                new DictionaryWalk(
+                        dictionary,
+                        (form, lemma) -> {
+                            if (pairs.size() == PAIRS) {
+                                throw new ArithmeticException("enough");
+                            }
+                            pairs.add(form + " " + lemma);
+                        });
+        Assert.assertThrows(ArithmeticException.class, walk::run);
+        Assert.assertEquals(pairs, expected);
+    }
+
+    @Test(timeOut = 120_000)
+    public void theGermanDictionary() throws IOException {
+        LemmaCorpus corpus = LemmaCorpus.read(List.of(Language.DE));
+        Assert.assertEquals(corpus.classes(), 120_658);
+        Assert.assertEquals(corpus.size(), 587_704);
+        HeldOutSplit split = HeldOutSplit.of(corpus, 4000, 42);
+        HeldOutSplitTest.assertKeepsPromises(split, 4000);
+        // the split of a seed stays what it was: held-out words stay held out
+        Assert.assertEquals(split.form(0) + " " + split.form(3999), "diensttuendes anpesenden");
+    }
+
+    @DataProvider
+    public static Object[][] lists() {
+        return new Object[][] {
+            {"ru,de,pl", List.of(Language.RU, Language.DE, Language.PL)},
+            {" PL, uk ,pl", List.of(Language.PL, Language.UK)},
+            {"de,xx", "'xx'"},
+            {"", "''"},
+            {"de,", "''"},
+            {"german", "'german'"}
+        };
+    }
+
+    /** Order is kept, case and blanks do not matter, repeats count once; others are named. */
+    @Test(dataProvider = "lists")
+    public void listsOfLanguages(String codes, Object expected) {
+        if (expected instanceof List) {
+            Assert.assertEquals(Language.parse(codes), expected);
+            return;
+        }
+        IllegalArgumentException e =
+                Assert.expectThrows(IllegalArgumentException.class, () -> Language.parse(codes));
+        Assert.assertTrue(e.getMessage().contains(expected.toString()), e.getMessage());
+        Assert.assertTrue(e.getMessage().contains("de, en, pl, uk, ru"), e.getMessage());
+    }
+
+    @Test
+    public void savedLexiconComesBack() throws IOException {
+        Path folder = Files.createTempDirectory("lexicon");
+        try {
+            Lexicon lexicon =
+                    LemmaCorpus.builder()
+                            .add(Language.DE, "Äpfel", "Apfel")
+                            .add(Language.DE, "ging", "gehen")
+                            .add(Language.UK, "їжі", "їжа")
+                            .build()
+                            .lexicon();
+            Path file = folder.resolve("model/lexicon.tsv");
+            lexicon.save(file);
+            lexicon.save(file);
+            Assert.assertEquals(
+                    Files.readAllLines(file), List.of("de\tApfel", "de\tgehen", "uk\tїжа"));
+            Assert.assertEquals(
+                    file.getParent().toFile().list().length, 1, "nothing else is left behind");
+            Lexicon loaded = Lexicon.load(file);
+            Assert.assertEquals(loaded.size(), 3);
+            for (int i = 0; i < 3; i++) {
+                Assert.assertEquals(loaded.label(i), lexicon.label(i));
+                Assert.assertEquals(loaded.language(i), lexicon.language(i));
+            }
+            for (String bad : List.of("de gehen|expected a language", "xx\tgo|unknown language")) {
+                String[] parts = bad.split("\\|");
+                Files.write(file, Arrays.asList("de\tgehen", parts[0]));
+                IOException e = Assert.expectThrows(IOException.class, () -> Lexicon.load(file));
+                Assert.assertTrue(e.getMessage().contains("line 2: " + parts[1]), e.getMessage());
+            }
+        } finally {
+            Utils.deleteQuietly(folder);
         }
     }
 }

@@ -52,6 +52,7 @@ public class LemmaFolderTest {
     private final String[] words = new String[corpus.size()];
     private final int[] classes = new int[corpus.size()];
     private Path folder;
+    private Path saved;
 
     @BeforeClass
     public void train() throws IOException {
@@ -68,10 +69,8 @@ public class LemmaFolderTest {
                             .build();
             model.setBlock(LemmaNetwork.create(nGrams.rows(), DIM, head));
             train(model);
-            for (boolean safetensors : new boolean[] {false, true}) {
-                Path saved = Files.createDirectory(folder.resolve("" + safetensors));
-                SavedModel.save(saved, model, corpus.lexicon(), nGrams, DIM, safetensors);
-            }
+            saved = Files.createDirectory(folder.resolve("saved"));
+            SavedModel.save(saved, model, corpus.lexicon(), nGrams, DIM);
         }
     }
 
@@ -114,7 +113,6 @@ public class LemmaFolderTest {
     /** Files of another model that are there stay, unless they are to be replaced. */
     @Test(timeOut = 60_000)
     public void whatIsThereIsReplacedByRequest() throws IOException {
-        String saved = folder.resolve("true").toString();
         Path out = Files.createDirectory(folder.resolve("there"));
         Path weights = Files.writeString(out.resolve("lemma.safetensors"), "another");
         Path onnx = Files.writeString(out.resolve("lemma.onnx"), "another");
@@ -126,14 +124,16 @@ public class LemmaFolderTest {
             {"--serving", serving.toString()}
         };
         for (String[] each : options) {
-            TpRun run = TpRun.of("export", "--model", saved, each[0], each[1]);
+            TpRun run = TpRun.of("export", "--model", saved.toString(), each[0], each[1]);
             run.assertPrints(2, "--overwrite");
         }
         Assert.assertEquals(Files.readString(weights), "another");
         Assert.assertEquals(Files.readString(onnx), "another");
         Assert.assertEquals(Files.readString(properties), "another");
         for (String[] each : options) {
-            TpRun run = TpRun.of("export", "--model", saved, each[0], each[1], "--overwrite");
+            TpRun run =
+                    TpRun.of(
+                            "export", "--model", saved.toString(), each[0], each[1], "--overwrite");
             run.assertPrints(0);
         }
         Assert.assertTrue(Files.size(weights) > 100);
@@ -142,17 +142,16 @@ public class LemmaFolderTest {
     }
 
     @DataProvider
-    public Object[][] files() {
-        return new Object[][] {{false, 1}, {true, 1}, {true, 2}, {true, 3}};
+    public Object[][] degrees() {
+        return new Object[][] {{1}, {2}, {3}};
     }
 
-    @Test(dataProvider = "files", timeOut = 60_000)
-    public void theFolderLoadsAsThatOfTheZoo(boolean safetensors, int degree) throws Exception {
-        Path saved = folder.resolve("" + safetensors);
-        Path serving = folder.resolve("serving-" + safetensors + "-" + degree);
+    @Test(dataProvider = "degrees", timeOut = 60_000)
+    public void theFolderLoadsAsThatOfTheZoo(int degree) throws Exception {
+        Path serving = folder.resolve("serving-" + degree);
         TpRun run = TpRun.line("export --model " + saved + " --serving " + serving);
         run.assertPrints(0, serving.toString());
-        float[] expected = probabilities(saved);
+        float[] expected = probabilities();
         try (ZooModel<String, Classifications> model =
                         load(serving, degree, String.class, Classifications.class);
                 Predictor<String, Classifications> predictor = model.newPredictor()) {
@@ -197,7 +196,7 @@ public class LemmaFolderTest {
     }
 
     /** The softmax of the logits that ordinary DJL blocks compute of the saved model. */
-    private float[] probabilities(Path saved) throws Exception {
+    private float[] probabilities() throws Exception {
         try (SavedModel model = SavedModel.load(saved);
                 NDManager manager = NDManager.newBaseManager()) {
             ParameterStore store = new ParameterStore(manager, false);
@@ -209,7 +208,7 @@ public class LemmaFolderTest {
 
     @Test
     public void somethingMustBeWritten() {
-        TpRun run = TpRun.of("export", "--model", folder.resolve("true").toString());
+        TpRun run = TpRun.line("export --model " + saved);
         run.assertPrints(2, "--serving FOLDER");
     }
 }

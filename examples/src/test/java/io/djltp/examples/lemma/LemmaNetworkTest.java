@@ -153,8 +153,7 @@ public class LemmaNetworkTest {
             throws TranslateException {
         try (LemmaSearch search = new LemmaSearch(model);
                 Predictor<String, Classifications> predictor =
-                        search.newPredictor(
-                                new LemmaTranslator(nGrams, lexicon, search.getLemmas(), 3))) {
+                        search.newPredictor(nGrams, lexicon, 3)) {
             return predictor.predict(word);
         }
     }

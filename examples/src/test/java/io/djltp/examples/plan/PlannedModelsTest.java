@@ -13,7 +13,7 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.cost.ModelCost;
-import io.djltp.cost.RankCost;
+import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.plan.PlannedModel.Planned;
 import io.djltp.internal.torch.Autograd;

@@ -134,8 +134,8 @@ public class CheckpointCommandTest {
         assertSame("loss", "steps", "top5");
         Assert.assertEquals(
                 Files.mismatch(
-                        folder.resolve("whole/lemma-0000.params"),
-                        folder.resolve("train/lemma-0000.params")),
+                        folder.resolve("whole/lemma.safetensors"),
+                        folder.resolve("train/lemma.safetensors")),
                 -1);
         assertRefused(
                 TRAIN.replace("--steps 40", "--steps 39") + " --out @train --resume",

@@ -3,6 +3,7 @@ package io.djltp.examples.train;
 import ai.djl.util.Utils;
 
 import io.djltp.examples.ForkedTp;
+import io.djltp.examples.JobVariables;
 import io.djltp.examples.clusters.Torchrun;
 
 import org.testng.Assert;
@@ -40,29 +41,21 @@ public class LaunchersTest {
      */
     @Test(timeOut = 240_000)
     public void theAgentListensAtMasterPort() throws Exception {
-        List<ForkedTp> processes = new ArrayList<>();
+        List<Map<String, String>> environments = new ArrayList<>();
         try (ServerSocket agent = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
             for (int i = 0; i < 2; i++) {
-                Map<String, String> variables = new HashMap<>();
-                variables.put("RANK", "" + i);
+                Map<String, String> variables =
+                        new HashMap<>(JobVariables.of(i, 2, agent.getLocalPort()));
                 variables.put("LOCAL_RANK", "" + i);
-                variables.put("WORLD_SIZE", "2");
                 variables.put("LOCAL_WORLD_SIZE", "2");
                 variables.put("GROUP_WORLD_SIZE", "1");
-                variables.put("MASTER_ADDR", "127.0.0.1");
-                variables.put("MASTER_PORT", "" + agent.getLocalPort());
                 variables.put("TORCHELASTIC_RUN_ID", "none");
                 variables.put("TORCHELASTIC_RESTART_COUNT", "0");
                 variables.put("TORCHELASTIC_USE_AGENT_STORE", "True");
-                processes.add(ForkedTp.start(variables, arguments("agent")));
+                environments.add(variables);
             }
-            for (ForkedTp process : processes) {
-                ForkedTp.Result result = process.await();
+            for (ForkedTp.Result result : ForkedTp.job(environments, i -> arguments("agent"))) {
                 Assert.assertEquals(result.status(), 0, result.toString());
-            }
-        } finally {
-            for (ForkedTp process : processes) {
-                process.close();
             }
         }
     }
@@ -74,17 +67,16 @@ public class LaunchersTest {
         List<String> command = new ArrayList<>(List.of(Torchrun.COMMAND.split(" ")));
         command.addAll(List.of("--no_python", "-r", "1", "-t", "1", "--nproc_per_node", "2"));
         command.add("--standalone");
-        try (ForkedTp torchrun = ForkedTp.launched(command, arguments("standalone"))) {
+        try (ForkedTp torchrun =
+                ForkedTp.launched(command, List.of(arguments("standalone").split(" ")))) {
             ForkedTp.Result result = torchrun.await();
             Assert.assertEquals(result.status(), 0, result.toString());
             Assert.assertTrue(result.out().contains("The model is saved"), result.toString());
         }
     }
 
-    private List<String> arguments(String name) {
-        List<String> arguments = new ArrayList<>(List.of("train", "--tp", "2", "--steps", "2"));
-        arguments.addAll(List.of("--dim", "8", "--batch", "32", "--seed", "7", "--timeout", "60"));
-        arguments.addAll(List.of("--held-out", "30", "--out", folder.resolve(name).toString()));
-        return arguments;
+    private String arguments(String name) {
+        return "train --tp 2 --steps 2 --dim 8 --batch 32 --seed 7 --timeout 60 --held-out 30 --out "
+                + folder.resolve(name);
     }
 }

@@ -3,7 +3,6 @@ package io.djltp.examples.train;
 import ai.djl.Device;
 import ai.djl.util.Utils;
 
-import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
@@ -20,7 +19,7 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
@@ -56,26 +55,18 @@ public class TrainCommandTest {
     public void testTrainsSavesAndAnswers(String mode, String head, double share)
             throws IOException {
         Path out = folder.resolve(mode);
-        Path file = folder.resolve(mode + ".json");
-        List<String> args = new ArrayList<>(List.of("train", "--mode", mode, "--head", head));
         // Adagrad takes more steps to come below where it began
-        args.addAll(List.of("--optimizer", "sgd", "--batch", "256", "--tp", "3", "--steps", "40"));
-        args.addAll(List.of("--dim", "32", "--held-out", "400"));
-        args.addAll(List.of("--out", out.toString(), "--json", file.toString()));
-        args.addAll(List.of("--report", folder.resolve(mode + ".html").toString()));
-        args.addAll(List.of("--tensorboard", folder.resolve(mode + "-events").toString()));
-        boolean safetensors = mode.equals("tensor");
-        if (safetensors) {
-            args.add("--safetensors");
-        }
-        if (head.equals("sampled") && Precision.BFLOAT16.whyNot(Device.cpu()).isEmpty()) {
-            args.addAll(List.of("--precision", "bfloat16"));
-        }
-        TpRun run = TpRun.of(args.toArray(new String[0]));
+        String line =
+                "train --mode %s --head %s --optimizer sgd --batch 256 --tp 3 --steps 40 --dim 32"
+                        + " --held-out 400 --out %s --report %3$s.html --tensorboard %3$s-events";
+        boolean narrow =
+                head.equals("sampled") && Precision.BFLOAT16.whyNot(Device.cpu()).isEmpty();
+        TpRun run =
+                TpRun.withJson(
+                        line.formatted(mode, head, out) + (narrow ? " --precision bfloat16" : ""));
         run.assertPrints(
                 0, "held-out word", "400 of 400 held-out words, each among 120,658 lemmas");
-        Assert.assertEquals(Files.exists(out.resolve("lemma.safetensors")), safetensors);
-        Assert.assertEquals(Files.exists(out.resolve("lemma-0000.params")), !safetensors);
+        Assert.assertTrue(Files.exists(out.resolve("lemma.safetensors")));
         String page = Files.readString(folder.resolve(mode + ".html"));
         Assert.assertTrue(page.contains("\"classes\":\"120,658\""));
         Assert.assertTrue(page.contains("\"name\":\"training\""));
@@ -84,19 +75,17 @@ public class TrainCommandTest {
             Assert.assertTrue(Files.size(events.findFirst().orElseThrow()) > 40 * 2 * 40);
         }
 
-        JsonObject json = TpRun.json(file);
+        JsonObject json = run.figures().getAsJsonObject();
         Assert.assertEquals(json.get("classes").getAsInt(), 120_658);
         Assert.assertEquals(json.get("ranks").getAsInt(), 3);
         Assert.assertEquals(json.get("mode").getAsString(), mode);
         Assert.assertEquals(json.get("head").getAsString(), head);
         Assert.assertEquals(json.get("steps").getAsInt(), 40);
-        JsonArray loss = json.get("loss").getAsJsonArray();
-        Assert.assertEquals(loss.size(), 40);
-        double first = loss.get(0).getAsDouble();
-        double last = 0; // of ten steps: each has other words, of other lemmas
-        for (int step = 30; step < 40; step++) {
-            last += loss.get(step).getAsDouble() / 10;
-        }
+        double[] loss = run.losses();
+        Assert.assertEquals(loss.length, 40);
+        double first = loss[0];
+        // of ten steps: each has other words, of other lemmas
+        double last = Arrays.stream(loss, 30, 40).average().orElseThrow();
         // untrained, every lemma is as likely as any other
         Assert.assertEquals(first, Math.log(120_658 * share), 0.1);
         Assert.assertTrue(last < first - 0.3, "from " + first + " to " + last);
@@ -130,6 +119,15 @@ public class TrainCommandTest {
         }
     }
 
+    /** The rates of Adagrad stay for a while, and then fall in a line to a fifth. */
+    @Test
+    public void ratesFallTowardsTheEndOfTheRun() {
+        double[][] expected = {{0, 1}, {0.3, 1}, {0.65, 0.6}, {1, 0.2}, {1.5, 0.2}};
+        for (double[] each : expected) {
+            Assert.assertEquals(TrainOptions.rateFactor(each[0]), each[1], 1e-6, "at " + each[0]);
+        }
+    }
+
     @Test(timeOut = 120_000)
     public void testStoppedRunSaysThatNothingIsSaved() throws IOException, InterruptedException {
         Path out = folder.resolve("stopped");
@@ -156,12 +154,9 @@ public class TrainCommandTest {
             throw new SkipException("SIGHUP is ignored here, as below nohup");
         }
         String out = folder.resolve("hung-up").toString();
-        List<String> arguments =
-                List.of("train", "--steps", "1000000", "--dim", "8", "--checkpoint-steps", "5");
-        List<String> all = new ArrayList<>(arguments);
-        all.addAll(List.of("--out", out));
+        String line = "train --steps 1000000 --dim 8 --checkpoint-steps 5 --out " + out;
         Path saved = folder.resolve("hung-up/checkpoints/step-00000005/index.json");
-        try (ForkedTp train = ForkedTp.start(Map.of(), all)) {
+        try (ForkedTp train = ForkedTp.start(Map.of(), List.of(line.split(" ")))) {
             while (train.isAlive() && !Files.exists(saved)) {
                 Thread.sleep(20);
             }

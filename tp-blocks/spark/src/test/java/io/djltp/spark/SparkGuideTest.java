@@ -5,9 +5,8 @@ import org.testng.annotations.Test;
 
 import scala.util.Properties;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.StringWriter;
-import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -15,9 +14,6 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-import javax.tools.JavaCompiler;
-import javax.tools.JavaFileObject;
-import javax.tools.SimpleJavaFileObject;
 import javax.tools.ToolProvider;
 
 /** The blocks of Java on the page about Spark compile. */
@@ -44,34 +40,22 @@ public class SparkGuideTest {
 
     @Test
     public void everyBlockCompiles() throws IOException {
-        List<JavaFileObject> blocks = new ArrayList<>();
+        Path folder = Files.createTempDirectory("guide");
+        List<String> command = new ArrayList<>(List.of("-proc:none", "-d", folder.toString()));
+        command.addAll(List.of("-classpath", System.getProperty("java.class.path")));
         Matcher matcher = BLOCK.matcher(Files.readString(PAGE));
-        while (matcher.find()) {
-            String code = BEFORE.formatted(blocks.size(), matcher.group(1));
-            blocks.add(
-                    new SimpleJavaFileObject(
-                            URI.create("string:///Guide" + blocks.size() + ".java"),
-                            JavaFileObject.Kind.SOURCE) {
-                        @Override
-                        public CharSequence getCharContent(boolean ignoreErrors) {
-                            return code;
-                        }
-                    });
+        int blocks = 0;
+        for (; matcher.find(); blocks++) {
+            Path file = folder.resolve("Guide" + blocks + ".java");
+            Files.writeString(file, BEFORE.formatted(blocks, matcher.group(1)));
+            command.add(file.toString());
         }
-        Assert.assertEquals(blocks.size(), 3);
-        JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-        StringWriter errors = new StringWriter();
-        Path classes = Files.createTempDirectory("guide");
-        List<String> options =
-                List.of(
-                        "-proc:none",
-                        "-d",
-                        classes.toString(),
-                        "-classpath",
-                        System.getProperty("java.class.path"));
-        Assert.assertTrue(
-                compiler.getTask(errors, null, null, options, null, blocks).call(),
-                errors.toString());
+        Assert.assertEquals(blocks, 3);
+        ByteArrayOutputStream errors = new ByteArrayOutputStream();
+        int status =
+                ToolProvider.getSystemJavaCompiler()
+                        .run(null, null, errors, command.toArray(new String[0]));
+        Assert.assertEquals(status, 0, errors.toString());
     }
 
     @Test

@@ -3,10 +3,15 @@ package io.djltp.nn.attention;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 
+import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.HostReads;
+import io.djltp.layout.Region.Features;
 import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
 
@@ -34,6 +39,70 @@ final class AttentionMask {
         this.seeing = seeing;
     }
 
+    /** Returns whether an input is added to the scores, and not a mask. */
+    private static boolean isBias(NDArray input) {
+        return input.getShape().dimension() == 4;
+    }
+
+    /**
+     * Replaces a bias of all heads by that of the rank's heads. A bias is what the user adds to the
+     * scores of queries and keys, such as -m_h |t - s| (ALiBi: Press et al., 2021, <a
+     * href="https://arxiv.org/abs/2108.12409">arXiv:2108.12409</a>) or a learned number for each
+     * distance: a floating point array of four axes.
+     *
+     * @param context the rank, or {@code null}
+     * @param user the block
+     * @param shape the heads
+     * @param others masks and biases, the same on all ranks
+     * @return the same for the rank
+     */
+    static NDList ofRank(ParallelContext context, Block user, AttentionShape shape, NDList others) {
+        NDList own = new NDList();
+        for (NDArray other : others) {
+            own.add(isBias(other) ? ofRank(context, user, shape, other) : other);
+        }
+        return own;
+    }
+
+    private static NDArray ofRank(
+            ParallelContext context, Block user, AttentionShape shape, NDArray bias) {
+        long heads = bias.getShape().get(1);
+        if (heads != 1 && heads != shape.heads() || !bias.getDataType().isFloating()) {
+            throw Errors.argument(
+                    "What is added to the scores of attention must be floating point numbers of"
+                            + " shape (1 or B, 1 or %s heads, 1 or T, S), over all ranks, but is"
+                            + " %s %s",
+                    shape.heads(), bias.getShape(), bias.getDataType());
+        }
+        int ranks = AttentionShape.ranks(context);
+        if (ranks == 1) {
+            return bias;
+        }
+        // each rank's gradient of it is that of its own heads
+        NDArray entered = context.getMappings(user).copyToRegion(bias);
+        entered = context.getPass().enter(entered, Features.SHARD);
+        if (heads == 1) {
+            return entered;
+        }
+        ShardRange range = shape.headCut(ranks).getRange(context.getTensorGroup().getRank());
+        return entered.get(new NDIndex().addAllDim().addSliceDim(range.start(), range.end()));
+    }
+
+    /** Checks the axes of batch, queries and keys. */
+    private static void checkBias(Shape bias, Shape query, long keys) {
+        boolean fits =
+                (bias.get(0) == 1 || bias.get(0) == query.get(0))
+                        && (bias.get(2) == 1 || bias.get(2) == query.get(2))
+                        && bias.get(3) == keys;
+        if (!fits) {
+            throw Errors.argument(
+                    "An attention mask must be of shape (B, S) or (B, T, S), or, as numbers that"
+                            + " are added to the scores, of shape (1 or %s, 1 or the heads, 1 or"
+                            + " %s, %s), but is %s",
+                    query.get(0), query.get(2), keys, bias);
+        }
+    }
+
     /**
      * Makes the mask of a pass.
      *
@@ -54,8 +123,8 @@ final class AttentionMask {
         NDArray added = null;
         for (NDArray each : given) {
             NDArray seenHere;
-            if (AttentionBias.isOne(each)) {
-                AttentionBias.check(each.getShape(), query.getShape(), keys);
+            if (isBias(each)) {
+                checkBias(each.getShape(), query.getShape(), keys);
                 added = each.toType(type, false);
                 seenHere = each.gt(lowest); // -infinity is a way to say that it is not seen
             } else {
@@ -81,13 +150,10 @@ final class AttentionMask {
         Shape shape = mask.getShape();
         boolean padding = shape.equals(new Shape(batch, keys));
         if (!padding && !shape.equals(new Shape(batch, positions, keys))) {
-            throw new IllegalArgumentException(
-                    "An attention mask must be of shape "
-                            + new Shape(batch, keys)
-                            + ", a number for each key, or "
-                            + new Shape(batch, positions, keys)
-                            + ", one for each query and key (1: it is seen, 0: it is not), but is "
-                            + shape);
+            throw Errors.argument(
+                    "An attention mask must be of shape %s, a number for each key, or %s, one for"
+                            + " each query and key (1: it is seen, 0: it is not), but is %s",
+                    new Shape(batch, keys), new Shape(batch, positions, keys), shape);
         }
         NDArray seen = mask.getDataType() == DataType.BOOLEAN ? mask : mask.neq(0);
         return seen.reshape(batch, 1, padding ? 1 : positions, keys);
@@ -103,9 +169,7 @@ final class AttentionMask {
      *     if this one has some of its rows
      */
     static void check(ParallelContext context, NDArray mask) {
-        if (AttentionBias.isOne(mask)
-                || !mask.getDataType().isFloating()
-                || mask.getDevice().isGpu()) {
+        if (isBias(mask) || !mask.getDataType().isFloating() || mask.getDevice().isGpu()) {
             return;
         }
         for (float number : HostReads.floats(mask.toType(DataType.FLOAT32, false))) {

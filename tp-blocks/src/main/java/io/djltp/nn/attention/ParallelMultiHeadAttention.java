@@ -3,10 +3,10 @@ package io.djltp.nn.attention;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
@@ -14,12 +14,14 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
-import io.djltp.nn.RecomputedPart;
+import io.djltp.nn.Recompute;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.attention.AttentionShape.LocalHeads;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -31,7 +33,6 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 
 /**
  * Attention whose heads are cut over the ranks. Head h of H, with the key/value head that it uses:
@@ -80,10 +81,13 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     private final boolean causal;
     private final boolean recomputed;
     private final RotaryEmbedding rotary;
-    private final HeadProjections projections;
+    private final ColumnParallelLinear stacked; // query, key and value in one, or null
+    private final ColumnParallelLinear query;
+    private final ColumnParallelLinear key;
+    private final ColumnParallelLinear value;
     private final RmsNorm queryNorm; // of the features of a head, or null
     private final RmsNorm keyNorm;
-    private final WeightedValues attention;
+    private final ParallelDropout dropout; // of the weights of the keys, or null
     private final RowParallelLinear output;
 
     /**
@@ -99,16 +103,31 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         causal = builder.causal;
         recomputed = builder.recomputeCore;
         rotary = builder.rotary;
-        projections = new HeadProjections(shape, builder);
-        projections.getLayers().forEach(this::addChildBlock);
-        queryNorm = builder.norm();
-        keyNorm = builder.norm();
-        if (queryNorm != null) {
-            addChildBlock("queryNorm", queryNorm);
-            addChildBlock("keyNorm", keyNorm);
+        int heads = shape.heads();
+        int groups = shape.keyValueHeads();
+        long dim = shape.headDim();
+        if (builder.fusedQkv) {
+            ShardingStrategy all = ShardingStrategy.stackedQkv(heads, groups, dim);
+            stacked = projection("queryKeyValue", heads + 2 * groups, all, builder);
+            query = null;
+            key = null;
+            value = null;
+        } else {
+            ShardingStrategy own = ShardingStrategy.headAwareRowwise(heads, dim);
+            ShardingStrategy used = ShardingStrategy.keyValueRowwise(heads, groups, dim);
+            stacked = null;
+            query = projection("query", heads, own, builder);
+            key = projection("key", groups, used, builder);
+            value = projection("value", groups, used, builder);
         }
-        attention = new WeightedValues(shape, causal, builder.dropout());
-        attention.getDropout().ifPresent(block -> addChildBlock("dropout", block));
+        queryNorm = norm("queryNorm", builder);
+        keyNorm = norm("keyNorm", builder);
+        dropout =
+                builder.dropoutRate == 0
+                        ? null
+                        : addChildBlock(
+                                "dropout",
+                                ParallelDropout.builder().optRate(builder.dropoutRate).build());
         output =
                 addChildBlock(
                         "output",
@@ -121,6 +140,25 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
                                 .build());
     }
 
+    private ColumnParallelLinear projection(
+            String name, int heads, ShardingStrategy strategy, Builder builder) {
+        return addChildBlock(
+                name,
+                ColumnParallelLinear.builder()
+                        .setUnits(heads * shape.headDim())
+                        .optBias(builder.bias)
+                        .optPrecision(builder.precision)
+                        .optShardingStrategy(strategy)
+                        .optSequenceParallel(builder.sequenceParallel)
+                        .build());
+    }
+
+    private RmsNorm norm(String name, Builder builder) {
+        return builder.normEpsilon == 0
+                ? null
+                : addChildBlock(name, RmsNorm.builder().optEpsilon(builder.normEpsilon).build());
+    }
+
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
@@ -130,32 +168,51 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
             PairList<String, Object> params) {
         checkInputs(inputs.getShapes());
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        HeadProjections.Heads heads =
-                projections.compute(parameterStore, inputs, training, describe());
-        NDArray query = positioned(parameterStore, queryNorm, heads.query(), training);
-        NDArray key = positioned(parameterStore, keyNorm, heads.key(), training);
-        NDList all = new NDList(query, key, heads.value());
+        NDList heads = project(parameterStore, inputs, training);
+        heads.set(0, positioned(parameterStore, queryNorm, heads.get(0), training));
+        heads.set(1, positioned(parameterStore, keyNorm, heads.get(1), training));
         NDList others = inputs.subNDList(keys() + 1);
-        all.addAll(AttentionBias.ofRank(context, this, shape, others));
-        NDArray values = attend(parameterStore, all, training);
-        if (AttentionShape.ranks(context) > 1) {
-            Cut cut = shape.featureCut(AttentionShape.ranks(context));
-            ShardedLayout layout = new ShardedLayout(cut);
+        heads.addAll(AttentionMask.ofRank(context, this, shape, others));
+        NDArray values =
+                recomputed
+                        ? Recompute.part(
+                                parameterStore,
+                                heads,
+                                training,
+                                "A " + describe() + " with optRecomputeCore(true)",
+                                arrays -> attend(parameterStore, arrays, training))
+                        : attend(parameterStore, heads, training);
+        int ranks = AttentionShape.ranks(context);
+        if (ranks > 1) {
+            ShardedLayout layout = new ShardedLayout(shape.featureCut(ranks));
             values = context.getPass().enterSlice(values, layout, describe());
         }
         return output.forward(parameterStore, new NDList(values), training);
     }
 
-    /** Computes the heads, or computes them again in the backward pass too. */
-    private NDArray attend(ParameterStore store, NDList heads, boolean training) {
-        return recomputed
-                ? RecomputedPart.compute(
-                        store,
-                        heads,
-                        training,
-                        "A " + describe() + " with optRecomputeCore(true)",
-                        arrays -> attention.compute(store, arrays, training))
-                : attention.compute(store, heads, training);
+    /** Computes queries, keys and values of the rank's heads, [B, T, heads, d] each. */
+    private NDList project(ParameterStore store, NDList inputs, boolean training) {
+        if (stacked != null) {
+            LocalHeads local = shape.localHeads(RankParameterStore.contextOf(store));
+            NDArray all = heads(store, stacked, inputs.head(), training);
+            int queries = local.queries();
+            return all.split(new long[] {queries, queries + local.keyValues()}, 2);
+        }
+        NDArray x = query.shareInput(store, inputs.head());
+        NDArray memory = crossed ? key.shareInput(store, inputs.get(1)) : x;
+        return new NDList(
+                heads(store, query, x, training),
+                heads(store, key, memory, training),
+                heads(store, value, memory, training));
+    }
+
+    /** Computes a projection, and takes the rank's slice of it as heads. */
+    private NDArray heads(
+            ParameterStore store, ColumnParallelLinear layer, NDArray input, boolean training) {
+        NDArray y = layer.computeForBlock(store, input, training, describe());
+        Shape all = y.getShape();
+        long dim = shape.headDim();
+        return y.reshape(all.get(0), all.get(1), all.get(2) / dim, dim);
     }
 
     private NDArray positioned(
@@ -165,6 +222,52 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
             x = norm.forward(store, new NDList(x), training).singletonOrThrow();
         }
         return rotary == null ? x : rotary.apply(x);
+    }
+
+    /**
+     * Computes softmax(q k^T / sqrt(d)) v, each head for itself.
+     *
+     * @param store the parameters, which know the rank
+     * @param inputs queries, keys and values, and what the user gave: a mask, a bias of the scores
+     * @param training whether weights are dropped
+     * @return the weighted values of all heads side by side, [B, T, heads d]
+     */
+    private NDArray attend(ParameterStore store, NDList inputs, boolean training) {
+        ParallelContext context = RankParameterStore.contextOf(store);
+        LocalHeads local = shape.localHeads(context);
+        NDArray q = inputs.get(0).transpose(0, 2, 1, 3); // [B, heads, T, d]
+        NDArray k = local.expand(inputs.get(1)).transpose(0, 2, 1, 3); // [B, heads, S, d]
+        NDArray v = local.expand(inputs.get(2)).transpose(0, 2, 1, 3);
+        NDList given = inputs.subNDList(3);
+        given.forEach(each -> AttentionMask.check(context, each));
+        AttentionMask mask = AttentionMask.of(given, causal, q, k.getShape().get(2));
+        NDArray values =
+                training && dropout != null
+                        ? dropped(store, mask, q, k).matMul(v)
+                        : TorchOperations.attention(q, k, v, mask.bias(), mask.isCausalOnly());
+        Shape all = values.getShape();
+        return mask.clear(values)
+                .transpose(0, 2, 1, 3)
+                .reshape(all.get(0), all.get(2), all.get(1) * all.get(3));
+    }
+
+    /** Computes the weights of the keys, with some of them set to 0: [B, heads, T, S]. */
+    private NDArray dropped(ParameterStore store, AttentionMask mask, NDArray q, NDArray k) {
+        // a number that libtorch keeps for the backward pass, so that it is an array of the pass
+        NDArray scale = q.getManager().create((float) (1 / Math.sqrt(shape.headDim())));
+        NDArray scaled = q.mul(scale.toType(q.getDataType(), false));
+        NDArray scores = mask.addTo(scaled.matMul(k.transpose(0, 1, 3, 2)));
+        NDArray weights = scores.softmax(-1);
+        Shape each = weights.getShape();
+        NDArray rows = weights.reshape(each.get(0), each.get(1) * each.get(2) * each.get(3));
+        ParallelContext context = RankParameterStore.contextOf(store);
+        int ranks = AttentionShape.ranks(context);
+        if (ranks > 1) { // a row is made of heads: its cut says which of all weights these are
+            Cut cut = AxisPart.heads(shape.heads(), each.get(2) * each.get(3)).cut(ranks);
+            context.getPass().setLayout(rows, new ShardedLayout(cut));
+        }
+        NDArray kept = dropout.forward(store, new NDList(rows), true).singletonOrThrow();
+        return (context == null ? kept : context.getPass().take(kept)).reshape(each);
     }
 
     /** {@inheritDoc} */
@@ -177,13 +280,25 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     @Override
     public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
         if (inputs.size() <= keys()) {
-            throw new IllegalArgumentException(
-                    describe()
-                            + " attends to a second input, the memory, which its forecast is not"
-                            + " given: let the block around it be a ForecastBlock, and pass both"
-                            + " to PassForecast.visit");
+            throw Errors.argument(
+                    "%s attends to a second input, the memory, which its forecast is not given: let"
+                            + " the block around it be a ForecastBlock, and pass both to"
+                            + " PassForecast.visit",
+                    describe());
         }
-        ForecastArray heads = projections.forecast(pass, inputs.get(0), inputs.get(keys()));
+        ForecastArray projected;
+        if (stacked != null) {
+            projected = pass.visit(stacked, inputs.get(0));
+        } else {
+            ForecastArray x = query.forecastShare(pass, inputs.get(0));
+            ForecastArray memory = crossed ? key.forecastShare(pass, inputs.get(1)) : x;
+            boolean trained = key.forecastShared(pass, memory).differentiated();
+            trained |= value.forecastShared(pass, memory).differentiated();
+            projected = query.forecastShared(pass, x).with(trained);
+        }
+        int ranks = pass.getTensorSize();
+        ForecastArray heads = projected.withFeatures(shape.heads() * shape.headDim());
+        heads = ranks == 1 ? heads : heads.cutBy(shape.featureCut(ranks));
         if (queryNorm != null) {
             heads = heads.with(pass.visit(queryNorm, heads).differentiated());
             heads = heads.with(pass.visit(keyNorm, heads).differentiated());
@@ -230,13 +345,11 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
             fits = inputs[i].dimension() == 3 && inputs[i].get(0) == inputs[0].get(0);
         }
         if (!fits) {
-            throw new IllegalArgumentException(
-                    describe()
-                            + " takes x [B, T, D]"
-                            + (crossed ? ", memory [B, S, M]" : "")
-                            + ", and optionally a mask [B, S] or [B, T, S] and a bias of the"
-                            + " scores [1 or B, 1 or heads, 1 or T, S], but gets "
-                            + Arrays.toString(inputs));
+            throw Errors.argument(
+                    "%s takes x [B, T, D]%s, and optionally a mask [B, S] or [B, T, S] and a bias"
+                            + " of"
+                            + " the scores [1 or B, 1 or heads, 1 or T, S], but gets %s",
+                    describe(), crossed ? ", memory [B, S, M]" : "", Arrays.toString(inputs));
         }
     }
 
@@ -254,15 +367,18 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
             NDManager manager, DataType dataType, Shape... inputShapes) {
         checkInputs(inputShapes);
         Shape x = inputShapes[0];
-        projections.initialize(manager, dataType, x, inputShapes[keys()]);
         Shape head = new Shape(x.get(0), x.get(1), shape.heads(), shape.headDim());
-        if (queryNorm != null) {
-            queryNorm.initialize(manager, dataType, head);
-            keyNorm.initialize(manager, dataType, head);
-        }
-        attention.getDropout().ifPresent(block -> block.initialize(manager, dataType, head));
-        Shape heads = new Shape(x.get(0), x.get(1), shape.heads() * shape.headDim());
-        output.initialize(manager, dataType, heads);
+        Map<Block, Shape> shapes = new LinkedHashMap<>();
+        shapes.put(stacked, x);
+        shapes.put(query, x);
+        shapes.put(key, inputShapes[keys()]);
+        shapes.put(value, inputShapes[keys()]);
+        shapes.put(queryNorm, head);
+        shapes.put(keyNorm, head);
+        shapes.put(dropout, head);
+        shapes.put(output, new Shape(x.get(0), x.get(1), shape.heads() * shape.headDim()));
+        shapes.remove(null);
+        shapes.forEach((block, input) -> block.initialize(manager, dataType, input));
     }
 
     /**
@@ -275,15 +391,222 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     }
 
     /** The builder to construct a {@link ParallelMultiHeadAttention}. */
-    public static class Builder extends AttentionBuilder<Builder> {
+    public static class Builder {
+
+        private long embedding;
+        private int heads;
+        private int keyValueHeads;
+        private long headDim;
+        private boolean bias = true;
+        private boolean outputBias = true;
+        private boolean causal;
+        private boolean fusedQkv;
+        private boolean crossAttention;
+        private boolean sequenceParallel;
+        private boolean recomputeCore;
+        private RotaryEmbedding rotary;
+        private Precision precision = Precision.FLOAT32;
+        private float dropoutRate;
+        private float normEpsilon;
 
         /** Creates a builder. */
         protected Builder() {}
 
-        /** {@inheritDoc} */
-        @Override
-        protected Builder self() {
+        /**
+         * Sets the features of the output, and without {@code optHeadDim} those of all heads
+         * together.
+         *
+         * @param embedding the number of features
+         * @return this builder
+         */
+        public Builder setEmbeddingSize(long embedding) {
+            this.embedding = embedding;
             return this;
+        }
+
+        /**
+         * Sets the number of query heads, which need not be divisible by that of the ranks.
+         *
+         * @param heads the number of heads
+         * @return this builder
+         */
+        public Builder setHeads(int heads) {
+            this.heads = heads;
+            return this;
+        }
+
+        /**
+         * Sets the number of key/value heads (grouped-query attention; 1: multi-query). Default:
+         * that of the query heads.
+         *
+         * @param keyValueHeads a divisor of the number of query heads
+         * @return this builder
+         */
+        public Builder optKeyValueHeads(int keyValueHeads) {
+            Errors.check(
+                    keyValueHeads > 0, "Key/value heads must be 1 or more, not %s", keyValueHeads);
+            this.keyValueHeads = keyValueHeads;
+            return this;
+        }
+
+        /**
+         * Sets the features of a head. Default: those of the embedding, divided by the heads.
+         *
+         * @param headDim the number of features
+         * @return this builder
+         */
+        public Builder optHeadDim(long headDim) {
+            Errors.check(headDim > 0, "The features of a head must be 1 or more, not %s", headDim);
+            this.headDim = headDim;
+            return this;
+        }
+
+        /**
+         * Sets whether the projections of queries, keys, values and the output have a bias.
+         * Default: true.
+         *
+         * @param bias whether there is a bias
+         * @return this builder
+         */
+        public Builder optBias(boolean bias) {
+            this.bias = bias;
+            outputBias = bias;
+            return this;
+        }
+
+        /**
+         * Sets whether the output projection has a bias, after {@link #optBias}. Default: as the
+         * others.
+         *
+         * @param outputBias whether there is a bias
+         * @return this builder
+         */
+        public Builder optOutputBias(boolean outputBias) {
+            this.outputBias = outputBias;
+            return this;
+        }
+
+        /**
+         * Sets whether position t sees the positions 0 to t only, as in a decoder. Default: false.
+         *
+         * @param causal whether the future is masked
+         * @return this builder
+         */
+        public Builder optCausal(boolean causal) {
+            this.causal = causal;
+            return this;
+        }
+
+        /**
+         * Sets rotary positions of queries and keys. Default: none.
+         *
+         * @param rotary the positions
+         * @return this builder
+         */
+        public Builder optRotary(RotaryEmbedding rotary) {
+            this.rotary = rotary;
+            return this;
+        }
+
+        /**
+         * Sets with what probability the weight of a key is set to 0 in training, by a {@link
+         * ParallelDropout}: the result does not depend on the number of ranks. Default: 0.
+         *
+         * @param rate the probability, from 0 to 1
+         * @return this builder
+         */
+        public Builder optDropout(float rate) {
+            Errors.check(
+                    rate >= 0 && rate <= 1,
+                    "The rate of dropout must be from 0 to 1, not %s",
+                    rate);
+            dropoutRate = rate;
+            return this;
+        }
+
+        /**
+         * Sets whether queries, keys and values have one weight, in which they are stacked in this
+         * order, and are one matrix product. Default: false, three weights. The communication is
+         * the same.
+         *
+         * @param fusedQkv whether they are stacked
+         * @return this builder
+         */
+        public Builder optFusedQkv(boolean fusedQkv) {
+            this.fusedQkv = fusedQkv;
+            return this;
+        }
+
+        /**
+         * Sets whether keys and values are made of a second input, such as the output of an
+         * encoder. Default: false.
+         *
+         * @param crossAttention whether there is a second input
+         * @return this builder
+         */
+        public Builder optCrossAttention(boolean crossAttention) {
+            this.crossAttention = crossAttention;
+            return this;
+        }
+
+        /**
+         * Sets that each head's queries and keys are normalized by an {@link RmsNorm} over the
+         * features of the head, before they are rotated. Default: not.
+         *
+         * @param epsilon what is added to the mean of the squares, such as 1e-6
+         * @return this builder
+         */
+        public Builder optQueryKeyNorm(float epsilon) {
+            Errors.check(
+                    epsilon > 0, "The epsilon of a normalization must be above 0, not %s", epsilon);
+            normEpsilon = epsilon;
+            return this;
+        }
+
+        /**
+         * Sets whether the tokens of x (and memory) and of the output are cut over the
+         * tensor-parallel ranks, as a {@link io.djltp.nn.SequenceScatter} leaves them: the block
+         * gathers them, computes its heads of all, and scatters the sum. Masks are of all tokens.
+         * With one tensor-parallel rank this has no effect. Default: false.
+         *
+         * @param sequenceParallel whether the tokens are cut
+         * @return this builder
+         */
+        public Builder optSequenceParallel(boolean sequenceParallel) {
+            this.sequenceParallel = sequenceParallel;
+            return this;
+        }
+
+        /**
+         * Sets whether the weights of the keys are dropped in training and computed again, from
+         * queries and keys, in the backward pass: Megatron-LM's selective recomputation
+         * (Korthikanti et al., 2022, <a
+         * href="https://arxiv.org/abs/2205.05198">arXiv:2205.05198</a>). Nothing is communicated
+         * again. Of use with {@link #optDropout}: without it libtorch's kernel keeps no weights
+         * anyway. Default: false.
+         *
+         * @param recomputeCore whether they are computed again
+         * @return this builder
+         */
+        public Builder optRecomputeCore(boolean recomputeCore) {
+            this.recomputeCore = recomputeCore;
+            return this;
+        }
+
+        /**
+         * Sets the precision of the products of the projections: to queries, keys and values, and
+         * of the output. Scores, softmax and weighted values are float32 in any. Default: float32.
+         *
+         * @param precision float32 or bfloat16
+         * @return this builder
+         */
+        public Builder optPrecision(Precision precision) {
+            this.precision = precision;
+            return this;
+        }
+
+        private AttentionShape shape() {
+            return AttentionShape.of(embedding, heads, keyValueHeads, headDim);
         }
 
         /**
@@ -293,234 +616,21 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          * @throws IllegalArgumentException if the numbers of heads and features do not fit
          */
         public ParallelMultiHeadAttention build() {
-            check();
+            Errors.check(
+                    !(crossAttention && causal),
+                    "Cross-attention cannot be causal: positions of two sequences have no order");
+            Errors.check(
+                    !(crossAttention && fusedQkv),
+                    "With cross-attention queries are made of another input than keys and values,"
+                            + " and cannot be stacked with them: leave optFusedQkv out");
+            Errors.check(
+                    !(crossAttention && rotary != null),
+                    "Cross-attention has no rotary positions: those of two sequences have no"
+                            + " distance");
+            if (rotary != null) {
+                rotary.check(shape().headDim());
+            }
             return new ParallelMultiHeadAttention(this);
-        }
-    }
-
-    /**
-     * The projections to queries, keys and values. Those of one input enter its region together, so
-     * that its gradient is one all-reduce: the sum over the ranks of the sum over the projections.
-     */
-    private static final class HeadProjections {
-
-        private final AttentionShape shape;
-        private final boolean crossed;
-        private final boolean bias;
-        private final boolean sequenceParallel;
-        private final Precision precision;
-        private final Map<String, ColumnParallelLinear> layers = new LinkedHashMap<>();
-
-        /**
-         * Queries, keys and values of a rank's heads.
-         *
-         * @param query [B, T, heads, d]
-         * @param key [B, S, key/value heads, d]
-         * @param value [B, S, key/value heads, d]
-         */
-        record Heads(NDArray query, NDArray key, NDArray value) {}
-
-        HeadProjections(AttentionShape shape, AttentionBuilder<?> builder) {
-            this.shape = shape;
-            crossed = builder.crossAttention;
-            bias = builder.bias;
-            sequenceParallel = builder.sequenceParallel;
-            precision = builder.precision;
-            int heads = shape.heads();
-            int groups = shape.keyValueHeads();
-            long dim = shape.headDim();
-            if (builder.fusedQkv) {
-                add("queryKeyValue", heads + 2 * groups, strategy(heads, groups, dim));
-                return;
-            }
-            add("query", heads, ShardingStrategy.headAwareRowwise(heads, dim));
-            ShardingStrategy used = ShardingStrategy.keyValueRowwise(heads, groups, dim);
-            add("key", groups, used);
-            add("value", groups, used);
-        }
-
-        private static ShardingStrategy strategy(int heads, int groups, long dim) {
-            return ShardingStrategy.stackedQkv(heads, groups, dim);
-        }
-
-        private void add(String name, int heads, ShardingStrategy strategy) {
-            layers.put(
-                    name,
-                    ColumnParallelLinear.builder()
-                            .setUnits(heads * shape.headDim())
-                            .optBias(bias)
-                            .optPrecision(precision)
-                            .optShardingStrategy(strategy)
-                            .optSequenceParallel(sequenceParallel)
-                            .build());
-        }
-
-        /** Returns the layers by name. */
-        Map<String, ColumnParallelLinear> getLayers() {
-            return layers;
-        }
-
-        /** Initializes the layers, for queries of one shape and keys of another. */
-        void initialize(NDManager manager, DataType type, Shape queries, Shape keys) {
-            layers.forEach(
-                    (name, layer) ->
-                            layer.initialize(
-                                    manager, type, name.startsWith("query") ? queries : keys));
-        }
-
-        /**
-         * Computes the rank's heads.
-         *
-         * @param store the rank's parameters, or all
-         * @param inputs x, and with cross-attention the memory
-         * @param training whether it is trained
-         * @param block the block, for errors
-         */
-        Heads compute(ParameterStore store, NDList inputs, boolean training, String block) {
-            ParallelContext context = RankParameterStore.contextOf(store);
-            ColumnParallelLinear stacked = layers.get("queryKeyValue");
-            if (stacked != null) {
-                return split(context, forward(store, stacked, inputs.head(), training, block));
-            }
-            NDArray x = layers.get("query").shareInput(store, inputs.head());
-            NDArray memory = crossed ? layers.get("key").shareInput(store, inputs.get(1)) : x;
-            return new Heads(
-                    forward(store, layers.get("query"), x, training, block),
-                    forward(store, layers.get("key"), memory, training, block),
-                    forward(store, layers.get("value"), memory, training, block));
-        }
-
-        /**
-         * Notes what the projections will communicate: {@link #compute}.
-         *
-         * @param pass the pass of one rank
-         * @param x the input of the queries
-         * @param memory that of keys and values
-         * @return the queries of the rank's heads side by side
-         */
-        ForecastArray forecast(PassForecast pass, ForecastArray x, ForecastArray memory) {
-            ColumnParallelLinear stacked = layers.get("queryKeyValue");
-            if (stacked != null) {
-                return heads(pass, pass.visit(stacked, x));
-            }
-            ColumnParallelLinear key = layers.get("key");
-            ForecastArray own = layers.get("query").forecastShare(pass, x);
-            ForecastArray other = crossed ? key.forecastShare(pass, memory) : own;
-            boolean trained = key.forecastShared(pass, other).differentiated();
-            trained |= layers.get("value").forecastShared(pass, other).differentiated();
-            return heads(pass, layers.get("query").forecastShared(pass, own)).with(trained);
-        }
-
-        private ForecastArray heads(PassForecast pass, ForecastArray projected) {
-            ForecastArray heads = projected.withFeatures(shape.heads() * shape.headDim());
-            int ranks = pass.getTensorSize();
-            return ranks == 1 ? heads : heads.cutBy(shape.featureCut(ranks));
-        }
-
-        /** Computes a projection, and takes the rank's slice of it as heads. */
-        private NDArray forward(
-                ParameterStore store,
-                ColumnParallelLinear layer,
-                NDArray input,
-                boolean training,
-                String block) {
-            NDArray y = layer.computeForBlock(store, input, training, block);
-            Shape all = y.getShape();
-            long dim = shape.headDim();
-            return y.reshape(all.get(0), all.get(1), all.get(2) / dim, dim);
-        }
-
-        private Heads split(ParallelContext context, NDArray stacked) {
-            LocalHeads local = shape.localHeads(context);
-            int keys = local.queries() + local.keyValues();
-            return new Heads(
-                    heads(stacked, 0, local.queries()),
-                    heads(stacked, local.queries(), keys),
-                    heads(stacked, keys, keys + local.keyValues()));
-        }
-
-        private static NDArray heads(NDArray stacked, long from, long to) {
-            return stacked.get(new NDIndex().addAllDim(2).addSliceDim(from, to));
-        }
-    }
-
-    /**
-     * What a rank's heads compute of their queries, keys and values: softmax(q k^T / sqrt(d)) v,
-     * each head for itself.
-     */
-    private static final class WeightedValues {
-
-        private final AttentionShape shape;
-        private final boolean causal;
-        private final ParallelDropout dropout; // of the weights, or null
-
-        WeightedValues(AttentionShape shape, boolean causal, ParallelDropout dropout) {
-            this.shape = shape;
-            this.causal = causal;
-            this.dropout = dropout;
-        }
-
-        Optional<ParallelDropout> getDropout() {
-            return Optional.ofNullable(dropout);
-        }
-
-        /**
-         * Computes the heads.
-         *
-         * @param store the parameters, which know the rank
-         * @param inputs queries, keys and values, and what the user gave: a mask, a bias of the
-         *     scores
-         * @param training whether weights are dropped
-         * @return the weighted values of all heads side by side, [B, T, heads d]
-         */
-        NDArray compute(ParameterStore store, NDList inputs, boolean training) {
-            ParallelContext context = RankParameterStore.contextOf(store);
-            LocalHeads local = shape.localHeads(context);
-            NDArray query = inputs.get(0).transpose(0, 2, 1, 3); // [B, heads, T, d]
-            NDArray key = local.expand(inputs.get(1)).transpose(0, 2, 1, 3); // [B, heads, S, d]
-            NDArray value = local.expand(inputs.get(2)).transpose(0, 2, 1, 3);
-            NDList given = inputs.subNDList(3);
-            given.forEach(each -> AttentionMask.check(context, each));
-            AttentionMask mask = AttentionMask.of(given, causal, query, key.getShape().get(2));
-            NDArray values =
-                    training && dropout != null
-                            ? dropped(store, mask, query, key, value)
-                            : TorchOperations.attention(
-                                    query, key, value, mask.bias(), mask.isCausalOnly());
-            Shape all = values.getShape();
-            return mask.clear(values)
-                    .transpose(0, 2, 1, 3)
-                    .reshape(all.get(0), all.get(2), all.get(1) * all.get(3));
-        }
-
-        /** With some weights set to 0, which needs the weights themselves. */
-        private NDArray dropped(
-                ParameterStore store,
-                AttentionMask mask,
-                NDArray query,
-                NDArray key,
-                NDArray value) {
-            // a number that libtorch keeps for the backward pass, so that it is an array of the
-            // pass
-            NDArray scale = query.getManager().create((float) (1 / Math.sqrt(shape.headDim())));
-            NDArray scaled = query.mul(scale.toType(query.getDataType(), false));
-            NDArray scores =
-                    mask.addTo(scaled.matMul(key.transpose(0, 1, 3, 2))); // [B, heads, T, S]
-            NDArray weights = scores.softmax(-1);
-            Shape each = weights.getShape();
-            NDArray rows = weights.reshape(each.get(0), each.get(1) * each.get(2) * each.get(3));
-            ParallelContext context = RankParameterStore.contextOf(store);
-            int ranks = AttentionShape.ranks(context);
-            if (ranks > 1) { // a row is made of heads: its cut says which of all weights these are
-                Cut cut = AxisPart.heads(shape.heads(), each.get(2) * each.get(3)).cut(ranks);
-                context.getPass().setLayout(rows, new ShardedLayout(cut));
-            }
-            NDArray kept = dropout.forward(store, new NDList(rows), true).singletonOrThrow();
-            return taken(context, kept).reshape(each).matMul(value);
-        }
-
-        private static NDArray taken(ParallelContext context, NDArray array) {
-            return context == null ? array : context.getPass().take(array);
         }
     }
 }

@@ -6,7 +6,8 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Preconditions;
+
+import io.djltp.internal.Errors;
 
 import java.util.Arrays;
 
@@ -43,18 +44,16 @@ public final class RotaryEmbedding {
      * @throws IllegalArgumentException if they are fewer than are to be rotated, or odd
      */
     public void check(long headDim) {
-        Preconditions.checkArgument(
+        Errors.check(
                 dim <= headDim,
-                "Rotary positions of "
-                        + dim
-                        + " features do not fit heads of "
-                        + headDim
-                        + ": give optDim at most that");
-        Preconditions.checkArgument(
+                "Rotary positions of %s features do not fit heads of %s: give optDim at most that",
+                dim,
+                headDim);
+        Errors.check(
                 dim > 0 || headDim % 2 == 0,
-                "Rotary positions turn pairs of features, and a head has "
-                        + headDim
-                        + ": give it an even number, or turn fewer by optDim");
+                "Rotary positions turn pairs of features, and a head has %s: give it an even"
+                        + " number, or turn fewer by optDim",
+                headDim);
     }
 
     /**
@@ -154,8 +153,7 @@ public final class RotaryEmbedding {
          * @return this builder
          */
         public Builder optBase(double base) {
-            Preconditions.checkArgument(
-                    base > 1, "The base of rotary positions must be above 1, not " + base);
+            Errors.check(base > 1, "The base of rotary positions must be above 1, not %s", base);
             this.base = base;
             return this;
         }
@@ -167,9 +165,10 @@ public final class RotaryEmbedding {
          * @return this builder
          */
         public Builder optDim(int dim) {
-            Preconditions.checkArgument(
+            Errors.check(
                     dim > 0 && dim % 2 == 0,
-                    "The number of rotated features must be even and above 0, not " + dim);
+                    "The number of rotated features must be even and above 0, not %s",
+                    dim);
             this.dim = dim;
             return this;
         }

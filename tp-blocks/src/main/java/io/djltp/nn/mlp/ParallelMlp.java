@@ -12,15 +12,16 @@ import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.nn.StackedOutput;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
@@ -73,7 +74,7 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
 
     private final long units;
     private final long hidden;
-    private final StackedOutput gateUp; // or null: there is no gate
+    private final AxisPart half; // how gate and up are cut, or null: there is no gate
     private final boolean cut;
     private final Block up;
     private final Block activation;
@@ -84,8 +85,12 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         units = builder.units;
         hidden = builder.hidden;
         cut = builder.strategy.isTensorParallel();
-        gateUp = builder.gated ? builder.gateUp() : null;
-        up = addChildBlock(gateUp == null ? "up" : "gateUp", builder.first(gateUp));
+        AxisPart part =
+                builder.hiddenCut == null
+                        ? AxisPart.even(hidden)
+                        : AxisPart.chosen(builder.hiddenCut);
+        half = builder.gated ? part : null;
+        up = addChildBlock(builder.gated ? "gateUp" : "up", builder.first(part));
         activation = addChildBlock("activation", builder.between());
         down = addChildBlock("down", builder.second());
     }
@@ -108,24 +113,40 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
             PairList<String, Object> params) {
         NDList x = new NDList(inputs.singletonOrThrow());
         NDList y = up.forward(parameterStore, x, training);
-        if (gateUp == null) {
+        if (half == null) {
             y = activation.forward(parameterStore, y, training);
         } else {
-            ParallelContext context = cut ? RankParameterStore.contextOf(parameterStore) : null;
-            NDList halves = gateUp.divide(context, y.singletonOrThrow(), "ParallelMlp");
+            NDList halves = halves(parameterStore, y.singletonOrThrow());
             y = activation.forward(parameterStore, new NDList(halves.get(0)), training);
             y = new NDList(y.singletonOrThrow().mul(halves.get(1)));
         }
         return down.forward(parameterStore, y, training);
     }
 
+    /** Divides the output of the first layer into gate and up: of this rank, slices again. */
+    private NDList halves(ParameterStore store, NDArray y) {
+        ParallelContext context = RankParameterStore.contextOf(store);
+        int ranks = cut && context != null ? context.getTensorGroup().getSize() : 1;
+        int last = y.getShape().dimension() - 1;
+        if (ranks == 1) {
+            return y.split(2, last);
+        }
+        ForwardPass pass = context.getPass();
+        Cut both = ShardingStrategy.segmented(0, half, half).cut(new Shape(2 * hidden), ranks);
+        int rank = context.getTensorGroup().getRank();
+        NDList halves = pass.takeSlice(y, both, rank, "ParallelMlp").split(2, last);
+        ShardedLayout layout = new ShardedLayout(half.cut(ranks));
+        halves.replaceAll(each -> pass.enterSlice(each, layout, "ParallelMlp"));
+        return halves;
+    }
+
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
         ForecastArray y = pass.visit(up, input);
-        if (gateUp != null) {
-            ForecastArray half = y.withFeatures(hidden);
-            y = y.cut() == null ? half : half.cutBy(gateUp.getCut(0, pass.getTensorSize()));
+        if (half != null) {
+            ForecastArray gate = y.withFeatures(hidden);
+            y = y.cut() == null ? gate : gate.cutBy(half.cut(pass.getTensorSize()));
         }
         return pass.visit(down, pass.visit(activation, y));
     }
@@ -301,50 +322,40 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
          *     one for a block, or the cut not one of the hidden features
          */
         public ParallelMlp build() {
-            Preconditions.checkArgument(
+            Errors.check(
                     units > 0 && hidden > 0,
-                    "A ParallelMlp needs setUnits and setHiddenFeatures of 1 or more, not "
-                            + units
-                            + " and "
-                            + hidden);
-            Preconditions.checkArgument(
+                    "A ParallelMlp needs setUnits and setHiddenFeatures of 1 or more, not %s and %s",
+                    units,
+                    hidden);
+            Errors.check(
                     strategy.isTensorParallel() || strategy.isReplicated(),
-                    "A ParallelMlp takes the strategy tensorParallel, of which it makes those of"
-                            + " its weights, or replicate, and not "
-                            + strategy);
-            Preconditions.checkArgument(
+                    "A ParallelMlp takes the strategy tensorParallel, of which it makes those of its"
+                            + " weights, or replicate, and not %s",
+                    strategy);
+            Errors.check(
                     hiddenCut == null || hiddenCut.getLength() == hidden,
-                    "The cut " + hiddenCut + " is not one of " + hidden + " hidden features");
+                    "The cut %s is not one of %s hidden features",
+                    hiddenCut,
+                    hidden);
             return new ParallelMlp(this);
         }
 
-        /** Returns the two projections that a gated MLP stacks. */
-        private StackedOutput gateUp() {
-            AxisPart half = hiddenCut == null ? AxisPart.even(hidden) : AxisPart.chosen(hiddenCut);
-            return new StackedOutput(half, half);
-        }
-
         /** Returns the first layer, of a gated MLP with both projections. */
-        private Block first(StackedOutput stacked) {
-            long rows = stacked == null ? hidden : stacked.getUnits();
+        private Block first(AxisPart part) {
+            long rows = gated ? 2 * hidden : hidden;
             if (strategy.isReplicated()) {
                 return Linear.builder().setUnits(rows).optBias(bias).build();
             }
-            ShardingStrategy one =
-                    hiddenCut == null
-                            ? ShardingStrategy.rowwise()
-                            : ShardingStrategy.rowwise(hiddenCut);
-            ShardingStrategy both =
-                    hiddenCut == null || stacked == null
-                            ? ShardingStrategy.gateUp()
-                            : stacked.getShardingStrategy();
+            ShardingStrategy even = gated ? ShardingStrategy.gateUp() : ShardingStrategy.rowwise();
+            AxisPart[] parts = gated ? new AxisPart[] {part, part} : new AxisPart[] {part};
             return ColumnParallelLinear.builder()
                     .setUnits(rows)
                     .optBias(bias)
                     .optPrecision(precision)
                     .optBatchShardedInput(batchSharded)
                     .optSequenceParallel(sequenceParallel)
-                    .optShardingStrategy(stacked == null ? one : both)
+                    .optShardingStrategy(
+                            hiddenCut == null ? even : ShardingStrategy.segmented(0, parts))
                     .build();
         }
 

@@ -4,22 +4,32 @@ import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Activation;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
+import io.djltp.nn.moe.Router.Choices;
+import io.djltp.nn.moe.Router.TokenCounts;
+import io.djltp.nn.moe.TokenDispatch.Experts;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
@@ -31,6 +41,7 @@ import java.io.DataOutputStream;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Function;
 import java.util.stream.IntStream;
 
 /**
@@ -72,31 +83,54 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
     private static final byte VERSION = 1;
 
-    private final MixtureOptions options;
+    private final int experts;
+    private final long hiddenFeatures;
+    private final int topK;
+    private final double capacityFactor;
+    private final boolean normalized;
+    private final boolean exchangeTokens;
+    private final boolean expertParallel;
+    private final Function<NDArray, NDArray> activation;
     private final Parameter routerWeight;
     private final Parameter routerBias; // or null
     private final Parameter hidden;
     private final Parameter gate; // or null
     private final Parameter output;
-    private final List<RouterPass> passes = new ArrayList<>(); // of all ranks of this process
+    private final List<RouterLoss.Pass> passes = new ArrayList<>(); // of all ranks of this process
+
+    @SuppressWarnings("this-escape") // as in all of DJL's blocks: the parameters are complete
+    private MixtureOfExperts(Builder builder) {
+        super(VERSION);
+        experts = builder.experts;
+        hiddenFeatures = builder.hiddenFeatures;
+        topK = builder.topK;
+        capacityFactor = builder.capacityFactor;
+        normalized = builder.normalized == null ? topK > 1 : builder.normalized;
+        exchangeTokens = builder.exchangeTokens;
+        expertParallel = builder.strategy.isExpertParallel();
+        activation = builder.activation;
+        Parameter.Type type = Parameter.Type.WEIGHT;
+        routerWeight = add("routerWeight", type, null);
+        routerBias = builder.routerBias ? add("routerBias", Parameter.Type.BIAS, null) : null;
+        hidden = add("hiddenWeight", type, MixtureOfExperts::drawExperts);
+        gate = builder.gated ? add("gateWeight", type, MixtureOfExperts::drawExperts) : null;
+        output = add("outputWeight", type, MixtureOfExperts::drawExperts);
+    }
+
+    private Parameter add(String name, Parameter.Type type, Initializer initializer) {
+        Parameter.Builder builder = Parameter.builder().setName(name).setType(type);
+        return addParameter(
+                (initializer == null ? builder : builder.optInitializer(initializer)).build());
+    }
 
     /**
-     * Creates a block.
-     *
-     * @param options the options
+     * Initializes the stacked weights of experts, [experts, outputs, inputs], as DJL initializes
+     * each one by default: a normal distribution with the deviation sqrt(2 / inputs). DJL would
+     * take the last axis for that of a convolution.
      */
-    MixtureOfExperts(MixtureOptions options) {
-        super(VERSION);
-        this.options = options;
-        Parameter.Type type = Parameter.Type.WEIGHT;
-        routerWeight = addParameter(options.parameter("routerWeight", type));
-        routerBias =
-                options.routerBias
-                        ? addParameter(options.parameter("routerBias", Parameter.Type.BIAS))
-                        : null;
-        hidden = addParameter(options.parameter("hiddenWeight", type));
-        gate = options.gated ? addParameter(options.parameter("gateWeight", type)) : null;
-        output = addParameter(options.parameter("outputWeight", type));
+    private static NDArray drawExperts(NDManager manager, Shape shape, DataType type) {
+        float deviation = (float) Math.sqrt(2.0 / shape.get(shape.dimension() - 1));
+        return manager.randomNormal(0, deviation, shape, type);
     }
 
     /**
@@ -104,8 +138,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
      *
      * @return a new builder
      */
-    public static MixtureOptions builder() {
-        return new MixtureOptions();
+    public static Builder builder() {
+        return new Builder();
     }
 
     /** {@inheritDoc} */
@@ -114,7 +148,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         if (parameter == routerWeight || parameter == routerBias) {
             return ShardingStrategy.replicate();
         }
-        if (options.strategy.isExpertParallel()) {
+        if (expertParallel) {
             return ShardingStrategy.rowwise(); // the experts
         }
         return ShardingStrategy.axiswise(parameter == output ? 2 : 1); // the hidden features
@@ -128,108 +162,83 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
             boolean training,
             PairList<String, Object> params) {
         NDArray input = inputs.singletonOrThrow();
+        Device device = input.getDevice();
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        if (context == null) {
+        ForwardPass pass = context == null ? null : context.getPass();
+        Region region = pass == null ? Region.WHOLE : pass.regionOf(input);
+        if (pass == null) {
             HeldParameters.checkWhole(hidden, "MixtureOfExperts");
         } else {
-            context.getPass().checkKeeps("A MixtureOfExperts");
+            pass.checkKeeps("A MixtureOfExperts");
         }
-        ParallelContext ranks = context == null || context.getSize() == 1 ? null : context;
-        Region region = context == null ? Region.WHOLE : context.getPass().regionOf(input);
-        NDArray weight = parameterStore.getValue(routerWeight, input.getDevice(), training);
-        NDArray bias = parameterStore.getValue(routerBias, input.getDevice(), training);
-        ExpertLayers experts = experts(parameterStore, input.getDevice(), training);
-        if (context != null) {
-            for (Parameter each : List.of(hidden, output)) {
-                context.getPass().use(each, region);
-            }
-            context.getPass().use(gate, region);
+        NDArray weight = parameterStore.getValue(routerWeight, device, training);
+        NDArray bias = parameterStore.getValue(routerBias, device, training);
+        Experts own =
+                new Experts(
+                        RankParameterStore.shardOf(parameterStore, hidden, device, training),
+                        RankParameterStore.shardOf(parameterStore, gate, device, training),
+                        RankParameterStore.shardOf(parameterStore, output, device, training),
+                        activation);
+        if (pass != null) {
+            pass.use(hidden, region);
+            pass.use(output, region);
+            pass.use(gate, region);
         }
-        ForwardPass pass = context == null ? null : context.getPass();
-        options.checkInput(input.getShape(), region, weight.getShape().get(1));
+        checkInput(input.getShape(), region);
 
-        boolean spare = region.isRowsCut() && context.getPass().getRows() == 0; // no row counts
+        boolean spare = region.isRowsCut() && pass.getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
         NDArray taken = pass == null ? input : pass.takeRows(input);
         NDArray all = taken.reshape(input.size() / features, features);
         NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
-        Router router = Router.of(x, weight, bias, options.topK, options.isNormalized());
-        TokenCounts counts = counts(ranks, region, router);
+        Router router = Router.of(x, weight, bias, topK, normalized);
+        TokenCounts counts =
+                TokenCounts.gather(
+                        region.isRowsCut() ? context.getDataGroup() : null,
+                        router.logits().getManager(),
+                        router.routing(),
+                        capacityFactor);
         if (training && TensorView.of(router.probabilities()).requiresGradient()) {
-            note(router, counts, region, context);
+            note(new RouterLoss.Pass(router, counts, region, pass));
         }
-        NDArray y = dispatch(ranks, region, x, router, counts, experts, pass);
+        int place = region.isRowsCut() ? context.getDataGroup().getRank() : 0;
+        Choices choices = new Choices(router.routing(), counts.isKept(router.routing(), place));
+        TokenDispatch dispatch = new TokenDispatch(x, router.weights(), choices, own, pass);
+        NDArray y = dispatch(context, region, dispatch, counts);
         if (spare && y.getShape().get(0) == 0) { // and was not scattered
             // a row for what follows; the empty one keeps the ranks' backward passes alike
             y = NDArrays.concat(new NDList(y, all.zerosLike()));
         }
-        NDArray output = y.reshape(input.getShape());
-        return new NDList(pass == null ? output : pass.enterLike(output, input));
-    }
-
-    private TokenCounts counts(ParallelContext context, Region region, Router router) {
-        return TokenCounts.gather(
-                region.isRowsCut() ? context.getDataGroup() : null,
-                router.logits().getManager(),
-                router.routing(),
-                options.capacityFactor);
-    }
-
-    private ExpertLayers experts(ParameterStore store, Device device, boolean training) {
-        return new ExpertLayers(
-                RankParameterStore.shardOf(store, hidden, device, training),
-                RankParameterStore.shardOf(store, gate, device, training),
-                RankParameterStore.shardOf(store, output, device, training),
-                options.activation);
-    }
-
-    /** Keeps what a {@link RouterLoss} is computed of. */
-    private void note(Router router, TokenCounts counts, Region region, ParallelContext context) {
-        add(
-                new RouterPass(
-                        router.logits(),
-                        router.probabilities(),
-                        counts.shares(),
-                        counts.getTokens(),
-                        region,
-                        context == null ? null : context.getPass()));
+        NDArray result = y.reshape(input.getShape());
+        return new NDList(pass == null ? result : pass.enterLike(result, input));
     }
 
     private NDArray dispatch(
-            ParallelContext context,
-            Region region,
-            NDArray x,
-            Router router,
-            TokenCounts counts,
-            ExpertLayers experts,
-            ForwardPass pass) {
-        boolean cut = region.isRowsCut();
-        int place = cut ? context.getDataGroup().getRank() : 0;
-        boolean[] kept = counts.isKept(router.routing(), place);
-        TokenDispatch dispatch = new TokenDispatch(x, router, kept, experts, pass);
-        if (context == null || context.getTensorGroup().getSize() == 1) {
+            ParallelContext context, Region region, TokenDispatch dispatch, TokenCounts counts) {
+        int ranks = context == null ? 1 : context.getTensorGroup().getSize();
+        if (ranks == 1) {
             return dispatch.local();
         }
         RegionMappings mappings = context.getMappings(this);
-        List<int[]> owners = owners(context.getTensorGroup().getSize());
+        List<int[]> owners = owners(ranks);
         int rank = context.getTensorGroup().getRank();
-        if (cut && context.getPass().isOverlaid()) {
-            return options.strategy.isExpertParallel()
-                    ? dispatch.exchanged(mappings, rank, owners, counts.kept())
-                    : dispatch.gathered(context, mappings, counts.getTokens());
+        if (region.isRowsCut() && context.getPass().isOverlaid()) {
+            ShardRange all = new ShardRange(0, dispatch.choices().routing().tokens());
+            return expertParallel
+                    ? dispatch.exchanged(mappings, rank, owners, counts.kept(), all)
+                    : dispatch.gathered(context, mappings, counts.tokens());
         }
-        return options.exchangeTokens
-                ? dispatch.scattered(context, mappings, owners)
-                : dispatch.replicated(context, mappings, owners.get(rank));
+        return exchangeTokens
+                ? dispatch.scattered(mappings, rank, owners)
+                : dispatch.replicated(mappings, owners.get(rank));
     }
 
     /** Returns the experts of which each rank has something, in the order of its shard. */
     private List<int[]> owners(int size) {
-        if (!options.strategy.isExpertParallel()) {
-            int[] all = IntStream.range(0, options.experts).toArray();
-            return IntStream.range(0, size).mapToObj(rank -> all).toList();
-        }
-        Cut cut = getShardingStrategy(hidden).cut(hidden.getShape(), size);
+        Cut cut =
+                expertParallel
+                        ? getShardingStrategy(hidden).cut(hidden.getShape(), size)
+                        : Cut.replicated(experts, size);
         return IntStream.range(0, size)
                 .mapToObj(
                         rank ->
@@ -243,9 +252,10 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                 .toList();
     }
 
-    private void add(RouterPass pass) {
+    /** Keeps what a {@link RouterLoss} is computed of. */
+    private void note(RouterLoss.Pass pass) {
         synchronized (passes) {
-            passes.removeIf(RouterLosses::isOver);
+            passes.removeIf(RouterLoss.Pass::isOver);
             passes.add(pass);
         }
     }
@@ -256,23 +266,108 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     }
 
     /** Returns the training passes whose arrays are still there. */
-    List<RouterPass> getRouterPasses() {
+    List<RouterLoss.Pass> getRouterPasses() {
         synchronized (passes) {
-            passes.removeIf(RouterLosses::isOver);
+            passes.removeIf(RouterLoss.Pass::isOver);
             return List.copyOf(passes);
+        }
+    }
+
+    private void checkInput(Shape shape, Region region) {
+        long features = hidden.getShape().get(2);
+        String block = "MixtureOfExperts of " + experts + " experts";
+        if (region.isShard()) {
+            throw Errors.argument(
+                    "%s needs tokens with all features, and gets a slice of them, %s: build the"
+                            + " layer before it with optGatherOutput(true), or let a"
+                            + " RowParallelLinear take the slice",
+                    block, shape);
+        }
+        if (region.isTokensCut()) {
+            throw Errors.argument(
+                    "%s needs all tokens of a rank's rows, and gets this rank's tokens of a"
+                            + " sequence-parallel region, %s: put a SequenceGather before it, and a"
+                            + " SequenceScatter behind it if the region goes on",
+                    block, shape);
+        }
+        if (shape.dimension() == 0 || shape.get(shape.dimension() - 1) != features) {
+            throw Errors.argument(
+                    "%s needs an input whose last axis has length %s, but the input is %s",
+                    block, features, shape);
         }
     }
 
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
-        return new MixtureForecast(pass).forward(input);
+        checkInput(input.shape(), input.region());
+        pass.use(this, input);
+        boolean cut = input.region().isRowsCut();
+        if (cut) { // TokenCounts
+            int size = pass.getDataSize();
+            long bytes = size * ((long) topK * experts + 2) * Long.BYTES;
+            pass.add("MixtureOfExperts", Direction.FORWARD, Collective.ALL_GATHER, size, bytes);
+        }
+        boolean routed =
+                input.differentiated()
+                        || routerWeight.requiresGradient()
+                        || routerBias != null && routerBias.requiresGradient();
+        if (pass.getTensorSize() > 1) {
+            ForecastMappings mappings = pass.getMappings(this);
+            Shape local = pass.local(input);
+            long features = local.get(local.dimension() - 1);
+            long tokens = local.size() / features;
+            Shape outputs = new Shape(tokens, features);
+            Shape both = new Shape(tokens, features + topK); // tokens and weights
+            if (cut && pass.getMesh().isOverlaid()) {
+                long all = input.shape().size() / features;
+                forecastExchange(pass, input.differentiated(), tokens, all, features);
+            } else if (exchangeTokens) {
+                if (routed) {
+                    mappings.add(Direction.BACKWARD, Collective.ALL_GATHER, both);
+                }
+                Cut shares = Cut.balanced(tokens, pass.getTensorSize());
+                long own = shares.getShardLength(pass.getTensorRank());
+                forecastExchange(pass, routed, own, tokens, features);
+                mappings.add(Direction.FORWARD, Collective.ALL_GATHER, outputs);
+            } else {
+                if (routed) {
+                    mappings.add(Direction.BACKWARD, Collective.ALL_REDUCE, both);
+                }
+                mappings.add(Direction.FORWARD, Collective.ALL_REDUCE, outputs);
+            }
+        }
+        return input.with(isTrained());
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public String getEquation() {
-        return "y = Σ weight[e] expert[e](x), the sum over the chosen experts";
+    /** Notes the ways of rows to experts and back, of which all shapes are known. */
+    private void forecastExchange(
+            PassForecast pass, boolean differentiated, long own, long all, long features) {
+        double capacity = Math.ceil(capacityFactor * all * topK / experts);
+        if (topK < experts || capacity < all) {
+            throw Errors.argument(
+                    "How many bytes a MixtureOfExperts of %s experts exchanges follows from which"
+                            + " %s of them the tokens choose, and not from shapes: with"
+                            + " optExchangeTokens(false) on a mesh of data and tensor it is known,"
+                            + " or count a step with CommunicationCounter",
+                    experts, topK);
+        }
+        ForecastMappings mappings = pass.getMappings(this);
+        Shape there = new Shape(own * experts, features);
+        int here = owners(pass.getTensorSize()).get(pass.getTensorRank()).length;
+        Shape back = new Shape(all * here, features);
+        mappings.add(Direction.FORWARD, Collective.ALL_TO_ALL, there);
+        mappings.add(Direction.FORWARD, Collective.ALL_TO_ALL, back);
+        if (differentiated) {
+            mappings.add(Direction.BACKWARD, Collective.ALL_TO_ALL, back);
+        }
+        if (differentiated || isTrained()) {
+            mappings.add(Direction.BACKWARD, Collective.ALL_TO_ALL, there);
+        }
+    }
+
+    private boolean isTrained() {
+        return getDirectParameters().values().stream().anyMatch(Parameter::requiresGradient);
     }
 
     /** {@inheritDoc} */
@@ -285,22 +380,21 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     @Override
     public void prepare(Shape[] inputShapes) {
         long features = inputShapes[0].get(inputShapes[0].dimension() - 1);
-        routerWeight.setShape(new Shape(options.experts, features));
+        routerWeight.setShape(new Shape(experts, features));
         if (routerBias != null) {
-            routerBias.setShape(new Shape(options.experts));
+            routerBias.setShape(new Shape(experts));
         }
-        hidden.setShape(new Shape(options.experts, options.hiddenFeatures, features));
+        hidden.setShape(new Shape(experts, hiddenFeatures, features));
         if (gate != null) {
-            gate.setShape(new Shape(options.experts, options.hiddenFeatures, features));
+            gate.setShape(new Shape(experts, hiddenFeatures, features));
         }
-        output.setShape(new Shape(options.experts, features, options.hiddenFeatures));
+        output.setShape(new Shape(experts, features, hiddenFeatures));
     }
 
     /**
      * {@inheritDoc}
      *
-     * <p>Rows that are cut over the ranks of the experts are exchanged or gathered: the block may
-     * be anywhere in the data-parallel body.
+     * <p>Rows that are cut may come in: the block takes their tokens to the experts.
      */
     @Override
     public boolean isBatchShardedInput() {
@@ -315,107 +409,176 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         HeldParameters.save(this, os);
     }
 
-    /**
-     * What a {@link MixtureOfExperts} will communicate, from shapes. Where all ranks have the
-     * tokens, that is known. How many rows an all-to-all takes to which rank follows from what the
-     * routers choose; it is known only where each token goes to all experts, and none of them is
-     * full.
-     */
-    private final class MixtureForecast {
+    /** The builder to construct a {@link MixtureOfExperts}. */
+    public static final class Builder {
 
-        private final PassForecast pass;
+        private int experts;
+        private long hiddenFeatures;
+        private int topK = 2;
+        private double capacityFactor = Double.POSITIVE_INFINITY;
+        private Function<NDArray, NDArray> activation = Activation::relu;
+        private boolean gated;
+        private boolean routerBias;
+        private boolean exchangeTokens;
+        private ShardingStrategy strategy = ShardingStrategy.expertParallel();
+        private Boolean normalized; // null: if there are several choices
 
-        MixtureForecast(PassForecast pass) {
-            this.pass = pass;
-        }
+        private Builder() {}
 
-        /** Returns the output: {@link TokenDispatch}. */
-        ForecastArray forward(ForecastArray input) {
-            options.checkInput(input.shape(), input.region(), hidden.getShape().get(2));
-            pass.use(MixtureOfExperts.this, input);
-            boolean cut = input.region().isRowsCut();
-            if (cut) { // TokenCounts
-                int size = pass.getDataSize();
-                long numbers = (long) options.topK * options.experts + 2;
-                pass.add(
-                        "MixtureOfExperts",
-                        Direction.FORWARD,
-                        Collective.ALL_GATHER,
-                        size,
-                        size * numbers * Long.BYTES);
-            }
-            ForecastArray x = input.with(isTrained("router"));
-            ForecastArray y = x.with(isTrained(""));
-            Shape local = pass.local(input);
-            long features = local.get(local.dimension() - 1);
-            long tokens = local.size() / features;
-            if (pass.getTensorSize() == 1) {
-                return y;
-            }
-            if (cut && pass.getMesh().isOverlaid()) {
-                long all = input.shape().size() / features;
-                exchange(input.differentiated(), tokens, all, features);
-            } else if (options.exchangeTokens) {
-                scattered(x.differentiated(), tokens, features);
-            } else {
-                if (x.differentiated()) {
-                    add(Direction.BACKWARD, Collective.ALL_REDUCE, tokens, features + options.topK);
-                }
-                add(Direction.FORWARD, Collective.ALL_REDUCE, tokens, features);
-            }
-            return y;
-        }
-
-        /** The tokens are divided over the ranks, exchanged, and put together. */
-        private void scattered(boolean differentiated, long tokens, long features) {
-            if (differentiated) {
-                add(Direction.BACKWARD, Collective.ALL_GATHER, tokens, features + options.topK);
-            }
-            long own =
-                    Cut.balanced(tokens, pass.getTensorSize()).getShardLength(pass.getTensorRank());
-            exchange(differentiated, own, tokens, features);
-            add(Direction.FORWARD, Collective.ALL_GATHER, tokens, features);
+        /**
+         * Sets the number of experts.
+         *
+         * @param experts the number, 1 or more
+         * @return this builder
+         */
+        public Builder setExperts(int experts) {
+            this.experts = experts;
+            return this;
         }
 
         /**
-         * Two all-to-alls each way. The payload of one is what the rank sends: to the experts each
-         * of its tokens once for each expert, and back each token once for each expert of the rank.
+         * Sets the width of each expert.
+         *
+         * @param hiddenFeatures the number of features between its two layers
+         * @return this builder
          */
-        private void exchange(boolean differentiated, long own, long all, long features) {
-            double capacity =
-                    Math.ceil(options.capacityFactor * all * options.topK / options.experts);
-            if (options.topK < options.experts || capacity < all) {
-                throw new IllegalArgumentException(
-                        "How many bytes a MixtureOfExperts of "
-                                + options.experts
-                                + " experts exchanges follows from which "
-                                + options.topK
-                                + " of them the tokens choose, and not from shapes: with"
-                                + " optExchangeTokens(false) on a mesh of data and tensor it is"
-                                + " known, or count a step with CommunicationCounter");
-            }
-            long there = own * options.experts;
-            int experts = owners(pass.getTensorSize()).get(pass.getTensorRank()).length;
-            long back = all * experts;
-            add(Direction.FORWARD, Collective.ALL_TO_ALL, there, features);
-            add(Direction.FORWARD, Collective.ALL_TO_ALL, back, features);
-            if (differentiated) {
-                add(Direction.BACKWARD, Collective.ALL_TO_ALL, back, features);
-            }
-            if (differentiated || isTrained("")) {
-                add(Direction.BACKWARD, Collective.ALL_TO_ALL, there, features);
-            }
+        public Builder setHiddenFeatures(long hiddenFeatures) {
+            this.hiddenFeatures = hiddenFeatures;
+            return this;
         }
 
-        private boolean isTrained(String name) {
-            return getDirectParameters().values().stream()
-                    .filter(each -> each.getName().startsWith(name))
-                    .anyMatch(Parameter::requiresGradient);
+        /**
+         * Sets how many experts each token is sent to. Default: 2.
+         *
+         * @param topK the number of choices, from 1 to the number of experts
+         * @return this builder
+         */
+        public Builder optTopK(int topK) {
+            this.topK = topK;
+            return this;
         }
 
-        private void add(Direction direction, Collective collective, long rows, long features) {
-            pass.getMappings(MixtureOfExperts.this)
-                    .add(direction, collective, new Shape(rows, features));
+        /**
+         * Sets how many tokens an expert takes: {@code ceil(factor * tokens * k / experts)} of the
+         * batch; what is more is dropped. Default: all that choose it.
+         *
+         * @param capacityFactor the factor, greater than 0
+         * @return this builder
+         */
+        public Builder optCapacityFactor(double capacityFactor) {
+            this.capacityFactor = capacityFactor;
+            return this;
+        }
+
+        /**
+         * Sets whether the weights of a token's choices add up to 1. Default: yes for more than one
+         * choice; of a single one the weight would be 1, and the router learn nothing from the
+         * loss.
+         *
+         * @param normalized whether they do, dropped choices included
+         * @return this builder
+         */
+        public Builder optNormalizeWeights(boolean normalized) {
+            this.normalized = normalized;
+            return this;
+        }
+
+        /**
+         * Sets the activation between the layers of an expert. Default: ReLU.
+         *
+         * @param activation an elementwise function
+         * @return this builder
+         */
+        public Builder optActivation(Function<NDArray, NDArray> activation) {
+            this.activation = activation;
+            return this;
+        }
+
+        /**
+         * Sets whether experts have a gate: a third layer, whose activation is multiplied with the
+         * first. Default: false.
+         *
+         * @param gated whether they have
+         * @return this builder
+         */
+        public Builder optGated(boolean gated) {
+            this.gated = gated;
+            return this;
+        }
+
+        /**
+         * Sets whether the router has a bias. Default: false.
+         *
+         * @param routerBias whether it has
+         * @return this builder
+         */
+        public Builder optRouterBias(boolean routerBias) {
+            this.routerBias = routerBias;
+            return this;
+        }
+
+        /**
+         * Sets what is cut over the ranks: {@code ShardingStrategy.expertParallel()}, whole
+         * experts, or {@code tensorParallel()}, the hidden features of all experts. Default:
+         * expertParallel.
+         *
+         * @param strategy the strategy
+         * @return this builder
+         */
+        public Builder optStrategy(ShardingStrategy strategy) {
+            this.strategy = strategy;
+            return this;
+        }
+
+        /**
+         * Sets whether tokens that all ranks have are divided over them and exchanged, instead of
+         * each rank taking those of its experts and one sum of the outputs: for {@code p} ranks,
+         * {@code n} tokens and {@code k} choices, a rank sends about {@code (2 k + p) n / p} rows
+         * forward instead of {@code 2 n}. Default: false.
+         *
+         * @param exchangeTokens whether they are exchanged
+         * @return this builder
+         */
+        public Builder optExchangeTokens(boolean exchangeTokens) {
+            this.exchangeTokens = exchangeTokens;
+            return this;
+        }
+
+        /**
+         * Builds the block.
+         *
+         * @return the block
+         * @throws IllegalArgumentException if an option does not fit
+         */
+        public MixtureOfExperts build() {
+            Errors.check(
+                    experts >= 1 && hiddenFeatures >= 1,
+                    "MixtureOfExperts needs setExperts and setHiddenFeatures of 1 or more, not %s"
+                            + " and %s",
+                    experts,
+                    hiddenFeatures);
+            Errors.check(
+                    topK >= 1 && topK <= experts,
+                    "Each token can be sent to 1 to %1$s of %1$s experts, not to %2$s: set optTopK,"
+                            + " or more experts",
+                    experts,
+                    topK);
+            Errors.check(
+                    capacityFactor > 0,
+                    "The capacity factor must be greater than 0, not %s: 1 is room for all tokens if"
+                            + " they are spread evenly; without optCapacityFactor nothing is"
+                            + " dropped",
+                    capacityFactor);
+            Errors.check(
+                    strategy.isExpertParallel() || strategy.isTensorParallel(),
+                    "MixtureOfExperts cannot take the strategy %s: give optStrategy"
+                            + " expertParallel() or tensorParallel()",
+                    strategy);
+            Errors.check(
+                    !exchangeTokens || strategy.isExpertParallel(),
+                    "Tokens are exchanged between whole experts: optExchangeTokens(true) needs the"
+                            + " strategy expertParallel()");
+            return new MixtureOfExperts(this);
         }
     }
 }

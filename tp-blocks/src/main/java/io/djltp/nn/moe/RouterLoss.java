@@ -1,21 +1,29 @@
 package io.djltp.nn.moe;
 
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.training.loss.AbstractCompositeLoss;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Pair;
-import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastLoss;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
 import io.djltp.parameters.BlockWalk;
+import io.djltp.rank.ParallelContext;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
+import java.util.function.Predicate;
 
 /**
  * A loss, and with it in training the losses of the routers of all {@link MixtureOfExperts} of the
@@ -44,10 +52,7 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
     private RouterLoss(Builder builder) {
         super(builder.loss.getName());
         network = builder.network;
-        components =
-                List.of(
-                        builder.loss,
-                        new RouterLosses(this::routers, builder.balancing, builder.z));
+        components = List.of(builder.loss, new Balance(builder.balancing, builder.z));
     }
 
     /** Finds the blocks when the network is complete. */
@@ -61,10 +66,10 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
                             found.add((MixtureOfExperts) block);
                         }
                     });
-            Preconditions.checkArgument(
+            Errors.check(
                     !found.isEmpty(),
-                    "RouterLoss needs a network with a MixtureOfExperts, and has found none in "
-                            + network.getClass().getSimpleName());
+                    "RouterLoss needs a network with a MixtureOfExperts, and has found none in %s",
+                    network.getClass().getSimpleName());
         }
         return found;
     }
@@ -97,6 +102,114 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
                     Collective.ALL_REDUCE,
                     pass.getDataSize(),
                     Float.BYTES);
+        }
+    }
+
+    /**
+     * The load-balancing loss and the z-loss of the routers in the pass that has computed the
+     * predictions.
+     *
+     * <p>Both are means over all tokens of a function of one token, given the shares of the
+     * experts. So where each rank has its rows, it computes its tokens' part, and one all-reduce of
+     * one number adds the parts; backward, each rank has the gradient of its tokens.
+     */
+    private final class Balance extends Loss {
+
+        private final float balancing;
+        private final float z;
+
+        Balance(float balancing, float z) {
+            super("RouterLosses");
+            this.balancing = balancing;
+            this.z = z;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public NDArray evaluate(NDList labels, NDList predictions) {
+            ParallelContext context = ParallelContext.current();
+            ForwardPass pass = context == null ? null : context.getPass();
+            NDArray whole = predictions.head().getManager().create(0f);
+            NDArray parts = null; // of this rank's tokens
+            for (Pass router : routersOf(pass, predictions)) {
+                NDArray value = value(router);
+                if (router.region().isRowsCut()) {
+                    parts = parts == null ? value : parts.add(value);
+                } else {
+                    whole = whole.add(value);
+                }
+            }
+            if (parts == null) {
+                return whole;
+            }
+            NDArray sum = context.getBatchMappings().reduceFromRegion(parts);
+            sum = pass.gathered(sum, sum);
+            return whole.add(sum);
+        }
+
+        /** Returns what the routers have computed on the way to the predictions. */
+        private List<Pass> routersOf(ForwardPass pass, NDList predictions) {
+            Set<Long> graph = pass == null ? Autograd.nodesOf(predictions) : Set.of();
+            Predicate<Pass> own =
+                    pass == null
+                            ? router ->
+                                    graph.contains(Autograd.nodeOf(router.router().probabilities()))
+                            : router -> router.pass() == pass;
+            List<MixtureOfExperts> network = routers();
+            List<Pass> routers =
+                    network.stream()
+                            .flatMap(block -> block.getRouterPasses().stream())
+                            .filter(own)
+                            .toList();
+            boolean trained = pass == null ? !graph.isEmpty() : pass.isTraining();
+            if (trained
+                    && routers.isEmpty()
+                    && network.stream().anyMatch(MixtureOfExperts::isRouterTrained)) {
+                throw new IllegalArgumentException(
+                        "No MixtureOfExperts of the network that RouterLoss was given has computed"
+                                + " these predictions, so it would balance nothing. Give setNetwork"
+                                + " the block that is trained, model.getBlock(), and not another"
+                                + " one"
+                                + " built alike");
+            }
+            return routers;
+        }
+
+        /** Returns the losses of a router, or what this rank's tokens add to them. */
+        private NDArray value(Pass router) {
+            NDArray logits = router.router().logits();
+            NDManager manager = logits.getManager();
+            int experts = router.counts().experts();
+            double[] shares = router.counts().shares();
+            float[] weights = new float[experts];
+            for (int e = 0; e < experts; e++) {
+                weights[e] = (float) (balancing * experts * shares[e] / router.counts().tokens());
+            }
+            // arrays of the pass: the graph does not keep alive what comes from Java memory
+            NDArray value = router.router().probabilities().mul(manager.create(weights)).sum();
+            if (z == 0) {
+                return value;
+            }
+            NDArray most = logits.max(new int[] {1}, true).stopGradient();
+            NDArray logSum = logits.sub(most).exp().sum(new int[] {1}, true).log().add(most);
+            NDArray factor = manager.create((float) (z / (double) router.counts().tokens()));
+            return value.add(logSum.mul(logSum).sum().mul(factor));
+        }
+    }
+
+    /**
+     * What a router has computed in a training pass.
+     *
+     * @param router the logits and probabilities of this rank's tokens
+     * @param counts what the tokens of all ranks have chosen
+     * @param region how the tokens lie over the ranks
+     * @param pass the pass on this rank, or {@code null} without ranks
+     */
+    record Pass(Router router, Router.TokenCounts counts, Region region, ForwardPass pass) {
+
+        /** Returns whether the arrays of the pass are gone. */
+        boolean isOver() {
+            return router.probabilities().isReleased();
         }
     }
 
@@ -171,14 +284,13 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
          *     missing
          */
         public RouterLoss build() {
-            Preconditions.checkArgument(
+            Errors.check(
                     loss != null && network != null, "RouterLoss needs setLoss and setNetwork");
-            Preconditions.checkArgument(
+            Errors.check(
                     balancing >= 0 && z >= 0,
-                    "The factors of a RouterLoss must be 0 or more, not "
-                            + balancing
-                            + " and "
-                            + z);
+                    "The factors of a RouterLoss must be 0 or more, not %s and %s",
+                    balancing,
+                    z);
             return new RouterLoss(this);
         }
     }

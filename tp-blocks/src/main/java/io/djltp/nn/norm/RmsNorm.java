@@ -1,6 +1,5 @@
 package io.djltp.nn.norm;
 
-import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
@@ -8,17 +7,14 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.TorchOperations;
 import io.djltp.layout.ForwardPass;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
-import java.io.IOException;
 import java.util.Arrays;
 
 /**
@@ -84,14 +80,11 @@ public class RmsNorm extends AbstractBlock {
     private static void checkFeatures(Shape input, long features) {
         int last = input.dimension() - 1;
         if (last < 0 || input.get(last) != features) {
-            throw new IllegalArgumentException(
-                    "RmsNorm of "
-                            + features
-                            + " features needs an input whose last axis has that length, but the"
-                            + " input is "
-                            + input
-                            + ". If that is a rank's slice of the features, build the layer before"
-                            + " it with optGatherOutput(true)");
+            throw Errors.argument(
+                    "RmsNorm of %s features needs an input whose last axis has that length, but"
+                            + " the input is %s. If that is a rank's slice of the features, build"
+                            + " the layer before it with optGatherOutput(true)",
+                    features, input);
         }
     }
 
@@ -105,10 +98,10 @@ public class RmsNorm extends AbstractBlock {
     @Override
     protected void beforeInitialize(Shape... inputShapes) {
         super.beforeInitialize(inputShapes);
-        Preconditions.checkArgument(
+        Errors.check(
                 inputShapes.length == 1 && inputShapes[0].dimension() > 0,
-                "RmsNorm needs one input with an axis of features, not "
-                        + Arrays.toString(inputShapes));
+                "RmsNorm needs one input with an axis of features, not %s",
+                Arrays.toString(inputShapes));
     }
 
     /** {@inheritDoc} */
@@ -116,22 +109,6 @@ public class RmsNorm extends AbstractBlock {
     protected void prepare(Shape[] inputShapes) {
         Shape input = inputShapes[0];
         weight.setShape(new Shape(input.get(input.dimension() - 1)));
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    protected void saveMetadata(DataOutputStream os) throws IOException {
-        saveInputShapes(os);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void loadMetadata(byte loadVersion, DataInputStream is)
-            throws IOException, MalformedModelException {
-        if (loadVersion != VERSION) {
-            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
-        }
-        readInputShapes(is);
     }
 
     /**
@@ -158,8 +135,7 @@ public class RmsNorm extends AbstractBlock {
          * @return this builder
          */
         public Builder optEpsilon(float epsilon) {
-            Preconditions.checkArgument(
-                    epsilon > 0, "The epsilon of RmsNorm must be above 0, not " + epsilon);
+            Errors.check(epsilon > 0, "The epsilon of RmsNorm must be above 0, not %s", epsilon);
             this.epsilon = epsilon;
             return this;
         }

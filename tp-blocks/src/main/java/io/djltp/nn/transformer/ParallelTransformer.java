@@ -9,11 +9,11 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.internal.Errors;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -43,7 +43,7 @@ public class ParallelTransformer extends AbstractBlock implements ForecastBlock 
     @SuppressWarnings("this-escape") // as in all of DJL's blocks: the children are complete
     public ParallelTransformer(List<? extends Block> layers, Block norm) {
         super(VERSION);
-        Preconditions.checkArgument(!layers.isEmpty(), "A transformer needs a layer or more");
+        Errors.check(!layers.isEmpty(), "A transformer needs a layer or more");
         this.layers = new ArrayList<>(layers);
         this.norm = norm;
         this.layers.forEach(layer -> addChildBlock("layer", layer));

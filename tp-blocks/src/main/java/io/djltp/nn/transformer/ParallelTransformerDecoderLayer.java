@@ -1,12 +1,6 @@
 package io.djltp.nn.transformer;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.training.ParameterStore;
-import ai.djl.util.Preconditions;
-
-import io.djltp.forecast.ForecastArray;
+import io.djltp.internal.Errors;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
@@ -30,9 +24,7 @@ import java.util.List;
  */
 public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
 
-    private final Residual attention;
-    private final Residual crossAttention; // or null
-    private final Residual mlp;
+    private final boolean crossed;
 
     /**
      * Creates a layer.
@@ -41,51 +33,34 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
      */
     @SuppressWarnings("this-escape") // the children are those of a parent class
     protected ParallelTransformerDecoderLayer(Builder builder) {
-        super(builder.recompute);
-        attention = add("attention", builder.residual(builder.attention));
-        crossAttention =
-                builder.crossAttention == null
-                        ? null
-                        : add("crossAttention", builder.residual(builder.crossAttention));
-        mlp = add("mlp", builder.residual(builder.mlp));
+        super(builder);
+        crossed = builder.crossAttention != null;
+        add("attention", builder.attention, builder);
+        if (crossed) {
+            add("crossAttention", builder.crossAttention, builder);
+        }
+        add("mlp", builder.mlp, builder);
     }
 
     /** {@inheritDoc} */
     @Override
-    NDArray compute(ParameterStore parameterStore, NDList inputs, boolean training) {
-        checkMemory(inputs.size());
-        NDList mask = inputs.subNDList(Math.min(inputs.size(), crossAttention == null ? 1 : 3));
-        NDArray y = attention.forward(parameterStore, inputs.head(), training, mask);
-        if (crossAttention != null) {
-            NDList memory = inputs.subNDList(1, Math.min(inputs.size(), 3));
-            y = crossAttention.forward(parameterStore, y, training, memory);
-        }
-        return mlp.forward(parameterStore, y, training, new NDList());
-    }
-
-    private void checkMemory(int inputs) {
-        Preconditions.checkArgument(
-                crossAttention == null || inputs > 1,
-                "A ParallelTransformerDecoderLayer with cross-attention needs two inputs, x"
-                        + " [B, T, D] and the memory [B, S, M] that it attends to, such as the"
-                        + " output of an encoder, and has one. Give it both, or build it without"
+    void checkInputs(int count) {
+        Errors.check(
+                !crossed || count > 1,
+                "A ParallelTransformerDecoderLayer with cross-attention needs two inputs, x [B, T,"
+                        + " D] and the memory [B, S, M] that it attends to, such as the output of"
+                        + " an encoder, and has one. Give it both, or build it without"
                         + " optCrossAttention");
     }
 
     /** {@inheritDoc} */
     @Override
-    Shape[] inputsOf(String part, Shape... inputShapes) {
-        checkMemory(inputShapes.length);
-        return part.equals("crossAttention")
-                ? new Shape[] {inputShapes[0], inputShapes[1]}
-                : new Shape[] {inputShapes[0]};
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    List<ForecastArray> othersOf(String part, List<ForecastArray> inputs) {
-        boolean memory = part.equals("crossAttention") && inputs.size() > 1;
-        return memory ? List.of(inputs.get(1)) : List.of(); // masks are not computed by ranks
+    <T> List<T> othersOf(String part, List<T> inputs) {
+        int first = Math.min(inputs.size(), crossed ? 3 : 1); // mask of x
+        if (part.equals("crossAttention")) {
+            return inputs.subList(1, first);
+        }
+        return part.equals("attention") ? inputs.subList(first, inputs.size()) : List.of();
     }
 
     /**
@@ -139,7 +114,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
     }
 
     /** The builder to construct a {@link ParallelTransformerDecoderLayer}. */
-    public static class Builder extends TransformerLayerBuilder<Builder> {
+    public static class Builder extends AbstractTransformerLayer.Builder<Builder> {
 
         private ParallelMultiHeadAttention crossAttention;
 
@@ -159,7 +134,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
          * @return this builder
          */
         public Builder optCrossAttention(ParallelMultiHeadAttention crossAttention) {
-            Preconditions.checkArgument(
+            Errors.check(
                     crossAttention.isCrossAttention(),
                     "The cross-attention of a decoder layer takes two inputs: build it with"
                             + " optCrossAttention(true)");
@@ -176,7 +151,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
          */
         public ParallelTransformerDecoderLayer build() {
             check();
-            Preconditions.checkArgument(
+            Errors.check(
                     attention.isCausal(),
                     "The self-attention of a decoder layer must not see later positions: build it"
                             + " with optCausal(true)");

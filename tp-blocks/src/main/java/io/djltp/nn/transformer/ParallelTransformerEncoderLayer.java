@@ -1,13 +1,8 @@
 package io.djltp.nn.transformer;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.norm.LayerNorm;
-import ai.djl.training.ParameterStore;
 
-import io.djltp.forecast.ForecastArray;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 
@@ -32,9 +27,6 @@ import java.util.List;
  */
 public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
 
-    private final Residual attention;
-    private final Residual mlp;
-
     /**
      * Creates a layer.
      *
@@ -42,29 +34,15 @@ public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
      */
     @SuppressWarnings("this-escape") // the children are those of a parent class
     protected ParallelTransformerEncoderLayer(Builder builder) {
-        super(builder.recompute);
-        attention = add("attention", builder.residual(builder.attention));
-        mlp = add("mlp", builder.residual(builder.mlp));
+        super(builder);
+        add("attention", builder.attention, builder);
+        add("mlp", builder.mlp, builder);
     }
 
     /** {@inheritDoc} */
     @Override
-    NDArray compute(ParameterStore parameterStore, NDList inputs, boolean training) {
-        NDList mask = inputs.subNDList(1);
-        NDArray y = attention.forward(parameterStore, inputs.head(), training, mask);
-        return mlp.forward(parameterStore, y, training, new NDList());
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    Shape[] inputsOf(String part, Shape... inputShapes) {
-        return part.equals("attention") ? inputShapes : new Shape[] {inputShapes[0]};
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    List<ForecastArray> othersOf(String part, List<ForecastArray> inputs) {
-        return List.of(); // masks are computed with on each rank
+    <T> List<T> othersOf(String part, List<T> inputs) {
+        return part.equals("attention") ? inputs.subList(1, inputs.size()) : List.of();
     }
 
     /**
@@ -107,7 +85,7 @@ public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
     }
 
     /** The builder to construct a {@link ParallelTransformerEncoderLayer}. */
-    public static class Builder extends TransformerLayerBuilder<Builder> {
+    public static class Builder extends AbstractTransformerLayer.Builder<Builder> {
 
         /** Creates a builder. */
         protected Builder() {}

@@ -1,16 +1,13 @@
 package io.djltp.nn.transformer;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 
 /**
  * Adds to each position of a sequence what is learned of it: {@code y_t = x_t + w_t}.
@@ -25,9 +22,7 @@ import io.djltp.cut.ShardRange;
  * <p>Collectives: none. Positions that turn queries and keys instead are a {@link
  * io.djltp.nn.attention.RotaryEmbedding}.
  */
-public class PositionEmbedding extends AbstractBlock {
-
-    private static final byte VERSION = 1;
+public class PositionEmbedding extends AbstractPositions {
 
     private final long positions;
     private final Parameter weight;
@@ -39,9 +34,7 @@ public class PositionEmbedding extends AbstractBlock {
      */
     @SuppressWarnings("this-escape") // as in all of DJL's blocks: the parameter is complete
     public PositionEmbedding(long positions) {
-        super(VERSION);
-        Preconditions.checkArgument(
-                positions > 0, "The number of positions must be 1 or more, not " + positions);
+        Errors.check(positions > 0, "The number of positions must be 1 or more, not %s", positions);
         this.positions = positions;
         weight =
                 addParameter(
@@ -53,27 +46,19 @@ public class PositionEmbedding extends AbstractBlock {
 
     /** {@inheritDoc} */
     @Override
-    protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
-        NDArray x = inputs.singletonOrThrow();
-        check(x.getShape(), 0);
-        ShardRange own = OwnTokens.of(parameterStore, x);
-        check(x.getShape(), own.end());
-        NDArray all = parameterStore.getValue(weight, x.getDevice(), training);
-        return new NDList(x.add(all.get(new NDIndex().addSliceDim(own.start(), own.end()))));
+    NDArray of(ParameterStore store, NDArray x, ShardRange own, boolean training) {
+        NDArray all = store.getValue(weight, x.getDevice(), training);
+        return all.get(new NDIndex().addSliceDim(own.start(), own.end()));
     }
 
-    private void check(Shape input, long length) {
-        if (input.dimension() != 3 || length > positions) {
-            throw new IllegalArgumentException(
-                    "PositionEmbedding knows "
-                            + positions
-                            + " positions, and takes [B, T, D] with T up to that, not "
-                            + input
-                            + ": cut the sequences, or build it with more positions");
+    /** {@inheritDoc} */
+    @Override
+    void check(Shape input, long end) {
+        if (input.dimension() != 3 || end > positions) {
+            throw Errors.argument(
+                    "PositionEmbedding knows %s positions, and takes [B, T, D] with T up to that,"
+                            + " not %s: cut the sequences, or build it with more positions",
+                    positions, input);
         }
     }
 
@@ -82,11 +67,5 @@ public class PositionEmbedding extends AbstractBlock {
     protected void prepare(Shape[] inputShapes) {
         check(inputShapes[0], inputShapes[0].get(1));
         weight.setShape(new Shape(positions, inputShapes[0].get(2)));
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Shape[] getOutputShapes(Shape[] inputShapes) {
-        return new Shape[] {inputShapes[0]};
     }
 }

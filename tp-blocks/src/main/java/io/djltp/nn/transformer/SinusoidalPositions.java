@@ -1,14 +1,11 @@
 package io.djltp.nn.transformer;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.AbstractBlock;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 
 /**
  * Adds to each position of a sequence sines and cosines of it: {@code y_t = x_t + p_t} with {@code
@@ -26,9 +23,7 @@ import io.djltp.cut.ShardRange;
  * <p>Vaswani et al., 2017, <a href="https://arxiv.org/abs/1706.03762">arXiv:1706.03762</a>, section
  * 3.5.
  */
-public class SinusoidalPositions extends AbstractBlock {
-
-    private static final byte VERSION = 1;
+public class SinusoidalPositions extends AbstractPositions {
 
     private final double base;
 
@@ -43,25 +38,16 @@ public class SinusoidalPositions extends AbstractBlock {
      * @param base the wavelengths go from 2 pi to 2 pi base
      */
     public SinusoidalPositions(double base) {
-        super(VERSION);
-        Preconditions.checkArgument(
-                base > 1, "The base of sinusoidal positions must be above 1, not " + base);
+        Errors.check(base > 1, "The base of sinusoidal positions must be above 1, not %s", base);
         this.base = base;
     }
 
     /** {@inheritDoc} */
     @Override
-    protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
-        NDArray x = inputs.singletonOrThrow();
-        check(x.getShape());
-        ShardRange positions = OwnTokens.of(parameterStore, x);
-        Shape shape = new Shape(positions.length(), x.getShape().get(2));
-        NDArray waves = x.getManager().create(waves(positions, (int) shape.get(1)), shape);
-        return new NDList(x.add(waves.toType(x.getDataType(), false)));
+    NDArray of(ParameterStore store, NDArray x, ShardRange own, boolean training) {
+        Shape shape = new Shape(own.length(), x.getShape().get(2));
+        NDArray waves = x.getManager().create(waves(own, (int) shape.get(1)), shape);
+        return waves.toType(x.getDataType(), false);
     }
 
     private float[] waves(ShardRange positions, int features) {
@@ -77,21 +63,15 @@ public class SinusoidalPositions extends AbstractBlock {
         return waves;
     }
 
-    private static void check(Shape input) {
-        if (input.dimension() != 3) {
-            throw new IllegalArgumentException("SinusoidalPositions takes [B, T, D], not " + input);
-        }
+    /** {@inheritDoc} */
+    @Override
+    void check(Shape input, long end) {
+        Errors.check(input.dimension() == 3, "SinusoidalPositions takes [B, T, D], not %s", input);
     }
 
     /** {@inheritDoc} */
     @Override
     protected void prepare(Shape[] inputShapes) {
-        check(inputShapes[0]);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Shape[] getOutputShapes(Shape[] inputShapes) {
-        return new Shape[] {inputShapes[0]};
+        check(inputShapes[0], 0);
     }
 }

@@ -1,6 +1,7 @@
 package io.djltp.nn.attention;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.nn.attention.AttentionShape.LocalHeads;
 import io.djltp.sharding.AxisPart;
 
 import org.testng.Assert;

@@ -36,25 +36,25 @@ public class MixtureCollectivesTest {
     @Test(dataProvider = "counts", timeOut = 60_000)
     public void expertParallel(
             ParallelMode mode, boolean exchange, long[] forward, long[] backward) {
-        MixtureOptions options = options().optExchangeTokens(exchange);
+        MixtureOfExperts.Builder options = options().optExchangeTokens(exchange);
         check(mode, options, forward, backward);
     }
 
     @Test(timeOut = 60_000)
     public void tensorParallel() {
-        MixtureOptions options = options().optStrategy(ShardingStrategy.tensorParallel());
+        MixtureOfExperts.Builder options = options().optStrategy(ShardingStrategy.tensorParallel());
         long[] one = {1, 0, 0, 0};
         check(ParallelMode.TENSOR, options, one, one);
         // of counts, tokens and choices
         check(ParallelMode.MIXED, options, new long[] {0, 3, 0, 1}, new long[] {0, 1, 0, 1});
     }
 
-    private static MixtureOptions options() {
+    private static MixtureOfExperts.Builder options() {
         return MixtureOfExperts.builder().setExperts(5).setHiddenFeatures(6).optCapacityFactor(1);
     }
 
     private static void check(
-            ParallelMode mode, MixtureOptions options, long[] forward, long[] backward) {
+            ParallelMode mode, MixtureOfExperts.Builder options, long[] forward, long[] backward) {
         MixtureOfExperts block = options.build();
         try (NDManager manager = NDManager.newBaseManager()) {
             block.initialize(manager, DataType.FLOAT32, new Shape(7, 4));

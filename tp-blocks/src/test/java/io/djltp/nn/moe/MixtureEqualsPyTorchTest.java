@@ -177,7 +177,7 @@ public class MixtureEqualsPyTorchTest {
                 });
     }
 
-    private static MixtureOptions options() {
+    private static MixtureOfExperts.Builder options() {
         return MixtureOfExperts.builder().setExperts(4).setHiddenFeatures(5);
     }
 

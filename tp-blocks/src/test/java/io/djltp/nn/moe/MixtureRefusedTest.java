@@ -37,7 +37,7 @@ public class MixtureRefusedTest {
         TrainerKind.mesh(2, 2)
     };
 
-    private static MixtureOptions mixture() {
+    private static MixtureOfExperts.Builder mixture() {
         return MixtureOfExperts.builder().setExperts(3).setHiddenFeatures(6);
     }
 
@@ -62,7 +62,7 @@ public class MixtureRefusedTest {
     }
 
     @Test(dataProvider = "options")
-    public void options(MixtureOptions options, String message) {
+    public void options(MixtureOfExperts.Builder options, String message) {
         Refusals.expect(IllegalArgumentException.class, options::build, message);
     }
 

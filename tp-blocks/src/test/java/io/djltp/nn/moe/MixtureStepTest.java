@@ -63,7 +63,7 @@ public class MixtureStepTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void twoChoices(TrainerKind kind) {
-        MixtureOptions options =
+        MixtureOfExperts.Builder options =
                 MixtureOfExperts.builder()
                         .setExperts(5)
                         .setHiddenFeatures(6)
@@ -75,7 +75,7 @@ public class MixtureStepTest {
     /** Half of the modes, for the other options are tested elsewhere. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void oneChoiceExchanged(TrainerKind kind) {
-        MixtureOptions options =
+        MixtureOfExperts.Builder options =
                 MixtureOfExperts.builder()
                         .setExperts(4)
                         .setHiddenFeatures(3)
@@ -86,7 +86,7 @@ public class MixtureStepTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void slicesOfExperts(TrainerKind kind) {
-        MixtureOptions options =
+        MixtureOfExperts.Builder options =
                 MixtureOfExperts.builder()
                         .setExperts(3)
                         .setHiddenFeatures(6)
@@ -111,7 +111,7 @@ public class MixtureStepTest {
         }
     }
 
-    private static Result run(TrainerKind kind, MixtureOptions options) {
+    private static Result run(TrainerKind kind, MixtureOfExperts.Builder options) {
         Result result = new Result();
         Engine.getInstance().setRandomSeed(15);
         try (Model model = Model.newInstance("net")) {

@@ -43,11 +43,11 @@ public class MixtureTrainingTest {
     };
 
     /** Five experts: 2, 2 and 1 on three ranks. */
-    private static MixtureOptions mixture() {
+    private static MixtureOfExperts.Builder mixture() {
         return MixtureOfExperts.builder().setExperts(5).setHiddenFeatures(6);
     }
 
-    private static Block network(boolean cut, MixtureOptions options) {
+    private static Block network(boolean cut, MixtureOfExperts.Builder options) {
         return sequence(
                 linear(FEATURES),
                 tanh(),
@@ -57,7 +57,7 @@ public class MixtureTrainingTest {
                 row(cut, 3));
     }
 
-    private static Network of(UnaryOperator<MixtureOptions> options) {
+    private static Network of(UnaryOperator<MixtureOfExperts.Builder> options) {
         return Network.of(
                 cut -> network(cut, options.apply(mixture())),
                 HalfSquareLoss::new,
@@ -67,20 +67,20 @@ public class MixtureTrainingTest {
     @DataProvider
     public static Object[][] options() {
         return new Object[][] {
-            {"top-1", (UnaryOperator<MixtureOptions>) o -> o.optTopK(1)},
-            {"top-2", (UnaryOperator<MixtureOptions>) o -> o},
+            {"top-1", (UnaryOperator<MixtureOfExperts.Builder>) o -> o.optTopK(1)},
+            {"top-2", (UnaryOperator<MixtureOfExperts.Builder>) o -> o},
             {
                 "top-1 with dropping",
-                (UnaryOperator<MixtureOptions>) o -> o.optTopK(1).optCapacityFactor(0.8)
+                (UnaryOperator<MixtureOfExperts.Builder>) o -> o.optTopK(1).optCapacityFactor(0.8)
             },
             {
                 "top-2 with dropping",
-                (UnaryOperator<MixtureOptions>)
+                (UnaryOperator<MixtureOfExperts.Builder>)
                         o -> o.optCapacityFactor(0.6).optNormalizeWeights(false)
             },
             {
                 "all experts, gated, with a bias",
-                (UnaryOperator<MixtureOptions>)
+                (UnaryOperator<MixtureOfExperts.Builder>)
                         o ->
                                 o.optTopK(5)
                                         .optGated(true)
@@ -89,14 +89,14 @@ public class MixtureTrainingTest {
             },
             {
                 "exchanged",
-                (UnaryOperator<MixtureOptions>)
+                (UnaryOperator<MixtureOfExperts.Builder>)
                         o -> o.optExchangeTokens(true).optCapacityFactor(0.9)
             }
         };
     }
 
     @Test(dataProvider = "options", timeOut = 120_000)
-    public void trainedAsByDjl(String name, UnaryOperator<MixtureOptions> options) {
+    public void trainedAsByDjl(String name, UnaryOperator<MixtureOfExperts.Builder> options) {
         of(options).assertEqual(KINDS);
     }
 

@@ -1,5 +1,10 @@
 package io.djltp.nn.moe;
 
+import io.djltp.nn.moe.Router.Choices;
+import io.djltp.nn.moe.Router.Routing;
+import io.djltp.nn.moe.Router.TokenCounts;
+import io.djltp.nn.moe.TokenDispatch.Arrival;
+import io.djltp.nn.moe.TokenDispatch.Plan;
 import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
@@ -73,25 +78,24 @@ public class RoutingTest {
     @Test
     public void rowsComeInTheOrderOfTheExperts() {
         Routing routing = new Routing(3, 3, 2, new int[] {2, 0, 0, 1, 2, 1}, true);
-        boolean[] kept = {true, true, true, true, false, true};
-        DispatchPlan all = new DispatchPlan(routing, kept, 0, 3, new int[] {0, 1, 2});
-        Assert.assertEquals(all.getTokens(), new long[] {0, 1, 1, 2, 0});
-        Assert.assertEquals(all.getSlots(), new long[] {1, 2, 3, 5, 0});
-        Assert.assertEquals(all.getCounts(), new long[] {2, 2, 1});
-        DispatchPlan last = new DispatchPlan(routing, kept, 1, 3, new int[] {2, 1});
-        Assert.assertEquals(last.getTokens(), new long[] {0, 1});
-        Assert.assertEquals(last.getSlots(), new long[] {1, 3});
-        Assert.assertEquals(last.getCounts(), new long[] {0, 2});
+        Choices choices = new Choices(routing, new boolean[] {true, true, true, true, false, true});
+        Plan all = Plan.of(choices, 0, 3, new int[] {0, 1, 2});
+        Assert.assertEquals(all.tokens(), new long[] {0, 1, 1, 2, 0});
+        Assert.assertEquals(all.slots(), new long[] {1, 2, 3, 5, 0});
+        Assert.assertEquals(all.counts(), new long[] {2, 2, 1});
+        Plan last = Plan.of(choices, 1, 3, new int[] {2, 1});
+        Assert.assertEquals(last.tokens(), new long[] {0, 1});
+        Assert.assertEquals(last.slots(), new long[] {1, 3});
+        Assert.assertEquals(last.counts(), new long[] {0, 2});
     }
 
     /** Two ranks send to experts 1 and 2, which are here. */
     @Test
     public void rowsThatArriveAreSortedByExpert() {
-        ArrivalOrder order =
-                new ArrivalOrder(new long[][] {{9, 1, 2}, {9, 2, 0}}, new int[] {1, 2});
-        Assert.assertEquals(order.getReceived(), new long[] {3, 2});
-        Assert.assertEquals(order.getCounts(), new long[] {3, 2});
-        Assert.assertEquals(order.getByExpert(), new long[] {0, 3, 4, 1, 2});
-        Assert.assertEquals(order.getByRank(), new long[] {0, 3, 4, 1, 2});
+        Arrival order = Arrival.of(new long[][] {{9, 1, 2}, {9, 2, 0}}, new int[] {1, 2});
+        Assert.assertEquals(order.received(), new long[] {3, 2});
+        Assert.assertEquals(order.counts(), new long[] {3, 2});
+        Assert.assertEquals(order.byExpert(), new long[] {0, 3, 4, 1, 2});
+        Assert.assertEquals(order.byRank(), new long[] {0, 3, 4, 1, 2});
     }
 }

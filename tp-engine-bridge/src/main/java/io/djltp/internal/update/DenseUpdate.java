@@ -36,11 +36,10 @@ final class DenseUpdate {
     private final ScalarType type; // that is computed in, and of the state
     private final TensorOptions options;
     private final long step;
-    private Tensor zeros; // [step, length], in the place of a gradient
 
     private DenseUpdate(Tensor weight, Tensor gradient, WeightUpdate update) {
         this.weight = weight;
-        this.gradient = gradient;
+        this.gradient = gradient == null ? null : gradient.reshape(weight.shape());
         this.update = update;
         ScalarType stored = weight.scalar_type().intern();
         wide = stored == ScalarType.Float || stored == ScalarType.Double;
@@ -70,30 +69,19 @@ final class DenseUpdate {
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals denormals = new FlushDenormals()) {
-            new DenseUpdate(
-                            values.detach().view(rows, length),
-                            gradients == null ? null : gradients.reshape(rows, length),
-                            update)
-                    .run();
+            new DenseUpdate(values.detach().view(rows, length), gradients, update).run();
         }
     }
 
     private void run() {
         update.prepare(weight.size(0), weight.size(1), options);
-        if (gradient == null) {
-            zeros = torch.zeros(new long[] {step, weight.size(1)}, options);
-        }
-        if (update.isMeasured()) {
-            forBlocks(update::measure, false);
-            update.endMeasure();
-        }
+        update.measure(rule -> forBlocks(rule, false));
         forBlocks(update::apply, true);
     }
 
     private void forBlocks(Consumer<RowGradient> rule, boolean changed) {
-        long[] whole = {weight.size(0)};
         long start = 0;
-        for (long rows : update.rowGroups == null ? whole : update.rowGroups) {
+        for (long rows : update.rowGroups(weight.size(0))) {
             forBlocks(start, start + rows, rule, changed);
             start += rows;
         }
@@ -105,18 +93,16 @@ final class DenseUpdate {
             try (PointerScope block = new PointerScope()) {
                 Tensor own = weight.narrow(0, first, count);
                 Tensor used = wide ? own : own.to(type);
-                rule.accept(new DenseRows(used, gradient(first, count), first));
+                Tensor ofRows =
+                        gradient == null
+                                ? torch.zeros(used.shape(), options)
+                                : gradient.narrow(0, first, count).to(type).contiguous();
+                rule.accept(new DenseRows(used, ofRows, first));
                 if (changed && !wide) {
                     own.copy_(used);
                 }
             }
         }
-    }
-
-    private Tensor gradient(long first, long count) {
-        return gradient == null
-                ? zeros.narrow(0, 0, count).zero_() // the block before may have written into it
-                : gradient.narrow(0, first, count).to(type).contiguous();
     }
 
     /** Consecutive rows of a weight, in place, with their gradient. */

@@ -97,24 +97,17 @@ public final class TableShard {
         try (TorchScope scope = TorchScope.open()) {
             Tensor places = places(ids);
             Tensor values = TensorView.of(table).tensor();
+            boolean whole = cut.getRanks() == 1;
+            Tensor index = whole ? places : places.clamp_min(new Scalar(0L));
+            // what is not held must not be taken for padding, nor padding for another row
             long padding = paddingIndex < 0 ? -1 : placeOf(paddingIndex);
-            Tensor index = cut.getRanks() == 1 ? places : places.clamp_min(new Scalar(0L));
-            if (padding >= 0) {
-                // what is not held must not be taken for padding, nor padding for another row
-                Tensor rows = torch.embedding(values, index, padding, false, false);
-                return finish(rows, places, ids);
+            Tensor rows = torch.embedding(values, index, padding, false, false);
+            if (!whole) {
+                Tensor other = places.lt(new Scalar(0L)).unsqueeze(-1);
+                rows = rows.masked_fill(other, new Scalar(0.0f));
             }
-            return finish(torch.embedding(values, index), places, ids);
+            return TensorView.toArray(rows, ids.getManager());
         }
-    }
-
-    private NDArray finish(Tensor rows, Tensor places, NDArray ids) {
-        Tensor held = rows;
-        if (cut.getRanks() > 1) {
-            Tensor other = places.lt(new Scalar(0L)).unsqueeze(-1);
-            held = rows.masked_fill(other, new Scalar(0.0f));
-        }
-        return TensorView.toArray(held, ids.getManager());
     }
 
     /**
@@ -183,9 +176,8 @@ public final class TableShard {
         Tensor places = torch.full_like(rows, new Scalar(-1L));
         long before = 0;
         for (ShardRange range : cut.getRanges(rank)) {
-            Tensor inside =
-                    rows.ge(new Scalar(range.start()))
-                            .logical_and_(rows.lt(new Scalar(range.end())));
+            Tensor inside = rows.ge(new Scalar(range.start()));
+            inside.logical_and_(rows.lt(new Scalar(range.end())));
             Tensor here = rows.add(new Scalar(before - range.start()));
             places = torch.where(inside, here, places);
             before += range.length();

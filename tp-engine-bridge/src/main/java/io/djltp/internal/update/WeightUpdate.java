@@ -25,6 +25,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.Consumer;
 
 /**
  * How a weight of a rank is updated: what DJL's optimizers do to it, with the same result. Holds
@@ -67,7 +68,7 @@ public abstract class WeightUpdate implements AutoCloseable {
     final Settings settings;
     private final Map<String, Tensor> tensors = new TreeMap<>(); // the state
     float learningRate;
-    long[] rowGroups; // lengths of groups of rows that are updated together; null: all are
+    private long[] rowGroups; // lengths of groups of rows that are updated together; null: all are
 
     /**
      * Creates an update without state.
@@ -164,6 +165,11 @@ public abstract class WeightUpdate implements AutoCloseable {
         rowGroups = rows.clone();
     }
 
+    /** Returns the lengths of the groups of all rows. */
+    final long[] rowGroups(long rows) {
+        return rowGroups == null ? new long[] {rows} : rowGroups;
+    }
+
     /**
      * Updates a weight by its gradient.
      *
@@ -202,8 +208,21 @@ public abstract class WeightUpdate implements AutoCloseable {
         if (values.isEmpty()) {
             return; // as before the first update
         }
+        DataType type = values.values().iterator().next().getDataType();
+        values.forEach(
+                (kind, value) -> {
+                    DataType each = value.getDataType();
+                    boolean wide = each == DataType.FLOAT64 && weight.getDataType() == each;
+                    if (each != type || each != DataType.FLOAT32 && !wide) {
+                        throw new IllegalArgumentException(
+                                ("The state of parameter %s is kept in float32, or in float64 if"
+                                                + " the parameter is in float64, but %s is in %s"
+                                                + " and the parameter in %s")
+                                        .formatted(name, kind, each, weight.getDataType()));
+                    }
+                });
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            prepare(weight, typeOf(name, values, weight.getDataType()));
+            prepare(weight, type);
             copy(name, values, state());
         }
     }
@@ -259,18 +278,21 @@ public abstract class WeightUpdate implements AutoCloseable {
         return settings.rescale() == 1 && !settings.isClipped();
     }
 
-    /** Returns whether {@link #measure} has to see all rows before the first is updated. */
-    boolean isMeasured() {
-        return false;
+    /**
+     * Sees all rows before the first is updated, if the rule wants to.
+     *
+     * @param rows lets a rule see all rows, a few at a time
+     */
+    void measure(Consumer<Consumer<RowGradient>> rows) {
+        // most rules need not
     }
 
-    /** Looks at the gradient of some rows, which stays as it is. */
-    void measure(RowGradient chunk) {
-        throw new IllegalStateException("nothing is measured");
+    /** Adds the decay of a weight to its gradient. */
+    final void decay(Tensor gradient, Tensor weight) {
+        if (settings.weightDecay() != 0) {
+            gradient.add_(weight, new Scalar(settings.weightDecay()));
+        }
     }
-
-    /** All rows of this rank have been measured. */
-    void endMeasure() {}
 
     /**
      * Makes the state, if there is none.
@@ -343,16 +365,13 @@ public abstract class WeightUpdate implements AutoCloseable {
             Tensor state = chunk.rowsOf(sums, 0);
             Tensor weight = chunk.weight;
             if (weight.is_cuda()) {
-                if (settings.weightDecay() != 0) {
-                    gradient.add_(weight, new Scalar(settings.weightDecay()));
-                }
+                decay(gradient, weight);
                 state.addcmul_(gradient, gradient);
                 Tensor divisor = state.sqrt().add_(new Scalar(epsilon));
                 weight.addcdiv_(gradient, divisor, new Scalar(-learningRate));
             } else {
-                double decay = settings.weightDecay();
-                FusedOperator.adagrad(
-                        weight, gradient, state, number, learningRate, decay, epsilon);
+                double[] numbers = {learningRate, 0, settings.weightDecay(), epsilon};
+                FusedOperator.ADAGRAD.call(1, numbers, weight, gradient, state, number);
             }
             chunk.setRows(sums, state);
         }
@@ -365,8 +384,8 @@ public abstract class WeightUpdate implements AutoCloseable {
         private final float beta2;
         private final float epsilon;
         private final boolean decoupled;
-        private FusedOperator.AdamStep step;
-        private int number;
+        private int step;
+        private Tensor number; // of the step, by which the state is corrected, float32 []
         private Tensor mean;
         private Tensor variance;
 
@@ -382,7 +401,7 @@ public abstract class WeightUpdate implements AutoCloseable {
         @Override
         public void begin(float rate, int step) {
             super.begin(rate, step);
-            number = step;
+            this.step = step;
         }
 
         /** {@inheritDoc} */
@@ -390,18 +409,7 @@ public abstract class WeightUpdate implements AutoCloseable {
         public void prepare(long classes, long features, TensorOptions options) {
             mean = state("mean", options, classes, features);
             variance = state("variance", options, classes, features);
-            Tensor onDevice = number(options);
-            onDevice.fill_(new Scalar((float) number));
-            // DJL adds epsilon to the root as it is, PyTorch to the corrected one
-            double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, number));
-            step =
-                    new FusedOperator.AdamStep(
-                            learningRate,
-                            beta1,
-                            beta2,
-                            settings.weightDecay(),
-                            corrected,
-                            onDevice);
+            number = number(options).fill_(new Scalar((float) step));
         }
 
         /** {@inheritDoc} */
@@ -410,37 +418,14 @@ public abstract class WeightUpdate implements AutoCloseable {
             Tensor gradient = chunk.whole(settings);
             Tensor means = chunk.rowsOf(mean, 0);
             Tensor variances = chunk.rowsOf(variance, 1);
-            FusedOperator.adam(chunk.weight, gradient, means, variances, step, decoupled);
+            // DJL adds epsilon to the root as it is, PyTorch to the corrected one
+            double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, step));
+            double[] numbers = {learningRate, beta1, beta2, settings.weightDecay(), corrected};
+            (decoupled ? FusedOperator.ADAM_W : FusedOperator.ADAM)
+                    .call(2, numbers, chunk.weight, gradient, means, variances, null, number);
             chunk.setRows(mean, means);
             chunk.setRows(variance, variances);
         }
-    }
-
-    /**
-     * Returns the type of a state.
-     *
-     * @param name the name of the weight, for errors
-     * @param values the state
-     * @param weight the type of the weight
-     * @return float32, or float64
-     * @throws IllegalArgumentException if it is another one, or float64 for another weight
-     */
-    private static DataType typeOf(String name, Map<String, NDArray> values, DataType weight) {
-        DataType type = values.values().iterator().next().getDataType();
-        for (Map.Entry<String, NDArray> value : values.entrySet()) {
-            DataType each = value.getValue().getDataType();
-            boolean known =
-                    each == DataType.FLOAT32
-                            || each == DataType.FLOAT64 && weight == DataType.FLOAT64;
-            if (!known || each != type) {
-                throw new IllegalArgumentException(
-                        ("The state of parameter %s is kept in float32, or in float64 if the"
-                                        + " parameter is in float64, but %s is in %s and the"
-                                        + " parameter in %s")
-                                .formatted(name, value.getKey(), each, weight));
-            }
-        }
-        return type;
     }
 
     /**
@@ -544,13 +529,15 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        boolean isMeasured() {
-            return group != null;
+        void measure(Consumer<Consumer<RowGradient>> rows) {
+            if (group != null) {
+                rows.accept(this::sumSquares);
+                group.setIssuer(ISSUER);
+                group.allReduce(TensorView.of(squares), ReduceOp.SUM).await();
+            }
         }
 
-        /** {@inheritDoc} */
-        @Override
-        void measure(RowGradient chunk) {
+        private void sumSquares(RowGradient chunk) {
             Tensor place = chunk.spare();
             torch.mul_out(place, chunk.gradient(1), new Scalar(settings.rescale()));
             if (settings.isClipped()) {
@@ -568,13 +555,6 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        void endMeasure() {
-            group.setIssuer(ISSUER);
-            group.allReduce(TensorView.of(squares), ReduceOp.SUM).await();
-        }
-
-        /** {@inheritDoc} */
-        @Override
         public void apply(RowGradient chunk) {
             Tensor gradient = chunk.whole(settings);
             decay(gradient, chunk.weight);
@@ -583,12 +563,6 @@ public abstract class WeightUpdate implements AutoCloseable {
             Tensor divisor = state.sqrt().add_(new Scalar(epsilon));
             chunk.weight.addcdiv_(gradient, divisor.unsqueeze(1), new Scalar(-learningRate));
             chunk.setRows(sums, state);
-        }
-
-        private void decay(Tensor gradient, Tensor weight) {
-            if (settings.weightDecay() != 0) {
-                gradient.add_(weight, new Scalar(settings.weightDecay()));
-            }
         }
 
         /** Returns the means of the squared gradients of whole rows, [length]. */
@@ -609,7 +583,10 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /**
-     * Stochastic gradient descent. As in DJL, the state of the momentum includes the learning rate.
+     * Stochastic gradient descent. As in DJL, the state of the momentum includes the learning rate:
+     * {@code state = momentum * state + rate * (gradient + decay * weight)}, {@code weight -=
+     * state}. PyTorch's state has no rate: here its rate is 1, and the rate of the step its
+     * dampening.
      */
     private static final class SgdUpdate extends WeightUpdate {
 
@@ -635,13 +612,10 @@ public abstract class WeightUpdate implements AutoCloseable {
                 chunk.weight.add_(chunk.whole(settings), new Scalar(-learningRate));
             } else if (settings.isClipped() || chunk.isMade()) {
                 Tensor moved = state == null ? null : chunk.rowsOf(state, 0);
-                FusedOperator.sgd(
-                        chunk.weight,
-                        chunk.whole(settings),
-                        moved,
-                        learningRate,
-                        momentum,
-                        settings.weightDecay());
+                double rate = moved == null ? learningRate : 1;
+                double dampening = moved == null ? 0 : 1 - (double) learningRate;
+                double[] numbers = {settings.weightDecay(), momentum, rate, dampening};
+                FusedOperator.SGD.call(3, numbers, chunk.weight, chunk.whole(settings), moved);
                 if (moved != null) {
                     chunk.setRows(state, moved);
                 }

@@ -1,11 +1,9 @@
 package io.djltp.internal.libtorch;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.Communicator;
 import io.djltp.internal.collective.local.LocalCommunicator;
 
 import java.lang.reflect.Constructor;
@@ -96,34 +94,25 @@ final class FirstCallProbe {
     }
 
     private Object argument(Class<?> type, int depth) {
-        if (type == NDArray.class) {
-            return manager.ones(new Shape(2, 2));
-        } else if (type == NDManager.class) {
-            return manager;
-        } else if (type == Communicator.class) {
-            return LocalCommunicator.create(1, Duration.ofSeconds(9)).get(0);
-        } else if (type == DataType.class) {
-            return DataType.FLOAT32;
-        } else if (type == boolean.class) {
-            return true;
-        } else if (type == int.class) {
-            return 1;
-        } else if (type == long.class) {
-            return 2L;
-        } else if (type == float.class) {
-            return 0.5f;
-        } else if (type == double.class) {
-            return 0.5;
-        } else if (type == long[].class) {
-            return new long[] {0, 1};
-        } else if (type == List.class) {
-            return List.of();
-        } else if (type == Duration.class) {
-            return Duration.ofSeconds(9);
-        } else if (type.getName().matches("io[.]djltp[.](cut|head|region|torch|update)[.].*")) {
+        if (type.getName()
+                .matches("io[.]djltp[.](internal[.])?(cut|head|region|torch|update)[.].*")) {
             return make(type, depth - 1);
         }
-        return null;
+        return switch (type.getSimpleName()) {
+            case "NDArray" -> manager.ones(new Shape(2, 2));
+            case "NDManager" -> manager;
+            case "Communicator" -> LocalCommunicator.create(1, Duration.ofSeconds(9)).get(0);
+            case "DataType" -> DataType.FLOAT32;
+            case "boolean" -> true;
+            case "int" -> 1;
+            case "long" -> 2L;
+            case "float" -> 0.5f;
+            case "double" -> 0.5;
+            case "long[]" -> new long[] {0, 1};
+            case "List" -> List.of();
+            case "Duration" -> Duration.ofSeconds(9);
+            default -> null;
+        };
     }
 
     /** A call by reflection. */

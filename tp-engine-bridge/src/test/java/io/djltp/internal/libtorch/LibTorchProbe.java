@@ -19,27 +19,22 @@ final class LibTorchProbe {
 
     public static void main(String[] args) {
         switch (args[0]) {
-            case "javacpp-first":
+            case "javacpp-first" -> {
                 System.out.println("platform=" + Loader.getPlatform());
                 try (BytePointer pointer = new BytePointer(8)) { // loads JavaCPP's own library
                     pointer.put((byte) 1);
                 }
-                break;
-            case "threads-first":
-                Autograd.setThreads(1);
-                break;
-            case "mode-first":
-                Autograd.gradMode(false).close();
-                break;
-            case "twice":
+            }
+            case "threads-first" -> Autograd.setThreads(1);
+            case "mode-first" -> Autograd.gradMode(false).close();
+            case "twice" -> {
                 try {
                     LibTorch.load();
                 } catch (EngineException e) {
                     System.out.println("first=" + e);
                 }
-                break;
-            default:
-                break;
+            }
+            default -> {}
         }
         LibTorch.load();
         System.out.println("libraries=" + LibTorch.loadedLibraries());

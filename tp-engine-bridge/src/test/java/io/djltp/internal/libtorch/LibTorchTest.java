@@ -6,6 +6,7 @@ import ai.djl.pytorch.jni.LibUtils;
 
 import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.torch.OtherEngineProvider;
+import io.djltp.testing.TestErrors;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -93,30 +94,22 @@ public class LibTorchTest {
 
     @Test(dataProvider = "beginnings", timeOut = 90_000)
     public void whateverComesFirstItIsOneLibtorch(String first) throws Exception {
-        LibTorch.load();
-        String folder = LibUtils.getLibtorchPath();
-        ForkedJvm.Result result =
-                new ForkedJvm()
-                        .asUsual()
-                        .option("-Dorg.bytedeco.javacpp.logger.debug=true")
-                        .run(LibTorchProbe.class, first);
-        assertLoaded(result, folder);
+        ForkedJvm jvm = jvm().option("-Dorg.bytedeco.javacpp.logger.debug=true");
+        String output = assertLoaded(jvm, first);
         // it says what it looks for
-        Assert.assertTrue(result.output().contains("Loading class org.bytedeco.pytorch.Tensor"));
-        Assert.assertFalse(result.output().contains("cublas"), "a search for CUDA's libraries");
+        Assert.assertTrue(output.contains("Loading class org.bytedeco.pytorch.Tensor"));
+        Assert.assertFalse(output.contains("cublas"), "a search for CUDA's libraries");
+    }
+
+    private static ForkedJvm jvm() {
+        return new ForkedJvm().asUsual();
     }
 
     /** The folder that DJL has unpacked, named as the libtorch of the user. */
     @Test(timeOut = 90_000)
     public void aLibtorchOfTheUsersOwnIsBound() throws Exception {
         LibTorch.load();
-        String folder = LibUtils.getLibtorchPath();
-        ForkedJvm.Result result =
-                new ForkedJvm()
-                        .asUsual()
-                        .environment("PYTORCH_LIBRARY_PATH", folder)
-                        .run(LibTorchProbe.class, "load");
-        assertLoaded(result, folder);
+        assertLoaded(jvm().environment("PYTORCH_LIBRARY_PATH", LibUtils.getLibtorchPath()), "load");
     }
 
     @Test(timeOut = 90_000)
@@ -126,27 +119,15 @@ public class LibTorchTest {
         Path file = services.resolve("ai.djl.engine.EngineProvider");
         try {
             Files.writeString(file, OtherEngineProvider.class.getName());
-            ForkedJvm.Result result =
-                    new ForkedJvm()
-                            .asUsual()
-                            .classPath(folder)
-                            .option("-Dai.djl.default_engine=Other")
-                            .run(LibTorchProbe.class, "load");
-            Assert.assertEquals(result.exitCode(), 1, result.output());
-            Assert.assertTrue(
-                    result.output()
-                            .contains(
-                                    "ai.djl.engine.EngineException: DJL's default engine is Other,"
-                                            + " but tensor parallelism runs on PyTorch only."),
-                    result.output());
+            assertFails(
+                    jvm().classPath(folder).option("-Dai.djl.default_engine=Other"),
+                    "load",
+                    "ai.djl.engine.EngineException: DJL's default engine is Other, but tensor"
+                            + " parallelism runs on PyTorch only.");
             // with two engines on the class path, naming PyTorch is enough
-            result =
-                    new ForkedJvm()
-                            .asUsual()
-                            .classPath(folder)
-                            .environment("DJL_DEFAULT_ENGINE", "PyTorch")
-                            .run(LibTorchProbe.class, "load");
-            Assert.assertEquals(result.exitCode(), 0, result.output());
+            jvm().classPath(folder)
+                    .environment("DJL_DEFAULT_ENGINE", "PyTorch")
+                    .succeed(LibTorchProbe.class, "load");
         } finally {
             Files.delete(file);
             Files.delete(services);
@@ -155,62 +136,54 @@ public class LibTorchTest {
         }
     }
 
+    private static String assertFails(ForkedJvm jvm, String way, String part) throws Exception {
+        String output = jvm.run(LibTorchProbe.class, way).outputOf(1);
+        Assert.assertTrue(output.contains(part), output);
+        return output;
+    }
+
     @Test(timeOut = 90_000)
     public void anUnknownDefaultEngineEndsInAClearError() throws Exception {
-        ForkedJvm.Result result =
-                new ForkedJvm()
-                        .asUsual()
-                        .option("-Dai.djl.default_engine=MXNet")
-                        .run(LibTorchProbe.class, "load");
-        Assert.assertEquals(result.exitCode(), 1, result.output());
-        Assert.assertTrue(
-                result.output()
-                        .contains(
-                                "ai.djl.engine.EngineException: DJL cannot start: Unknown default"
-                                        + " engine: MXNet. Tensor parallelism runs on PyTorch only:"
-                                        + " set the system property ai.djl.default_engine=PyTorch"),
-                result.output());
+        assertFails(
+                jvm().option("-Dai.djl.default_engine=MXNet"),
+                "load",
+                "ai.djl.engine.EngineException: DJL cannot start: Unknown default engine: MXNet."
+                        + " Tensor parallelism runs on PyTorch only: set the system property"
+                        + " ai.djl.default_engine=PyTorch");
     }
 
     /** As where JNA's library cannot be unpacked: each call says why, and not only the first. */
     @Test(timeOut = 90_000)
     public void withoutJnasLibraryEveryCallSaysWhy() throws Exception {
-        ForkedJvm.Result result =
-                new ForkedJvm()
-                        .asUsual()
-                        .option("-Djna.nounpack=true")
-                        .option("-Djna.nosys=true")
-                        .run(LibTorchProbe.class, "twice");
-        Assert.assertEquals(result.exitCode(), 1, result.output());
         String error =
-                "EngineException: JNA, which calls functions of libtorch, cannot load its own"
-                        + " library: ";
-        Assert.assertTrue(result.output().contains("first=ai.djl.engine." + error));
-        Assert.assertTrue(
-                result.output().contains("Exception in thread \"main\" ai.djl.engine." + error),
-                result.output());
-        String[] said = result.output().split("Could not find JNA native support", -1);
-        Assert.assertTrue(said.length > 2, result.output());
-        Assert.assertTrue(result.output().contains("jna.tmpdir"), result.output());
+                "ai.djl.engine.EngineException: JNA, which calls functions of libtorch, cannot load"
+                        + " its own library: ";
+        String output =
+                assertFails(
+                        jvm().option("-Djna.nounpack=true").option("-Djna.nosys=true"),
+                        "twice",
+                        "first=" + error);
+        Assert.assertTrue(output.contains("Exception in thread \"main\" " + error), output);
+        String[] said = output.split("Could not find JNA native support", -1);
+        Assert.assertTrue(said.length > 2, output);
+        Assert.assertTrue(output.contains("jna.tmpdir"), output);
     }
 
-    private static void assertLoaded(ForkedJvm.Result result, String folder) {
-        Assert.assertEquals(result.exitCode(), 0, result.output());
-        Assert.assertTrue(result.output().contains(SUM), result.output());
-        Assert.assertTrue(result.output().contains("path=" + folder), result.output());
+    private static String assertLoaded(ForkedJvm jvm, String way) throws Exception {
+        LibTorch.load();
+        String folder = LibUtils.getLibtorchPath();
+        String output = jvm.succeed(LibTorchProbe.class, way);
+        Assert.assertTrue(output.contains(SUM), output);
+        Assert.assertTrue(output.contains("path=" + folder), output);
         if (Files.isReadable(Path.of("/proc/self/maps"))) {
             Path c10 = Path.of(folder, System.mapLibraryName("c10"));
             Path cpu = Path.of(folder, System.mapLibraryName("torch_cpu"));
-            Assert.assertTrue(
-                    result.output().contains("libraries=[" + c10 + ", " + cpu + "]"),
-                    result.output());
+            Assert.assertTrue(output.contains("libraries=[" + c10 + ", " + cpu + "]"), output);
         }
+        return output;
     }
 
     private static void assertError(Assert.ThrowingRunnable call, String... parts) {
-        String message = Assert.expectThrows(EngineException.class, call).getMessage();
-        for (String part : parts) {
-            Assert.assertTrue(message.contains(part), message + " has no \"" + part + "\"");
-        }
+        TestErrors.assertThrows(EngineException.class, call, parts);
     }
 }

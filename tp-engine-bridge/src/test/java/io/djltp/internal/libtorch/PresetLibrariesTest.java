@@ -11,13 +11,11 @@ import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.SimpleFileVisitor;
-import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -42,23 +40,11 @@ public class PresetLibrariesTest {
 
     @AfterMethod(alwaysRun = true)
     public void delete() throws IOException {
-        Files.walkFileTree(
-                folder,
-                new SimpleFileVisitor<>() {
-                    @Override
-                    public FileVisitResult visitFile(Path file, BasicFileAttributes attributes)
-                            throws IOException {
-                        Files.delete(file);
-                        return FileVisitResult.CONTINUE;
-                    }
-
-                    @Override
-                    public FileVisitResult postVisitDirectory(Path directory, IOException e)
-                            throws IOException {
-                        Files.delete(directory);
-                        return FileVisitResult.CONTINUE;
-                    }
-                });
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
     }
 
     @Test(timeOut = 90_000)
@@ -170,8 +156,7 @@ public class PresetLibrariesTest {
     }
 
     private static void run(ForkedJvm jvm) throws IOException, InterruptedException {
-        ForkedJvm.Result result = jvm.run(LibTorchProbe.class, "load");
-        Assert.assertEquals(result.exitCode(), 0, result.output());
-        Assert.assertTrue(result.output().contains("sum=12.0"), result.output());
+        String output = jvm.succeed(LibTorchProbe.class, "load");
+        Assert.assertTrue(output.contains("sum=12.0"), output);
     }
 }

@@ -31,7 +31,7 @@ public class RankSocketsTest {
 
     @Test(dataProvider = "sizes", timeOut = 30_000)
     public void everyRankReachesEveryOther(int processes, int ranks) throws Exception {
-        Jobs.run(
+        Jobs.each(
                 processes,
                 ranks,
                 job -> {
@@ -40,20 +40,18 @@ public class RankSocketsTest {
                             talk(job, mesh.channels);
                         }
                     }
-                    return null;
                 });
     }
 
     @Test(timeOut = 30_000)
     public void differentNamesAreAnErrorOnAll() throws Exception {
-        Jobs.run(
+        Jobs.each(
                 2,
                 4,
                 job -> {
                     Assert.expectThrows(
                             JobFailedException.class,
                             () -> RankSockets.connect(job, "mesh " + job.getProcess()));
-                    return null;
                 });
     }
 
@@ -61,9 +59,9 @@ public class RankSocketsTest {
     @Test(timeOut = 60_000)
     public void anAnswerIsAwaitedWhileTheJobIsWell() throws Exception {
         CountDownLatch given = new CountDownLatch(1);
-        Jobs.run(
+        Jobs.each(
                 2,
-                Jobs.options(2).optTimeout(Duration.ofMinutes(10)).build(),
+                Jobs.options(2).optTimeout(Duration.ofMinutes(10)),
                 job -> {
                     if (job.getProcess() == 1) {
                         JobFailedException failure =
@@ -72,7 +70,7 @@ public class RankSocketsTest {
                                         () -> RankSockets.connect(job, "mesh"));
                         Assert.assertTrue(failure.getMessage().contains("frozen"), "" + failure);
                         given.countDown();
-                        return null;
+                        return;
                     }
                     try (ServerSocket silent =
                             new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
@@ -86,7 +84,6 @@ public class RankSocketsTest {
                             given.await();
                         }
                     }
-                    return null;
                 });
     }
 

@@ -5,31 +5,16 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.NDScope;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.testing.RecordedTest;
+
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
 import java.util.concurrent.CompletableFuture;
 
 /** What {@link JavaMemory} notes of DJL's arrays, and what it leaves of DJL's scopes. */
 @SuppressWarnings("try") // a scope is used by being open
-public class JavaMemoryTest {
-
-    private NDManager manager;
-    private Autograd.GradMode mode;
-
-    @BeforeMethod
-    public void open() {
-        manager = NDManager.newBaseManager();
-        mode = Autograd.gradMode(true);
-    }
-
-    @AfterMethod
-    public void close() {
-        mode.close();
-        manager.close();
-    }
+public class JavaMemoryTest extends RecordedTest {
 
     /** Arrays of numbers are noted, of any manager; what libtorch makes is not. */
     @Test

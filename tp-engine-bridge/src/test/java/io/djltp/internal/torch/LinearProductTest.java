@@ -2,25 +2,25 @@ package io.djltp.internal.torch;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.testing.NeededArithmetic;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TestArrays;
+import io.djltp.testing.TestErrors;
 import io.djltp.torch.Emulated;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.util.List;
+import java.util.Arrays;
 
 /** Products of linear layers in bfloat16 keep the bound that is argued for them. */
 @SuppressWarnings("try") // a mode is used by being open
-public class LinearProductTest {
+public class LinearProductTest extends RecordedTest {
 
     /**
      * Each element of the output and of both gradients is within the bound of the class's Javadoc
@@ -40,60 +40,39 @@ public class LinearProductTest {
         }
     }
 
-    @Test
-    public void float16IsRefusedOnAProcessor() {
-        try (NDManager manager = NDManager.newBaseManager(Device.cpu())) {
-            NDArray x = manager.ones(new Shape(2, 3));
-            IllegalArgumentException error =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> new LinearProduct(Precision.FLOAT16).of(x, x, (NDArray) null));
-            Assert.assertTrue(
-                    error.getMessage().contains("float16 is arithmetic of GPUs"),
-                    error.getMessage());
-        }
-    }
-
-    private static void assertWithinTheBound(Precision precision) {
+    private void assertWithinTheBound(Precision precision) {
         double u = precision.roundingError();
         for (long[] sizes : new long[][] {{1, 1, 1}, {5, 3, 7}, {13, 129, 65}, {33, 700, 41}}) {
-            try (NDManager manager = NDManager.newBaseManager();
-                    Autograd.GradMode mode = Autograd.gradMode(true)) {
-                NDArray x = TestArrays.leaf(manager.randomNormal(new Shape(sizes[0], sizes[1])));
-                NDArray w = TestArrays.leaf(manager.randomNormal(new Shape(sizes[2], sizes[1])));
-                NDArray b = TestArrays.leaf(manager.randomNormal(new Shape(sizes[2])));
-                NDArray above = manager.randomNormal(new Shape(sizes[0], sizes[2]));
-                NDArray y = new LinearProduct(precision).of(x, w, b);
-                Assert.assertEquals(y.getDataType(), DataType.FLOAT32);
-                Autograd.backward(y, above);
-                NDArray wt = w.stopGradient().transpose();
-                check(y.stopGradient(), x.stopGradient(), wt, b.stopGradient(), u);
-                check(Autograd.gradient(x), above, w.stopGradient(), null, u);
-                check(Autograd.gradient(w), above.transpose(), x.stopGradient(), null, u);
-                NDArray sums = above.toType(DataType.FLOAT64, true).sum(new int[] {0});
-                double off = difference(Autograd.gradient(b), sums).max().getDouble();
-                Assert.assertTrue(off <= 1e-6 * sizes[0] * 5, "bias " + off);
-            }
+            NDArray x = TestArrays.leaf(manager.randomNormal(new Shape(sizes[0], sizes[1])));
+            NDArray w = TestArrays.leaf(manager.randomNormal(new Shape(sizes[2], sizes[1])));
+            NDArray b = TestArrays.leaf(manager.randomNormal(new Shape(sizes[2])));
+            NDArray above = manager.randomNormal(new Shape(sizes[0], sizes[2]));
+            NDArray y = new LinearProduct(precision).of(x, w, b);
+            Assert.assertEquals(y.getDataType(), DataType.FLOAT32);
+            Autograd.backward(y, above);
+            NDArray wt = w.stopGradient().transpose();
+            check(y.stopGradient(), x.stopGradient(), wt, b.stopGradient(), u);
+            check(Autograd.gradient(x), above, w.stopGradient(), null, u);
+            check(Autograd.gradient(w), above.transpose(), x.stopGradient(), null, u);
+            NDArray sums = TestArrays.wide(above).sum(new int[] {0});
+            double off = TestArrays.difference(Autograd.gradient(b), sums).max().getDouble();
+            Assert.assertTrue(off <= 1e-6 * sizes[0] * 5, "bias " + off);
         }
     }
 
     /** |actual - (l r + b)| <= u |l r| + (1 + u)(2u + u^2 + k 2^-23) |l| |r|, and b in float32. */
     private static void check(NDArray actual, NDArray left, NDArray right, NDArray bias, double u) {
-        NDArray l = left.toType(DataType.FLOAT64, true);
-        NDArray r = right.toType(DataType.FLOAT64, true);
+        NDArray l = TestArrays.wide(left);
+        NDArray r = TestArrays.wide(right);
         NDArray exact = l.matMul(r);
         double sums = (1 + u) * (2 * u + u * u + l.getShape().get(1) * 0x1p-23);
         NDArray bound = exact.abs().mul(u).add(l.abs().matMul(r.abs()).mul(sums));
         if (bias != null) {
-            exact = exact.add(bias.toType(DataType.FLOAT64, true));
+            exact = exact.add(TestArrays.wide(bias));
             bound = bound.add(exact.abs().add(bound).mul(0x1p-23));
         }
-        NDArray over = difference(actual, exact).sub(bound);
+        NDArray over = TestArrays.difference(actual, exact).sub(bound);
         Assert.assertTrue(over.max().getDouble() <= 0, "over the bound by " + over.max());
-    }
-
-    private static NDArray difference(NDArray actual, NDArray exact) {
-        return actual.toType(DataType.FLOAT64, true).sub(exact).abs();
     }
 
     /**
@@ -102,56 +81,37 @@ public class LinearProductTest {
     @Test
     public void sumsAreFloat32() {
         NeededArithmetic.bfloat16();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            // 256 + 1 + ... + 1 is 512: sums of 8 bits would stay at 256
-            float[] values = new float[257];
-            java.util.Arrays.fill(values, 1);
-            values[0] = 256;
-            NDArray x = manager.create(values, new Shape(1, 257));
-            NDArray w = manager.ones(new Shape(1, 257));
-            NDArray y = new LinearProduct(Precision.BFLOAT16).of(x, w, (NDArray) null);
-            Assert.assertEquals(y.getFloat(0, 0), 512f);
-        }
+        // 256 + 1 + ... + 1 is 512: sums of 8 bits would stay at 256
+        float[] values = new float[257];
+        Arrays.fill(values, 1);
+        values[0] = 256;
+        NDArray x = manager.create(values, new Shape(1, 257));
+        NDArray y = new LinearProduct(Precision.BFLOAT16).of(x, x.onesLike(), null);
+        Assert.assertEquals(y.getFloat(0, 0), 512f);
     }
 
     @Test
     public void float32HasTheBitsOfTheLinearLayer() {
-        LibTorch.load();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray x = manager.randomNormal(new Shape(4, 5, 33));
-            NDArray w = manager.randomNormal(new Shape(17, 33));
-            NDArray b = manager.randomNormal(new Shape(17));
-            TestArrays.assertSame(
-                    new LinearProduct(Precision.FLOAT32).of(x, w, b),
-                    Linear.linear(x, w, b).singletonOrThrow(),
-                    "y");
-        }
+        NDArray x = manager.randomNormal(new Shape(4, 5, 33));
+        NDArray w = manager.randomNormal(new Shape(17, 33));
+        NDArray b = manager.randomNormal(new Shape(17));
+        TestArrays.assertSame(
+                new LinearProduct(Precision.FLOAT32).of(x, w, b),
+                Linear.linear(x, w, b).singletonOrThrow(),
+                "y");
     }
 
     @Test
     public void whatLayersDoNotHaveIsRefused() {
-        for (Precision precision : List.of(Precision.TF32)) {
-            IllegalArgumentException error =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class, () -> new LinearProduct(precision));
-            Assert.assertTrue(error.getMessage().contains("" + precision), error.getMessage());
-            Assert.assertTrue(error.getMessage().contains("BFLOAT16"), error.getMessage());
-        }
-    }
-
-    @Test
-    public void weightsOf16BitsAreRefused() {
+        TestErrors.assertRefused(() -> new LinearProduct(Precision.TF32), "tf32", "BFLOAT16");
+        NDArray x = manager.create(new float[] {1}, new Shape(1, 1)).toDevice(Device.cpu(), false);
+        TestErrors.assertRefused(
+                () -> new LinearProduct(Precision.FLOAT16).of(x, x, null),
+                "float16 is arithmetic of GPUs");
         NeededArithmetic.bfloat16();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray x = manager.ones(new Shape(2, 3));
-            NDArray w = manager.ones(new Shape(2, 3), DataType.FLOAT16);
-            IllegalArgumentException error =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> new LinearProduct(Precision.BFLOAT16).of(x, w, (NDArray) null));
-            Assert.assertTrue(
-                    error.getMessage().contains("the weight is float16 and the input float32"),
-                    error.getMessage());
-        }
+        NDArray w = manager.ones(new Shape(1, 1), DataType.FLOAT16);
+        TestErrors.assertRefused(
+                () -> new LinearProduct(Precision.BFLOAT16).of(x, w, null),
+                "the weight is float16 and the input float32");
     }
 }

@@ -1,5 +1,13 @@
 package io.djltp.internal.update;
 
+import ai.djl.training.optimizer.Adam;
+import ai.djl.training.optimizer.AdamW;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.optimizer.Sgd;
+import ai.djl.training.tracker.Tracker;
+
+import java.util.List;
+
 /** The updates of DJL's optimizers in float64, of some rows. */
 public final class ReferenceUpdate {
 
@@ -16,6 +24,9 @@ public final class ReferenceUpdate {
         ADAMW,
         ROWWISE_ADAGRAD;
 
+        /** Those that DJL has, too. */
+        static final List<Kind> OF_DJL = List.of(SGD, MOMENTUM, ADAM, ADAMW);
+
         public WeightUpdate update(WeightUpdate.Settings settings) {
             return switch (this) {
                 case SGD -> WeightUpdate.sgd(settings, 0);
@@ -25,6 +36,36 @@ public final class ReferenceUpdate {
                 case ROWWISE_ADAGRAD -> WeightUpdate.rowwiseAdagrad(settings, EPSILON);
             };
         }
+    }
+
+    /** Returns DJL's optimizer. */
+    static Optimizer djl(Kind kind, WeightUpdate.Settings settings, Tracker rate) {
+        return switch (kind) {
+            case SGD, MOMENTUM -> {
+                Sgd.Builder builder = with(Optimizer.sgd(), settings);
+                builder.optMomentum(kind == Kind.SGD ? 0 : MOMENTUM);
+                yield builder.setLearningRateTracker(rate).build();
+            }
+            case ADAM -> {
+                Adam.Builder builder = with(Optimizer.adam(), settings);
+                builder.optBeta1(BETA1).optBeta2(BETA2).optEpsilon(EPSILON);
+                yield builder.optLearningRateTracker(rate).build();
+            }
+            case ADAMW -> {
+                AdamW.Builder builder = with(Optimizer.adamW(), settings);
+                builder.optBeta1(BETA1).optBeta2(BETA2).optEpsilon(EPSILON);
+                yield builder.optLearningRateTracker(rate).build();
+            }
+            default -> throw new IllegalArgumentException("DJL has no " + kind);
+        };
+    }
+
+    private static <T extends Optimizer.OptimizerBuilder<T>> T with(
+            T builder, WeightUpdate.Settings settings) {
+        builder.setRescaleGrad(settings.rescale());
+        builder.optWeightDecays(settings.weightDecay());
+        builder.optClipGrad(settings.clip());
+        return builder;
     }
 
     private final Kind kind;

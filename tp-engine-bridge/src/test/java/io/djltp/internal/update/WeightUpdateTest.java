@@ -7,16 +7,12 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.training.optimizer.Adam;
-import ai.djl.training.optimizer.AdamW;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.collective.Communicator;
+import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 
@@ -24,14 +20,11 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 
 /** A weight whose gradient is there is updated as DJL's optimizers update it. */
 @SuppressWarnings("try") // a scope is used by being open
@@ -40,51 +33,6 @@ public class WeightUpdateTest {
     private static final int STEPS = 50;
     private static final double TOLERANCE = 1e-6; // of the largest element
     private static final float EPSILON = 1e-6f;
-
-    private enum Rule {
-        SGD,
-        MOMENTUM,
-        ADAM,
-        ADAMW;
-
-        WeightUpdate update(WeightUpdate.Settings settings) {
-            return switch (this) {
-                case SGD -> WeightUpdate.sgd(settings, 0);
-                case MOMENTUM -> WeightUpdate.sgd(settings, 0.9f);
-                default -> WeightUpdate.adam(settings, 0.8f, 0.99f, EPSILON, this == Rule.ADAMW);
-            };
-        }
-
-        Optimizer djl(WeightUpdate.Settings settings) {
-            return switch (this) {
-                case SGD, MOMENTUM -> {
-                    Sgd.Builder builder = Optimizer.sgd();
-                    with(builder, settings);
-                    builder.optMomentum(this == SGD ? 0 : 0.9f);
-                    yield builder.setLearningRateTracker(rate()).build();
-                }
-                case ADAM -> {
-                    Adam.Builder builder = Optimizer.adam();
-                    with(builder, settings);
-                    builder.optBeta1(0.8f).optBeta2(0.99f).optEpsilon(EPSILON);
-                    yield builder.optLearningRateTracker(rate()).build();
-                }
-                case ADAMW -> {
-                    AdamW.Builder builder = Optimizer.adamW();
-                    with(builder, settings);
-                    builder.optBeta1(0.8f).optBeta2(0.99f).optEpsilon(EPSILON);
-                    yield builder.optLearningRateTracker(rate()).build();
-                }
-            };
-        }
-
-        private static void with(
-                Optimizer.OptimizerBuilder<?> builder, WeightUpdate.Settings settings) {
-            builder.setRescaleGrad(settings.rescale());
-            builder.optWeightDecays(settings.weightDecay());
-            builder.optClipGrad(settings.clip());
-        }
-    }
 
     /** A rate that changes in every step. */
     private static Tracker rate() {
@@ -101,7 +49,7 @@ public class WeightUpdateTest {
                         new WeightUpdate.Settings(0, 1, 0), // only negative gradients are left
                         new WeightUpdate.Settings(0, 0.25f, 0.125f),
                         new WeightUpdate.Settings(0.1f, 3, 0.5f));
-        for (Rule rule : Rule.values()) {
+        for (ReferenceUpdate.Kind rule : ReferenceUpdate.Kind.OF_DJL) {
             for (WeightUpdate.Settings settings : all) {
                 cases.add(new Object[] {rule, settings});
             }
@@ -111,7 +59,7 @@ public class WeightUpdateTest {
 
     /** Fifty steps; now and then there is no gradient, which DJL takes for zero. */
     @Test(dataProvider = "cases", timeOut = 60_000)
-    public void equalsDjl(Rule rule, WeightUpdate.Settings settings) {
+    public void equalsDjl(ReferenceUpdate.Kind rule, WeightUpdate.Settings settings) {
         for (long[] shape : new long[][] {{}, {9}, {7, 5}, {3, 2, 4}}) {
             assertSame(rule, settings, new Shape(shape), DataType.FLOAT32, false);
             assertSame(rule, settings, new Shape(shape), DataType.FLOAT32, true);
@@ -125,7 +73,7 @@ public class WeightUpdateTest {
         int threads = Autograd.getThreads();
         Autograd.setThreads(1);
         try {
-            for (Rule rule : Rule.values()) {
+            for (ReferenceUpdate.Kind rule : ReferenceUpdate.Kind.OF_DJL) {
                 WeightUpdate.Settings all = new WeightUpdate.Settings(0.1f, 3, 0.5f);
                 assertSame(rule, all, new Shape(2, 40_001), DataType.FLOAT32, true);
                 assertSame(rule, all, new Shape(70_003), DataType.FLOAT32, false);
@@ -136,14 +84,14 @@ public class WeightUpdateTest {
     }
 
     private static void assertSame(
-            Rule rule,
+            ReferenceUpdate.Kind rule,
             WeightUpdate.Settings settings,
             Shape shape,
             DataType type,
             boolean missing) {
         int steps = shape.size() < 1000 ? STEPS : 3;
         Random random = new Random(5);
-        Optimizer djl = rule.djl(settings);
+        Optimizer djl = ReferenceUpdate.djl(rule, settings, rate());
         try (NDManager manager = NDManager.newBaseManager();
                 WeightUpdate update = rule.update(settings)) {
             NDArray expected = random(manager, random, shape, type);
@@ -180,15 +128,17 @@ public class WeightUpdateTest {
     /** No gradient, no state, no weight decay: nothing is computed and nothing kept. */
     @Test
     public void nothingIsKeptOfAParameterThatNeverHasAGradient() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (Rule rule : Rule.values()) {
-                try (WeightUpdate update = rule.update(WeightUpdate.Settings.DEFAULT)) {
-                    NDArray weight = manager.create(new float[] {1, 2});
-                    update.begin(1, 1);
-                    update.run(weight, null);
-                    Assert.assertEquals(weight.toFloatArray(), new float[] {1, 2});
-                    Assert.assertEquals(update.getState(manager), Map.of());
-                }
+        WeightUpdate.Settings none = WeightUpdate.Settings.DEFAULT;
+        List<WeightUpdate> updates = new ArrayList<>(List.of(WeightUpdate.adagrad(none, 0)));
+        ReferenceUpdate.Kind.OF_DJL.forEach(rule -> updates.add(rule.update(none)));
+        for (WeightUpdate each : updates) {
+            try (NDManager manager = NDManager.newBaseManager();
+                    WeightUpdate update = each) {
+                NDArray weight = manager.create(new float[] {1, 2});
+                update.begin(1, 1);
+                update.run(weight, null);
+                Assert.assertEquals(weight.toFloatArray(), new float[] {1, 2});
+                Assert.assertEquals(update.getState(manager), Map.of());
             }
         }
     }
@@ -209,6 +159,10 @@ public class WeightUpdateTest {
         // 0.5 / sqrt(0.25) = 1, then 0.5 / sqrt(0.5)
         double second = 1.9 - 0.2 * 0.5 / Math.sqrt(0.5);
         assertTwoSteps(WeightUpdate.rowwiseAdagrad(none, 0), 1.9, second);
+        assertTwoSteps(WeightUpdate.adagrad(none, 0), 1.9, second);
+        // 0.5 / (0.5 + 1), then 0.5 / (sqrt(0.5) + 1)
+        double moved = 2 - 0.1 / 3;
+        assertTwoSteps(WeightUpdate.adagrad(none, 1), moved, moved - 0.1 / (1 + Math.sqrt(0.5)));
     }
 
     private static void assertTwoSteps(WeightUpdate update, double first, double second) {
@@ -227,7 +181,7 @@ public class WeightUpdateTest {
 
     /** A weight in 16 bits is that of 32 bits, rounded after each step; its state has 32 bits. */
     @Test(dataProvider = "cases", timeOut = 60_000)
-    public void sixteenBits(Rule rule, WeightUpdate.Settings settings) {
+    public void sixteenBits(ReferenceUpdate.Kind rule, WeightUpdate.Settings settings) {
         Random random = new Random(1);
         Shape shape = new Shape(11, 3);
         try (NDManager manager = NDManager.newBaseManager();
@@ -256,22 +210,23 @@ public class WeightUpdateTest {
     public void rowwiseAdagradOfRowsThatAreCut() throws Exception {
         for (WeightUpdate.Settings settings :
                 List.of(WeightUpdate.Settings.DEFAULT, new WeightUpdate.Settings(0.1f, 3, 0.5f))) {
+            Cut twoRanges =
+                    Cut.of(
+                            5,
+                            2,
+                            rank ->
+                                    rank == 0
+                                            ? List.of(new ShardRange(3, 2), new ShardRange(0, 1))
+                                            : List.of(new ShardRange(1, 2)));
+            // columns that two ranks have count once
+            Cut overlapping = Cut.of(5, 3, rank -> List.of(new ShardRange(rank, 3)));
             List<Cut> cuts =
                     List.of(
                             Cut.ofLengths(5),
                             Cut.ofLengths(3, 2),
                             Cut.ofLengths(1, 1, 3),
-                            Cut.of(
-                                    5,
-                                    2,
-                                    rank ->
-                                            rank == 0
-                                                    ? List.of(
-                                                            new ShardRange(3, 2),
-                                                            new ShardRange(0, 1))
-                                                    : List.of(new ShardRange(1, 2))),
-                            // columns that two ranks have count once
-                            Cut.of(5, 3, rank -> List.of(new ShardRange(rank, 3))),
+                            twoRanges,
+                            overlapping,
                             Cut.replicated(5, 2));
             for (Cut cut : cuts) {
                 for (boolean missing : new boolean[] {false, true}) {
@@ -283,57 +238,37 @@ public class WeightUpdateTest {
 
     private static void assertCut(WeightUpdate.Settings settings, Cut cut, boolean missing)
             throws Exception {
-        try (NDManager manager = NDManager.newBaseManager();
-                WeightUpdate whole = WeightUpdate.rowwiseAdagrad(settings, EPSILON)) {
-            Random random = new Random(2);
-            Shape shape = new Shape(4, 5);
-            NDArray weight = random(manager, random, shape, DataType.FLOAT32);
-            List<NDArray> gradients = new ArrayList<>();
-            List<NDArray> shards = new ArrayList<>();
-            List<List<NDArray>> gradientsOf = new ArrayList<>();
-            for (int step = 0; step < STEPS; step++) {
-                gradients.add(random(manager, random, shape, DataType.FLOAT32));
-            }
-            for (int rank = 0; rank < cut.getRanks(); rank++) {
-                shards.add(columns(weight, cut.getRanges(rank)));
-                List<NDArray> own = new ArrayList<>();
-                for (NDArray gradient : gradients) {
-                    if (missing && rank == 0) {
-                        for (ShardRange range : cut.getRanges(0)) {
-                            gradient.set(index(range), 0);
+        Shape shape = new Shape(4, 5);
+        RankThreads.run(
+                cut.getRanks(),
+                (group, manager) -> {
+                    List<ShardRange> own = cut.getRanges(group.getRank());
+                    Random random = new Random(2);
+                    NDArray weight = random(manager, random, shape, DataType.FLOAT32);
+                    NDArray shard = columns(weight, own);
+                    try (WeightUpdate whole = WeightUpdate.rowwiseAdagrad(settings, EPSILON);
+                            WeightUpdate update = WeightUpdate.rowwiseAdagrad(settings, EPSILON)) {
+                        update.setRowsCut(group, shape, 1, cut);
+                        for (int step = 1; step <= STEPS; step++) {
+                            NDArray gradient = random(manager, random, shape, DataType.FLOAT32);
+                            for (ShardRange range : cut.getRanges(0)) {
+                                if (missing) { // the first rank has none
+                                    gradient.set(index(range), 0);
+                                }
+                            }
+                            boolean none = missing && group.getRank() == 0;
+                            whole.begin(0.1f, step);
+                            update.begin(0.1f, step);
+                            update.run(shard, none ? null : columns(gradient, own));
+                            whole.run(weight, gradient);
                         }
                     }
-                    own.add(missing && rank == 0 ? null : columns(gradient, cut.getRanges(rank)));
-                }
-                gradientsOf.add(own);
-            }
-            for (int step = 0; step < STEPS; step++) {
-                whole.begin(0.1f, step + 1);
-                whole.run(weight, gradients.get(step));
-            }
-            List<Communicator> ranks =
-                    LocalCommunicator.create(cut.getRanks(), Duration.ofSeconds(20));
-            List<CompletableFuture<Void>> runs = new ArrayList<>();
-            for (int rank = 0; rank < cut.getRanks(); rank++) {
-                int own = rank;
-                runs.add(
-                        CompletableFuture.runAsync(
-                                () ->
-                                        train(
-                                                ranks.get(own),
-                                                settings,
-                                                cut,
-                                                shards.get(own),
-                                                gradientsOf.get(own))));
-            }
-            for (CompletableFuture<Void> run : runs) {
-                run.get(30, TimeUnit.SECONDS);
-            }
-            for (int rank = 0; rank < cut.getRanks(); rank++) {
-                NDArray expected = columns(weight, cut.getRanges(rank));
-                assertClose(shards.get(rank), expected, TOLERANCE, "rank " + rank + " of " + cut);
-            }
-        }
+                    assertClose(
+                            shard,
+                            columns(weight, own),
+                            TOLERANCE,
+                            group.getRank() + cut.toString());
+                });
     }
 
     private static NDArray columns(NDArray whole, List<ShardRange> ranges) {
@@ -346,28 +281,17 @@ public class WeightUpdateTest {
         return new NDIndex().addAllDim().addSliceDim(range.start(), range.end());
     }
 
-    private static void train(
-            Communicator group,
-            WeightUpdate.Settings settings,
-            Cut cut,
-            NDArray shard,
-            List<NDArray> gradients) {
-        try (WeightUpdate update = WeightUpdate.rowwiseAdagrad(settings, EPSILON)) {
-            update.setRowsCut(group, new Shape(4, 5), 1, cut);
-            for (int step = 0; step < gradients.size(); step++) {
-                update.begin(0.1f, step + 1);
-                update.run(shard, gradients.get(step));
-            }
-        }
-    }
-
     /** What is left after close is the view of it that the test has. */
     @Test
     public void closingFreesTheState() {
         try (NDManager manager = NDManager.newBaseManager()) {
             WeightUpdate.Settings settings = WeightUpdate.Settings.DEFAULT;
-            assertFreed(manager, Rule.MOMENTUM.update(settings), Set.of("momentum"));
-            assertFreed(manager, Rule.ADAM.update(settings), Set.of("mean", "variance"));
+            assertFreed(
+                    manager, ReferenceUpdate.Kind.MOMENTUM.update(settings), Set.of("momentum"));
+            assertFreed(
+                    manager,
+                    ReferenceUpdate.Kind.ADAM.update(settings),
+                    Set.of("mean", "variance"));
             assertFreed(manager, WeightUpdate.rowwiseAdagrad(settings, EPSILON), Set.of("sums"));
         }
     }

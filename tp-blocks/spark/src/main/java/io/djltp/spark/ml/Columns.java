@@ -91,15 +91,6 @@ record Columns(int features, int label, Kind kind) implements Serializable {
         if (DataTypes.IntegerType.equals(element)) {
             return Kind.INTEGERS;
         }
-        if (type instanceof org.apache.spark.mllib.linalg.VectorUDT) { // it calls itself a vector
-            throw new IllegalArgumentException(
-                    ("The column '%s' has vectors of the old package org.apache.spark.mllib.linalg:"
-                                    + " features are those of org.apache.spark.ml.linalg"
-                                    + " (VectorUDT), which"
-                                    + " MLUtils.convertVectorColumnsToML(dataset, \"%s\")"
-                                    + " makes of them")
-                            .formatted(name, name));
-        }
         throw new IllegalArgumentException(
                 ("The column '%s' is of type %s: features are a vector, an array of float or"
                                 + " double, or, for a body that looks them up, an array of int")

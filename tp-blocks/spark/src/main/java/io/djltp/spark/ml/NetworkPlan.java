@@ -81,7 +81,7 @@ record NetworkPlan(
                         .setUnits(classes)
                         .optBias(bias)
                         .optBatchShardedInput(true)
-                        .optPrecision(newPrecision())
+                        .optPrecision(Precision.of(precision.toLowerCase(Locale.ROOT)))
                         .optSampleShare(sampleShare)
                         .optSampleSeed(seed)
                         .optMargin(newMargin());
@@ -93,14 +93,6 @@ record NetworkPlan(
             built.setInitializer(new NormalInitializer(headSigma), Parameter.Type.WEIGHT);
         }
         return built;
-    }
-
-    private Precision newPrecision() {
-        try {
-            return Precision.of(precision.toLowerCase(Locale.ROOT));
-        } catch (IllegalArgumentException e) {
-            throw new IllegalArgumentException(e.getMessage() + " (setHeadPrecision)", e);
-        }
     }
 
     private Margin newMargin() {
@@ -133,15 +125,7 @@ record NetworkPlan(
             ClassLoader loader = Thread.currentThread().getContextClassLoader();
             Object factory =
                     Class.forName(body, true, loader).getDeclaredConstructor().newInstance();
-            Block made = ((BodyFactory) factory).newBody(named);
-            if (made == null) {
-                throw new IllegalArgumentException(
-                        "newBody of "
-                                + body
-                                + " returned null: it is to return the blocks below the head, or"
-                                + " leave the body out (setBody)");
-            }
-            return made;
+            return ((BodyFactory) factory).newBody(named);
         } catch (ReflectiveOperationException | ClassCastException e) {
             throw new IllegalArgumentException(
                     ("The body %s cannot be made (%s): name a public class that implements"

@@ -212,12 +212,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
         return switch (getOptimizer()) {
             case "adam" -> Optimizer.adam().optLearningRateTracker(rate).build();
             case "adamw" -> Optimizer.adamW().optLearningRateTracker(rate).build();
-            case "sgd" -> Optimizer.sgd().setLearningRateTracker(rate).build();
-            default ->
-                    throw new IllegalArgumentException(
-                            "The optimizer '"
-                                    + getOptimizer()
-                                    + "' is none of adam, adamw and sgd");
+            default -> Optimizer.sgd().setLearningRateTracker(rate).build();
         };
     }
 
@@ -305,7 +300,10 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public IntParam numClasses() {
         return new IntParam(
-                this, "numClasses", "the number of classes: 0 for as many as names, or as labels");
+                this,
+                "numClasses",
+                "the number of classes: 0 for as many as names, or as labels",
+                ParamValidators.gtEq(0));
     }
 
     /**
@@ -449,7 +447,12 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      * @return the parameter; default adam
      */
     public Param<String> optimizer() {
-        return new Param<>(this, "optimizer", "the optimizer: adam, adamw or sgd");
+        List<String> all = List.of("adam", "adamw", "sgd");
+        return new Param<>(
+                this,
+                "optimizer",
+                "the optimizer: adam, adamw or sgd",
+                ParamValidators.inArray(all));
     }
 
     /**
@@ -478,7 +481,10 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public DoubleParam labelSmoothing() {
         return new DoubleParam(
-                this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1");
+                this,
+                "labelSmoothing",
+                "the smoothed part of the labels: from 0 to below 1",
+                ParamValidators.inRange(0, 1, true, false));
     }
 
     /**
@@ -987,7 +993,6 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      * @throws IllegalArgumentException if one cannot be trained with
      */
     private void check() {
-        newOptimizer();
         TrainingPlan.folder(getCheckpointFolder());
         int batch = getBatchSize();
         int ranks = getRanks();
@@ -1004,22 +1009,12 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
                 "headMargin %s needs a head without a bias, whose logits are cosines: call"
                         + " setHeadBias(false)",
                 Arrays.toString(margin));
-        refuse(
-                getNumClasses() < 0,
-                "numClasses is %d: set 1 or more, or 0 for one more than the largest label",
-                getNumClasses());
         int[] hidden = getHiddenLayers();
         refuse(
                 Arrays.stream(hidden).anyMatch(units -> units < 1),
                 "hiddenLayers is %s: each layer needs 1 unit or more. setHiddenLayers() without"
                         + " numbers leaves them out",
                 Arrays.toString(hidden));
-        double smoothing = getLabelSmoothing();
-        refuse(
-                !(smoothing >= 0 && smoothing < 1),
-                "labelSmoothing is %s: it is the part of a label that all classes share, from 0 to"
-                        + " below 1. Set one such as 0.1, or 0 for none",
-                smoothing);
         refuse(
                 isSet(checkpointInterval()) && getCheckpointFolder().isEmpty(),
                 "checkpointInterval is %d, and there is no folder for checkpoints, so that none"

@@ -13,12 +13,11 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 
 import scala.collection.mutable.ArraySeq$;
+import scala.jdk.javaapi.CollectionConverters;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.Iterator;
 import java.util.List;
 
@@ -51,26 +50,13 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
     /** {@inheritDoc} */
     @Override
     public Iterator<Row> call(Iterator<Row> rows) {
-        return new Iterator<>() {
-            private final Deque<Row> done = new ArrayDeque<>();
-
-            @Override
-            public boolean hasNext() {
-                return !done.isEmpty() || rows.hasNext();
-            }
-
-            @Override
-            public Row next() {
-                if (done.isEmpty()) {
-                    List<Row> some = new ArrayList<>(ROWS);
-                    while (some.size() < ROWS && rows.hasNext()) {
-                        some.add(rows.next());
-                    }
-                    done.addAll(classify(some));
-                }
-                return done.remove();
-            }
-        };
+        return CollectionConverters.asJava(
+                CollectionConverters.asScala(rows)
+                        .<Row>grouped(ROWS)
+                        .flatMap(
+                                some ->
+                                        CollectionConverters.asScala(
+                                                classify(CollectionConverters.asJava(some)))));
     }
 
     @SuppressWarnings("try") // a mode is used by being open

@@ -8,6 +8,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ForkedJvm;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
+import io.djltp.testing.TestErrors;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;
@@ -19,7 +20,8 @@ import java.nio.file.StandardCopyOption;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
+import java.util.function.IntConsumer;
 
 /** A group that cannot be formed says why, in one sentence, and what to do. */
 public class NcclCreationTest {
@@ -50,7 +52,7 @@ public class NcclCreationTest {
             String message =
                     "The nccl backend needs NCCL 2.18.0 or newer, but libnccl.so.2 is 2.17.3:";
             Assert.assertTrue(NcclLibrary.whyNot().get().startsWith(message));
-            assertFails(CollectiveException.class, () -> create(2, 0, cpus(2)), message);
+            assertFails(() -> create(2, 0, cpus(2)), message);
         } finally {
             NcclDouble.setVersion(22703);
         }
@@ -59,26 +61,21 @@ public class NcclCreationTest {
     /** A context takes hundreds of MB: of GPUs of this process's ranks only, never of GPU 0. */
     @Test(timeOut = 60_000)
     public void noOtherGpuIsTouched() throws Exception {
-        ForkedJvm.Result result =
-                new ForkedJvm().run(NcclDevices.class, NcclDouble.build().toString());
-        Assert.assertEquals(result.exitCode(), 0, result.output());
-        Assert.assertEquals(result.output(), "contexts=[3, 5]\ncontexts=[2, 3, 5]\nworks on 2\n");
+        String output = new ForkedJvm().succeed(NcclDevices.class, NcclDouble.build().toString());
+        Assert.assertEquals(output, "contexts=[3, 5]\ncontexts=[2, 3, 5]\nworks on 2\n");
     }
 
     @Test(timeOut = 60_000)
     public void gpusThatAreNotThereAreRefused() {
-        assertFails(
-                IllegalArgumentException.class,
+        TestErrors.assertRefused(
                 () -> create(2, 0, List.of(Device.gpu(0), Device.gpu(9))),
                 "Rank 1 cannot work on GPU 9: this process sees 8 GPUs, numbered from 0; use fewer"
                         + " ranks, or check CUDA_VISIBLE_DEVICES");
-        assertFails(
-                IllegalArgumentException.class,
+        TestErrors.assertRefused(
                 () -> create(2, 0, List.of(Device.gpu(3), Device.gpu(3))),
                 "Rank 1 cannot share GPU 3 with another rank, NCCL needs one for each: this process"
                         + " sees 8 GPUs for 2 ranks");
-        assertFails(
-                IllegalArgumentException.class,
+        TestErrors.assertRefused(
                 () -> create(9, 0, cpus(9)),
                 "Rank 8 cannot share GPU 0 with another rank",
                 "sees 8 GPUs for 9 ranks");
@@ -88,8 +85,7 @@ public class NcclCreationTest {
             Assert.assertTrue(
                     NcclLibrary.whyNot().get().startsWith("The nccl backend finds no GPU (cuda"),
                     "" + NcclLibrary.whyNot());
-            assertFails(
-                    IllegalArgumentException.class,
+            TestErrors.assertRefused(
                     () -> create(1, 0, cpus(1)),
                     "Rank 0 cannot work on GPU 0: this process sees 0 GPUs");
         } finally {
@@ -101,8 +97,7 @@ public class NcclCreationTest {
     public void theCpuIsRefusedWhereTheGpuDoesNotReachIt() throws Exception {
         NcclDouble.setReachesHostMemory(false);
         try {
-            assertFails(
-                    IllegalArgumentException.class,
+            TestErrors.assertRefused(
                     () -> create(2, 0, cpus(2)),
                     "Rank 0 cannot work on cpu(): GPU 0 does not reach host memory; give the rank"
                             + " Device.gpu(0) or use the backend local or tcp");
@@ -130,26 +125,19 @@ public class NcclCreationTest {
 
     @Test(timeOut = 60_000)
     public void impossibleRanksAreRefused() {
-        assertFails(
-                IllegalArgumentException.class,
+        TestErrors.assertRefused(
                 () -> create(2, 1, cpus(2)),
                 "This process cannot hold 2 ranks from rank 1 of a group of 2");
-        assertFails(
-                IllegalArgumentException.class,
-                () -> create(2, 0, List.of()),
-                "This process cannot hold 0 ranks");
-        assertFails(
-                IllegalArgumentException.class,
+        TestErrors.assertRefused(() -> create(2, 0, List.of()), "This process cannot hold 0 ranks");
+        TestErrors.assertRefused(
                 () -> NcclCommunicator.create(new byte[3], 2, 0, cpus(2), SHORT),
                 "A unique id has 128 bytes, not 3");
-        assertFails(
-                IllegalArgumentException.class,
+        TestErrors.assertRefused(
                 () ->
                         NcclCommunicator.create(
                                 NcclCommunicator.newUniqueId(), 2, 0, cpus(2), Duration.ZERO),
                 "The time-out must be positive, not PT0S");
         assertFails(
-                CollectiveException.class,
                 () -> NcclCommunicator.create(new byte[128], 2, 0, cpus(2), SHORT),
                 "A group of 2 ranks with ranks 0 to 1 in this process could not be formed",
                 "Not an id of ncclGetUniqueId");
@@ -159,7 +147,6 @@ public class NcclCreationTest {
     public void ranksThatNeverComeAreWaitedForInVain() throws Exception {
         List<Long> before = NcclCommunicatorTest.settled();
         assertFails(
-                CollectiveException.class,
                 () -> create(4, 1, cpus(2)),
                 "A group of 4 ranks with ranks 1 to 2 in this process could not be formed: after"
                         + " 300 ms not all 4 ranks have come; start the others");
@@ -170,50 +157,33 @@ public class NcclCreationTest {
     public void twoRanksWithOneNumberAreFound() throws Exception {
         List<Long> before = NcclCommunicatorTest.settled();
         byte[] id = NcclCommunicator.newUniqueId();
-        CountDownLatch failures = new CountDownLatch(2);
-        for (int i = 0; i < 2; i++) {
-            Thread thread =
-                    new Thread(
-                            () -> {
-                                assertFails(
-                                        CollectiveException.class,
-                                        () ->
-                                                NcclCommunicator.create(
-                                                        id, 3, 1, cpus(1), Duration.ofMinutes(1)),
-                                        "NCCL error 5 (invalid usage",
-                                        "Duplicate rank detected : two ranks with the number 1");
-                                failures.countDown();
-                            });
-            thread.start();
-        }
-        failures.await();
+        Duration minute = Duration.ofMinutes(1);
+        inTwoThreads(
+                i -> NcclCommunicator.create(id, 3, 1, cpus(1), minute),
+                "NCCL error 5 (invalid usage",
+                "Duplicate rank detected : two ranks with the number 1");
         Assert.assertEquals(NcclCommunicatorTest.settled(), before);
     }
 
     @Test(timeOut = 60_000)
     public void twoProcessesOnOneGpuAreFound() throws Exception {
         byte[] id = NcclCommunicator.newUniqueId();
-        CountDownLatch failures = new CountDownLatch(2);
-        for (int i = 0; i < 2; i++) {
-            int rank = i;
-            Thread thread =
-                    new Thread(
-                            () -> {
-                                assertFails(
-                                        CollectiveException.class,
-                                        () ->
-                                                NcclCommunicator.create(
-                                                        id,
-                                                        2,
-                                                        rank,
-                                                        List.of(Device.gpu(5)),
-                                                        Duration.ofMinutes(1)),
-                                        "Duplicate GPU detected : rank 0 and rank 1 both on CUDA");
-                                failures.countDown();
-                            });
-            thread.start();
-        }
-        failures.await();
+        Duration minute = Duration.ofMinutes(1);
+        inTwoThreads(
+                i -> NcclCommunicator.create(id, 2, i, List.of(Device.gpu(5)), minute),
+                "Duplicate GPU detected : rank 0 and rank 1 both on CUDA");
+    }
+
+    private static void inTwoThreads(IntConsumer create, String... parts) throws Exception {
+        FutureTask<Void> other =
+                new FutureTask<>(() -> assertFails(() -> create.accept(1), parts), null);
+        new Thread(other).start();
+        assertFails(() -> create.accept(0), parts);
+        other.get();
+    }
+
+    private static void assertFails(Assert.ThrowingRunnable call, String... parts) {
+        TestErrors.assertThrows(CollectiveException.class, call, parts);
     }
 
     @Test
@@ -240,14 +210,11 @@ public class NcclCreationTest {
     /** On a machine that has no NCCL; on one with all libraries there is nothing to miss. */
     @Test(timeOut = 60_000)
     public void aMachineWithoutNcclSaysWhatItLacks() throws Exception {
-        ForkedJvm.Result result = new ForkedJvm().run(NcclDoctor.class);
-        Assert.assertEquals(result.exitCode(), 0, result.output());
+        String output = new ForkedJvm().succeed(NcclDoctor.class);
         String lack =
                 "The nccl backend needs lib(cuda|cudart|nccl)\\.so[.0-9]*, which the system does"
                         + " not have: install .*\nand again: the same\n";
-        Assert.assertTrue(
-                result.output().matches("(?s).*" + lack) || result.output().contains("NCCL 2."),
-                result.output());
+        Assert.assertTrue(output.matches("(?s).*" + lack) || output.contains("NCCL 2."), output);
     }
 
     /** The libraries are found where the system looks for them. */
@@ -282,13 +249,5 @@ public class NcclCreationTest {
 
     private static List<NcclCommunicator> create(int size, int first, List<Device> devices) {
         return NcclCommunicator.create(NcclCommunicator.newUniqueId(), size, first, devices, SHORT);
-    }
-
-    private static void assertFails(
-            Class<? extends Throwable> type, Assert.ThrowingRunnable call, String... parts) {
-        String message = Assert.expectThrows(type, call).getMessage();
-        for (String part : parts) {
-            Assert.assertTrue(message.contains(part), message + " has no \"" + part + "\"");
-        }
     }
 }

@@ -23,15 +23,8 @@ final class NcclDevices {
         System.out.println("works on " + Cuda.currentOrNone());
     }
 
-    private static void run() throws InterruptedException {
-        List<Communicator> good = create();
-        for (Throwable outcome :
-                RankThreads.outcomes(good, (communicator, manager) -> communicator.barrier())) {
-            if (outcome != null) {
-                throw new IllegalStateException(outcome);
-            }
-        }
-        good.forEach(Communicator::close);
+    private static void run() throws Exception {
+        RankThreads.runAll(create(), (communicator, manager) -> communicator.barrier());
         List<Communicator> bad = create();
         bad.get(1).abort(new IllegalStateException("on purpose"));
         bad.forEach(Communicator::close);

@@ -264,8 +264,12 @@ public final class NcclDouble {
                         });
     }
 
-    /** Returns the communicators, streams, events and device memory that are there. */
-    static List<Long> live() {
+    /**
+     * Returns what is there.
+     *
+     * @return the numbers of communicators, streams, events and pieces of device memory
+     */
+    public static List<Long> live() {
         return List.of(
                 nccl("tp_double_live_comms").invokeLong(new Object[0]),
                 cudart("tp_double_live_streams").invokeLong(new Object[0]),

@@ -4,6 +4,7 @@ import ai.djl.Device;
 import ai.djl.ndarray.types.DataType;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.EveryOperation;
 import io.djltp.collective.RankThreads;
 import io.djltp.internal.libtorch.LibTorch;
 

@@ -14,7 +14,6 @@ import org.testng.annotations.Test;
 
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
-import java.util.List;
 
 /** A rank that waits leaves the core to those that compute. */
 public class TcpWaitTest {
@@ -24,43 +23,37 @@ public class TcpWaitTest {
     /** Rank 0 waits in its row for rank 1, while rank 2 has sent what is for the column. */
     @Test(timeOut = 60_000)
     public void messagesOfAnotherGroupDoNotKeepARankAwake() throws Exception {
-        List<Communicator> group = TcpGroups.create(4, RankThreads.TIMEOUT);
         double[] seconds = new double[1];
-        Throwable[] outcomes =
-                RankThreads.outcomes(
-                        group,
-                        (world, manager) -> {
-                            int rank = world.getRank();
-                            Communicator row = world.split(rank / 2, 0);
-                            Communicator column = world.split(rank % 2, 0);
-                            NDArray large = manager.ones(new Shape(500_000));
-                            for (int i = 0; i < 3; i++) {
-                                column.allReduce(large, ReduceOp.MAX);
-                            }
-                            world.barrier();
-                            NDArray early = manager.ones(new Shape(500_000));
-                            NDArray late = manager.ones(new Shape(9));
-                            if (rank >= 2) {
-                                Work work = column.allReduce(TensorView.of(early), ReduceOp.SUM);
-                                row.allReduce(late, ReduceOp.SUM);
-                                work.await();
-                                return;
-                            }
-                            double before = cpuSeconds("tp-collectives-0");
-                            if (rank == 1) {
-                                Thread.sleep(MILLIS);
-                            }
-                            row.allReduce(late, ReduceOp.SUM);
-                            if (rank == 0) {
-                                seconds[0] = cpuSeconds("tp-collectives-0") - before;
-                            }
-                            column.allReduce(early, ReduceOp.SUM);
-                            Assert.assertEquals(early.getFloat(499_999), 2f);
-                        });
-        group.forEach(Communicator::close);
-        for (Throwable outcome : outcomes) {
-            Assert.assertNull(outcome);
-        }
+        RankThreads.runAll(
+                TcpGroups.create(4, RankThreads.TIMEOUT),
+                (world, manager) -> {
+                    int rank = world.getRank();
+                    Communicator row = world.split(rank / 2, 0);
+                    Communicator column = world.split(rank % 2, 0);
+                    NDArray large = manager.ones(new Shape(500_000));
+                    for (int i = 0; i < 3; i++) {
+                        column.allReduce(large, ReduceOp.MAX);
+                    }
+                    world.barrier();
+                    NDArray early = manager.ones(new Shape(500_000));
+                    NDArray late = manager.ones(new Shape(9));
+                    if (rank >= 2) {
+                        Work work = column.allReduce(TensorView.of(early), ReduceOp.SUM);
+                        row.allReduce(late, ReduceOp.SUM);
+                        work.await();
+                        return;
+                    }
+                    double before = cpuSeconds("tp-collectives-0");
+                    if (rank == 1) {
+                        Thread.sleep(MILLIS);
+                    }
+                    row.allReduce(late, ReduceOp.SUM);
+                    if (rank == 0) {
+                        seconds[0] = cpuSeconds("tp-collectives-0") - before;
+                    }
+                    column.allReduce(early, ReduceOp.SUM);
+                    Assert.assertEquals(early.getFloat(499_999), 2f);
+                });
         Assert.assertTrue(seconds[0] < 0.25e-3 * MILLIS, seconds[0] + " s of a core");
     }
 

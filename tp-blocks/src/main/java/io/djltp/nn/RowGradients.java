@@ -1,0 +1,389 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.djl.util.NativeResource;
+
+import io.djltp.collective.Collective;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.forecast.PassForecast;
+import io.djltp.head.AddedGradient;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.update.EmbeddingBags;
+import io.djltp.internal.update.GradientScale;
+import io.djltp.internal.update.TableShard;
+import io.djltp.internal.update.WeightUpdate;
+import io.djltp.loss.FusedHead;
+import io.djltp.rank.ParticipantStep;
+import io.djltp.rank.StepParticipant;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.Predicate;
+import java.util.stream.IntStream;
+
+/**
+ * The gradient of a rank's table of which a step uses few rows. The table is no part of the graph:
+ * what forward passes have made of its rows are leaves, whose gradients are put together in the
+ * step. So there is never a gradient of the whole table.
+ */
+final class RowGradients implements AutoCloseable {
+
+    private final Parameter parameter;
+    private final List<Leaf> pending = new ArrayList<>();
+
+    RowGradients(Parameter parameter) {
+        this.parameter = parameter;
+    }
+
+    /**
+     * What a forward pass has made of the table.
+     *
+     * @param ids the rows of the bags from 1, of one bag after the other, 0 for none
+     * @param width the places of a bag
+     * @param sums the sum of the rows of each bag: a leaf of the graph
+     * @param output what the pass has of them, which is closed with it
+     */
+    private record Leaf(int[] ids, int width, NDArray sums, NDArray output) {
+
+        /** Returns whether the pass was closed without a backward pass. */
+        boolean isOver() {
+            return ((NativeResource<?>) output).isReleased() && !hasGradient();
+        }
+
+        boolean hasGradient() {
+            try (NDArray gradient = Autograd.gradient(sums)) {
+                return gradient != null;
+            }
+        }
+    }
+
+    /**
+     * Bags of row numbers, and the gradient of the sum of each.
+     *
+     * @param ids the rows of the bags, of one bag after the other, 0 for none
+     * @param width the places of a bag
+     * @param ofSums the gradient of the sums, [bags, features]
+     */
+    record Sums(int[] ids, int width, NDArray ofSums) {}
+
+    /** Notes a leaf, until the step, or until the pass is closed without a backward pass. */
+    void add(int[] ids, int width, NDArray sums, NDArray output) {
+        forget(Leaf::isOver);
+        pending.add(new Leaf(ids, width, sums, output));
+    }
+
+    /** Sets whether backward passes to come leave a gradient. */
+    void setTrained(boolean trained) {
+        pending.forEach(leaf -> leaf.sums().setRequiresGradient(trained));
+    }
+
+    /** Multiplies the gradients, and returns whether they are finite. */
+    boolean unscale(float factor) {
+        boolean finite = true;
+        for (Leaf leaf : pending) {
+            try (NDArray gradient = Autograd.gradient(leaf.sums())) {
+                finite &= gradient == null || GradientScale.takeFrom(gradient, factor);
+            }
+        }
+        return finite;
+    }
+
+    /** Forgets what has a gradient, or what has none. */
+    void forget(boolean withGradient) {
+        forget(leaf -> leaf.hasGradient() == withGradient);
+    }
+
+    private void forget(Predicate<Leaf> which) {
+        pending.removeIf(
+                leaf -> {
+                    boolean forgotten = which.test(leaf);
+                    if (forgotten) {
+                        leaf.sums().close();
+                    }
+                    return forgotten;
+                });
+    }
+
+    /** Forgets everything. */
+    @Override
+    public void close() {
+        pending.forEach(leaf -> leaf.sums().close());
+        pending.clear();
+    }
+
+    /**
+     * Takes the gradient of the backward passes since the last step, of all rows of the batch. All
+     * ranks call it in every step.
+     *
+     * @param step the step
+     * @param what what the table is, for the counts of collective operations
+     * @param filled whether bags of one place without a row are left out
+     * @param scope the manager of the result
+     */
+    Sums take(ParticipantStep step, String what, boolean filled, NDManager scope) {
+        try {
+            Sums own = own(step.getValue(parameter), filled, scope);
+            Communicator group = step.getGradientGroup(parameter);
+            if (group == null) {
+                return own;
+            }
+            group.setIssuer(what + step.nameOf(parameter));
+            return ofAllRanks(own, group, scope);
+        } finally {
+            close();
+        }
+    }
+
+    /** Returns what this rank's backward passes have left, one after the other, maybe nothing. */
+    private Sums own(NDArray values, boolean filled, NDManager scope) {
+        NDList gradients = new NDList();
+        int[] ids = {};
+        int width = 0;
+        for (Leaf leaf : pending) {
+            NDArray gradient = Autograd.gradient(leaf.sums());
+            if (gradient == null) {
+                continue; // a forward pass without a backward pass
+            }
+            gradient.attach(scope);
+            int[] own = leaf.ids();
+            if (filled) {
+                long[] places =
+                        IntStream.range(0, own.length)
+                                .filter(i -> leaf.ids()[i] > 0)
+                                .asLongStream()
+                                .toArray();
+                own = Arrays.stream(own).filter(id -> id > 0).toArray();
+                NDArray whole = gradient;
+                gradient = own.length == 0 ? null : TableShard.pick(whole, places, scope);
+                whole.close();
+                if (gradient == null) {
+                    continue;
+                }
+            }
+            gradients.add(gradient);
+            int wider = Math.max(width, leaf.width());
+            int[] before = widened(ids, width, wider);
+            int[] added = widened(own, leaf.width(), wider);
+            ids = Arrays.copyOf(before, before.length + added.length);
+            System.arraycopy(added, 0, ids, before.length, added.length);
+            width = wider;
+        }
+        if (gradients.isEmpty()) { // other ranks may have something
+            Shape none = new Shape(0, values.getShape().get(1));
+            return new Sums(ids, width, scope.create(none, values.getDataType()));
+        }
+        NDArray all = gradients.size() == 1 ? gradients.head() : NDArrays.concat(gradients);
+        return new Sums(ids, width, all);
+    }
+
+    /** Returns the same bags with more places. */
+    private static int[] widened(int[] ids, int width, int wider) {
+        if (width == wider || ids.length == 0) {
+            return ids;
+        }
+        int bags = ids.length / width;
+        int[] all = new int[bags * wider];
+        for (int bag = 0; bag < bags; bag++) {
+            System.arraycopy(ids, bag * width, all, bag * wider, width);
+        }
+        return all;
+    }
+
+    /** Puts the bags of all ranks together, in the order of the ranks. */
+    private static Sums ofAllRanks(Sums own, Communicator group, NDManager scope) {
+        int width = own.width();
+        int[] sizes = {own.ids().length / Math.max(1, width), width};
+        long[] pairs = new long[group.getSize()];
+        Arrays.fill(pairs, 2);
+        int[] all = HostReads.ints(gather(group, scope.create(sizes), pairs, scope));
+        long[] bags = new long[group.getSize()];
+        int widest = 0;
+        for (int rank = 0; rank < bags.length; rank++) {
+            bags[rank] = all[2 * rank];
+            widest = Math.max(widest, all[2 * rank + 1]);
+        }
+        if (widest == 0) {
+            return own; // no rank has anything
+        }
+        NDArray mine = scope.create(widened(own.ids(), width, widest));
+        int[] ids = HostReads.ints(gather(group, mine, times(bags, widest), scope));
+        long features = own.ofSums().getShape().get(1);
+        NDArray sums = own.ofSums();
+        sums = TensorView.of(sums).isContiguous() ? sums : sums.duplicate();
+        NDArray allSums = gather(group, sums, times(bags, features), scope);
+        return new Sums(ids, widest, allSums.reshape(-1, features));
+    }
+
+    private static NDArray gather(Communicator group, NDArray own, long[] counts, NDManager scope) {
+        DataType type = own.getDataType();
+        NDArray all = scope.create(new Shape(Arrays.stream(counts).sum()), type);
+        group.allGather(TensorView.of(own), TensorView.of(all), counts).await();
+        return all;
+    }
+
+    private static long[] times(long[] counts, long length) {
+        return Arrays.stream(counts).map(count -> count * length).toArray();
+    }
+
+    /** Notes what the step exchanges: sizes, row numbers, and gradients of the bags. */
+    static void forecast(PassForecast pass, String issuer, Shape ids, Shape sums) {
+        int size = pass.getDataSize();
+        long[] all = {
+            2L * size * Integer.BYTES, ids.size() * Integer.BYTES, pass.bytes(sums),
+        };
+        for (long bytes : all) {
+            pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
+        }
+    }
+
+    /**
+     * The table of an {@link EmbeddingBag}. All ranks update their replicas alike: from the
+     * gradients of the sums of the whole batch, which are far smaller than the table. Where the
+     * table is frozen when a step comes, gradients wait until it is thawed.
+     */
+    static final class Table implements StepParticipant {
+
+        static final String ISSUER = "the gradient of ";
+
+        private final Parameter parameter;
+        private final RowGradients gradients;
+
+        Table(Parameter parameter) {
+            this.parameter = parameter;
+            gradients = new RowGradients(parameter);
+        }
+
+        void add(int[] ids, int width, NDArray sums, NDArray output) {
+            gradients.add(ids, width, sums, output);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public List<Parameter> getParameters() {
+            return List.of(parameter);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void beginBackward() {
+            gradients.setTrained(parameter.requiresGradient());
+        }
+
+        /**
+         * {@inheritDoc}
+         *
+         * <p>Gradients of backward passes to come will count.
+         */
+        @Override
+        public void zeroGradient() {
+            if (parameter.requiresGradient()) {
+                gradients.forget(true);
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public boolean unscale(float factor) {
+            return gradients.unscale(factor);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void step(ParticipantStep step) {
+            WeightUpdate update = step.getUpdate(parameter);
+            NDArray values = step.getValue(parameter);
+            if (update == null) {
+                gradients.forget(false);
+                return;
+            }
+            try (NDManager scope = values.getManager().newSubManager()) {
+                Sums sums = gradients.take(step, ISSUER, false, scope);
+                long rows = values.getShape().get(0);
+                new EmbeddingBags(sums.ids(), sums.width(), rows)
+                        .update(values, sums.ofSums(), update);
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            gradients.close();
+        }
+    }
+
+    /**
+     * The lookups of an embedding on a rank whose weight is that of a fused head too, which adds
+     * their gradient to its own when it updates the weight.
+     */
+    static final class Lookups implements FusedHead.OtherUse {
+
+        static final String ISSUER = "the gradient of the embedding ";
+
+        private final RowGradients gradients;
+
+        Lookups(Parameter weight) {
+            gradients = new RowGradients(weight);
+        }
+
+        /**
+         * Looks rows up.
+         *
+         * @param shard the rows of the rank
+         * @param values their values
+         * @param ids the ids
+         * @return the rows, zeros where the rank does not hold them
+         */
+        NDArray lookUp(TableShard shard, NDArray values, NDArray ids) {
+            // not of the pass: the gradient is wanted when it is over
+            NDArray rows = Autograd.detach(shard.rows(values, ids), values.getManager());
+            rows.setRequiresGradient(true);
+            NDArray output = TableShard.copy(rows, ids);
+            long[] places = shard.trainedPlaces(ids); // -1 for what has no gradient
+            int[] fromOne = Arrays.stream(places).mapToInt(place -> (int) place + 1).toArray();
+            gradients.add(fromOne, 1, rows, output);
+            return output;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public AddedGradient take(ParticipantStep step, NDManager scope) {
+            Sums sums = gradients.take(step, ISSUER, true, scope);
+            long[] places = IntStream.of(sums.ids()).asLongStream().map(id -> id - 1).toArray();
+            return new AddedGradient(null, places, sums.ofSums());
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public boolean unscale(float factor) {
+            return gradients.unscale(factor);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void setTrained(boolean trained) {
+            gradients.setTrained(trained);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void zeroGradient() {
+            gradients.forget(true);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            gradients.close();
+        }
+    }
+}

@@ -1,2 +1,0 @@
-/** Contains DJL's blocks that are made of several layers, computed by ranks together. */
-package io.djltp.nn.djl;

@@ -1,0 +1,2 @@
+/** Contains what all packages of the library use. */
+package io.djltp.internal;
