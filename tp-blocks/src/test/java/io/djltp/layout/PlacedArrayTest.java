@@ -6,6 +6,18 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_3X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
@@ -26,7 +38,6 @@ import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -43,12 +54,6 @@ public class PlacedArrayTest {
 
     private static final int ROWS = 6;
     private static final int UNITS = 12;
-    private static final TrainerKind TWO = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind THREE = new TrainerKind(ParallelMode.TENSOR, 3);
-    private static final TrainerKind FOUR = new TrainerKind(ParallelMode.TENSOR, 4);
-    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
-    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
 
     private interface Operation extends UnaryOperator<NDArray> {}
 
@@ -127,15 +132,16 @@ public class PlacedArrayTest {
 
     @Test(dataProvider = "ofTheWidth", timeOut = 60_000)
     public void blocksSeeTheWhole(String name, Operation operation) {
-        network(operation).assertEqual(TWO, FOUR, MIXED, MESH);
+        network(operation).assertEqual(TENSOR_2, TENSOR_4, MIXED_2, MESH_2X2);
     }
 
     /** Twelve features in four groups: three ranks have 4 each, which are no whole groups. */
     @Test(timeOut = 60_000)
     public void groupsThatRanksDivide() {
         network(x -> groups(x, x.reshape(x.size(0), 4, -1).tanh()))
-                .assertRefused(THREE, "ColumnParallelLinear", "reshape", "optGatherOutput(true)");
-        network(x -> groups(x, x.reshape(x.size(0), -1, 2).tanh())).assertEqual(THREE);
+                .assertRefused(
+                        TENSOR_3, "ColumnParallelLinear", "reshape", "optGatherOutput(true)");
+        network(x -> groups(x, x.reshape(x.size(0), -1, 2).tanh())).assertEqual(TENSOR_3);
     }
 
     /** What a graph does not show. */
@@ -168,7 +174,7 @@ public class PlacedArrayTest {
 
     @Test(dataProvider = "withoutGradient", timeOut = 60_000)
     public void whatAGraphDoesNotShowThrows(String name, Operation operation) {
-        for (TrainerKind kind : new TrainerKind[] {TWO, MIXED, MESH}) {
+        for (TrainerKind kind : new TrainerKind[] {TENSOR_2, MIXED_2, MESH_2X2}) {
             network(operation)
                     .assertRefused(kind, "ColumnParallelLinear", name, "optGatherOutput(true)");
         }
@@ -194,7 +200,7 @@ public class PlacedArrayTest {
                                         .add("shift", new Shape(1, 8)),
                         HalfSquareLoss::new,
                         Network.regression(ROWS, 6, 3));
-        net.assertEqual(TWO, THREE, MIXED, MESH, TrainerKind.mesh(3, 2));
+        net.assertEqual(TENSOR_2, TENSOR_3, MIXED_2, MESH_2X2, MESH_3X2);
     }
 
     /** A block that has a shard of a parameter by its name alone. */
@@ -221,9 +227,9 @@ public class PlacedArrayTest {
 
     @Test(timeOut = 60_000)
     public void aShardOfAParameter() {
-        sharing((x, w) -> x.matMul(w.transpose()).tanh()).assertEqual(TWO, THREE, MESH);
-        sharing((x, w) -> w.square().sum(new int[] {1})).assertEqual(TWO, THREE, MESH);
-        sharing((x, w) -> x.matMul(w.transpose().softmax(0))).assertEqual(TWO, MESH);
+        sharing((x, w) -> x.matMul(w.transpose()).tanh()).assertEqual(TENSOR_2, TENSOR_3, MESH_2X2);
+        sharing((x, w) -> w.square().sum(new int[] {1})).assertEqual(TENSOR_2, TENSOR_3, MESH_2X2);
+        sharing((x, w) -> x.matMul(w.transpose().softmax(0))).assertEqual(TENSOR_2, MESH_2X2);
         for (String name : List.of("softmax", "mean", "cumSum", "norm")) {
             BinaryOperator<NDArray> function =
                     (x, w) ->
@@ -233,7 +239,7 @@ public class PlacedArrayTest {
                                 case "cumSum" -> w.cumSum(0).sum(new int[] {1});
                                 default -> w.norm();
                             };
-            sharing(function).assertRefused(TWO, "Parameter", "(8, 6)", name);
+            sharing(function).assertRefused(TENSOR_2, "Parameter", "(8, 6)", name);
         }
     }
 
@@ -262,7 +268,7 @@ public class PlacedArrayTest {
                                             .add("table", new Shape(2, 6)),
                             HalfSquareLoss::new,
                             Network.regression(ROWS, 6, 3))
-                    .assertEqual(TWO, THREE, DATA, MIXED, MESH);
+                    .assertEqual(TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MESH_2X2);
         }
     }
 
@@ -278,7 +284,7 @@ public class PlacedArrayTest {
                             cut -> sequence(linear(5), gateUp(cut), map(taking), row(cut, 3)),
                             HalfSquareLoss::new,
                             Network.regression(ROWS, 6, 3))
-                    .assertEqual(TWO, THREE, MIXED, MESH);
+                    .assertEqual(TENSOR_2, TENSOR_3, MIXED_2, MESH_2X2);
         }
     }
 
@@ -294,19 +300,20 @@ public class PlacedArrayTest {
     private static NDArray setFirstHalf(NDArray x) {
         NDArray all = x.mul(1f);
         all.set(new NDIndex(":, :8"), 0.3f);
-        Assert.assertEquals(all.size(1), 16);
+        assertEquals(all.size(1), 16);
         return all.get(":, 8:").tanh();
     }
 
     /** A norm of everything, of a rank's rows too. */
     @Test(timeOut = 60_000)
     public void aNormOfEverything() {
-        network(x -> x.div(x.norm().add(1))).assertRefused(TWO, "norm", "optGatherOutput(true)");
+        network(x -> x.div(x.norm().add(1)))
+                .assertRefused(TENSOR_2, "norm", "optGatherOutput(true)");
         Network.of(
                         cut -> sequence(linear(5), map(x -> x.div(x.norm().add(1))), linear(3)),
                         HalfSquareLoss::new,
                         Network.regression(ROWS, 6, 3))
-                .assertEqual(TWO);
+                .assertEqual(TENSOR_2);
     }
 
     /** An array of another manager cannot be the first operand. */
@@ -320,19 +327,20 @@ public class PlacedArrayTest {
                             HalfSquareLoss::new,
                             Network.regression(ROWS, 6, 3));
             IllegalStateException e =
-                    Assert.expectThrows(IllegalStateException.class, () -> net.assertEqual(TWO));
-            Assert.assertTrue(e.getMessage().contains("be the first operand"), e.getMessage());
+                    expectThrows(IllegalStateException.class, () -> net.assertEqual(TENSOR_2));
+            assertTrue(e.getMessage().contains("be the first operand"), e.getMessage());
         }
     }
 
-    /** In MIXED mode, which ranks compute alike follows from the array, not from the last layer. */
+    /**
+     * In MIXED_2 mode, which ranks compute alike follows from the array, not from the last layer.
+     */
     @Test(timeOut = 60_000)
     public void randomNumbersForTheArrayThatTheyAreDrawnFor() {
         Supplier<Block> afterTheGather = () -> branches("whole", "rows");
         UnsupportedOperationException e =
-                Assert.expectThrows(
-                        UnsupportedOperationException.class, () -> step(afterTheGather.get()));
-        Assert.assertTrue(e.getMessage().contains("ParallelDropout"), e.getMessage());
+                expectThrows(UnsupportedOperationException.class, () -> step(afterTheGather.get()));
+        assertTrue(e.getMessage().contains("ParallelDropout"), e.getMessage());
         step(branches("rows", "whole"));
     }
 
@@ -368,11 +376,11 @@ public class PlacedArrayTest {
 
     private static void step(Block block) {
         TrainingRun.of(
-                MIXED,
+                MIXED_2,
                 block,
                 new HalfSquareLoss(),
                 new Shape(ROWS, 6),
                 (trainer, manager, numbers) ->
-                        trainer.forward(new NDList(TrainingRun.random(manager, 1, ROWS, 6))));
+                        trainer.forward(new NDList(random(manager, 1, ROWS, 6))));
     }
 }

@@ -4,6 +4,13 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertNull;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -25,12 +32,10 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
-import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -69,7 +74,7 @@ public class TakenSliceTest {
             if (takes) {
                 Cut cut = needed.cut(new Shape(2 * HALF, 3), ranks);
                 y = pass.takeSlice(y, cut, context.getTensorGroup().getRank(), "Halves");
-                Assert.assertNull(pass.layoutOf(y));
+                assertNull(pass.layoutOf(y));
                 ShardedLayout layout = new ShardedLayout(Cut.balanced(HALF, ranks));
                 return new NDList(pass.enterSlice(product(y), layout, "Halves"));
             }
@@ -105,9 +110,9 @@ public class TakenSliceTest {
                 new Shape(ROWS, 3),
                 (trainer, manager, numbers) -> {
                     for (int i = 0; i < 3; i++) {
-                        NDArray data = TrainingRun.random(manager, i, ROWS, 3);
-                        NDArray labels = TrainingRun.random(manager, 9 + i, ROWS, 4);
-                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        NDArray data = random(manager, i, ROWS, 3);
+                        NDArray labels = random(manager, 9 + i, ROWS, 4);
+                        numbers.add(backward(trainer, data, labels));
                         trainer.step();
                         numbers.add(trainer.evaluate(new NDList(data)).head().sum().getFloat());
                     }
@@ -117,25 +122,21 @@ public class TakenSliceTest {
     @Test(timeOut = 60_000)
     public void theProductOfHalvesIsThatOfPlainDjl() {
         TrainingRun plain =
-                train(
-                        TrainerKind.PLAIN,
-                        sequence(linear(2 * HALF), new Halves(true, null), linear(4)));
+                train(PLAIN, sequence(linear(2 * HALF), new Halves(true, null), linear(4)));
         for (int ranks = 1; ranks <= 4; ranks++) {
             Block block =
                     cut(ShardingStrategy.gateUp(), new Halves(true, ShardingStrategy.gateUp()));
             train(new TrainerKind(ParallelMode.TENSOR, ranks), block).assertSame(plain, 1e-5);
         }
         Block block = cut(ShardingStrategy.gateUp(), new Halves(true, ShardingStrategy.gateUp()));
-        train(TrainerKind.mesh(2, 2), block).assertSame(plain, 1e-5);
+        train(MESH_2X2, block).assertSame(plain, 1e-5);
     }
 
     /** The two halves are known to be two parts of what is stacked. */
     @Test(timeOut = 60_000)
     public void aNetworkMayDivideASlice() {
         TrainingRun plain =
-                train(
-                        TrainerKind.PLAIN,
-                        sequence(linear(2 * HALF), new Halves(false, null), linear(4)));
+                train(PLAIN, sequence(linear(2 * HALF), new Halves(false, null), linear(4)));
         for (int ranks = 1; ranks <= 4; ranks++) {
             Block block = cut(ShardingStrategy.gateUp(), new Halves(false, null));
             train(new TrainerKind(ParallelMode.TENSOR, ranks), block).assertSame(plain, 1e-5);
@@ -193,9 +194,9 @@ public class TakenSliceTest {
                             new DefaultTrainingConfig(new HalfSquareLoss()),
                             Ranks.config(ParallelMode.TENSOR, 2))) {
                 trainer.initialize(new Shape(ROWS, 3));
-                NDArray data = TrainingRun.random(manager, 1, ROWS, 3);
-                NDArray labels = TrainingRun.random(manager, 2, ROWS, 4);
-                Refusals.expect(
+                NDArray data = random(manager, 1, ROWS, 3);
+                NDArray labels = random(manager, 2, ROWS, 4);
+                expect(
                         RuntimeException.class,
                         () -> trainer.forward(new NDList(data), new NDList(labels)),
                         parts);

@@ -1,21 +1,28 @@
 package io.djltp.optimizer;
 
-import ai.djl.nn.Activation;
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.FixedPerVarTracker;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -38,7 +45,7 @@ public class LearningRatesTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void asksAsDjlDoes(TrainerKind kind) {
         for (int first : new int[] {0, 10}) {
-            Assert.assertEquals(calls(kind, first), calls(TrainerKind.PLAIN, first));
+            assertEquals(calls(kind, first), calls(PLAIN, first));
         }
     }
 
@@ -54,9 +61,8 @@ public class LearningRatesTest {
                     calls.add("parameter " + ids.indexOf(id) + " number " + number);
                     return 0.1f;
                 };
-        Sgd.Builder builder = Optimizer.sgd();
-        builder.optBeginNumUpdate(first);
-        Sgd optimizer = builder.setLearningRateTracker(tracker).build();
+        Sgd optimizer =
+                Optimizer.sgd().setLearningRateTracker(tracker).optBeginNumUpdate(first).build();
         Training.run(
                 kind,
                 block,
@@ -78,29 +84,28 @@ public class LearningRatesTest {
     /** DJL's recipe for fine-tuning: a smaller rate for what was trained before. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void ratesOfSingleParameters(TrainerKind kind) {
-        Training.assertSame(fineTuned(kind), fineTuned(TrainerKind.PLAIN), 5e-6);
+        fineTuned(kind).assertSame(fineTuned(PLAIN), 5e-6);
     }
 
-    private static List<float[]> fineTuned(TrainerKind kind) {
+    private static TrainingRun fineTuned(TrainerKind kind) {
         Block block = network();
         FixedPerVarTracker.Builder rates = FixedPerVarTracker.builder().setDefaultValue(0.05f);
         rates.put(block.getParameters().valueAt(0).getId(), 0.001f);
         rates.put(block.getParameters().valueAt(3).getId(), 0.2f);
         Optimizer optimizer = Optimizer.adam().optLearningRateTracker(rates.build()).build();
-        return Training.run(kind, block, optimizer, 5, (trainer, step) -> {});
+        return Training.run(kind, block, optimizer, 5);
     }
 
     /** Ranks that share an optimizer applied the factor of a schedule twice now and then. */
     @Test(timeOut = 60_000)
     public void aScheduleThatCountsItsFactors() {
-        TrainerKind kind = new TrainerKind(ParallelMode.DATA, 4);
-        List<float[]> expected = scheduled(TrainerKind.PLAIN);
+        TrainingRun expected = scheduled(PLAIN);
         for (int run = 0; run < 10; run++) {
-            Training.assertSame(scheduled(kind), expected, 5e-6);
+            scheduled(DATA_4).assertSame(expected, 5e-6);
         }
     }
 
-    private static List<float[]> scheduled(TrainerKind kind) {
+    private static TrainingRun scheduled(TrainerKind kind) {
         Tracker tracker =
                 Tracker.multiFactor()
                         .setBaseValue(0.1f)
@@ -119,23 +124,10 @@ public class LearningRatesTest {
 
     @Test(timeOut = 60_000)
     public void aRateThatIsNotANumber() {
-        Optimizer optimizer =
-                Optimizer.adam()
-                        .optLearningRateTracker(
-                                (id, number) -> number < 3 ? 0.1f : Float.POSITIVE_INFINITY)
-                        .build();
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () ->
-                                Training.run(
-                                        new TrainerKind(ParallelMode.TENSOR, 2),
-                                        network(),
-                                        optimizer,
-                                        5,
-                                        (trainer, step) -> {}));
-        Assert.assertEquals(
-                e.getMessage(),
+        ParameterTracker rate = (id, number) -> number < 3 ? 0.1f : Float.POSITIVE_INFINITY;
+        Optimizer optimizer = Optimizer.adam().optLearningRateTracker(rate).build();
+        assertEquals(
+                throwsArgument(() -> Training.run(TENSOR_2, network(), optimizer, 5)),
                 "The learning rate of 01Linear_weight in step 3 is Infinity; no parameter has been"
                         + " changed in this step");
     }
@@ -160,23 +152,15 @@ public class LearningRatesTest {
         rates.next(parameters, Parameter::getId);
         var counts = rates.getCounts();
         bad.add(parameters.get(2).getId());
-        Assert.expectThrows(
+        expectThrows(
                 IllegalArgumentException.class, () -> rates.next(parameters, Parameter::getId));
-        Assert.assertEquals(rates.getCounts(), counts);
+        assertEquals(rates.getCounts(), counts);
         bad.clear();
         rates.next(parameters, Parameter::getId);
-        Assert.assertEquals(numbers, List.of(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2));
+        assertEquals(numbers, List.of(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2));
     }
 
     private static Block network() {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(5).build())
-                .add(Activation::tanh)
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(Training.UNITS)
-                                .optBatchShardedInput(true)
-                                .optGatherOutput(true)
-                                .build());
+        return sequence(linear(5), tanh(), gathered(Training.UNITS));
     }
 }

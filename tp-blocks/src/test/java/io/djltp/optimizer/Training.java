@@ -1,24 +1,19 @@
 package io.djltp.optimizer;
 
-import ai.djl.Device;
-import ai.djl.Model;
-import ai.djl.engine.Engine;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.steps;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
-
-import org.testng.Assert;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -30,48 +25,40 @@ import java.util.function.Supplier;
 /** Trains a block on random numbers, by DJL's own trainer or on ranks. */
 final class Training {
 
-    static final int ROWS = 8; // uneven over 3 ranks
-    static final int FEATURES = 6; // uneven over 4 ranks
     static final int UNITS = 7;
+
+    /** 8 rows are uneven over 3 ranks, 6 features over 4; the labels are far from the outputs. */
+    static final Network.Batches BATCHES =
+            (manager, step) -> {
+                // gradients hardly depend on the weights
+                NDArray targets = random(manager, 1000 + step, 8, UNITS).mul(64);
+                return new NDList[] {new NDList(random(manager, step, 8, 6)), new NDList(targets)};
+            };
 
     private Training() {}
 
-    /**
-     * Trains from the weights that a fixed seed gives.
-     *
-     * @param kind the trainer
-     * @param block the network, from [ROWS, FEATURES] to [ROWS, UNITS]
-     * @param optimizer the optimizer
-     * @param steps the number of steps
-     * @param before is called before each step
-     * @return the weights
-     */
-    static List<float[]> run(
+    /** Trains from the weights that a fixed seed gives; something is called before each step. */
+    static TrainingRun run(
             TrainerKind kind,
             Block block,
             Optimizer optimizer,
             int steps,
             BiConsumer<Trainer, Integer> before) {
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(optimizer)
-                            .optDevices(new Device[] {Device.cpu()});
-            try (Trainer trainer = kind.open(model, config);
-                    NDManager manager = NDManager.newBaseManager()) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
-                for (int step = 0; step < steps; step++) {
-                    before.accept(trainer, step);
-                    try (NDManager scope = manager.newSubManager()) {
-                        backward(trainer, scope, step);
+        return TrainingRun.of(
+                kind,
+                block,
+                Configs.of(new HalfSquareLoss(), optimizer),
+                BATCHES.shapes(),
+                (trainer, manager, losses) -> {
+                    for (int step = 0; step < steps; step++) {
+                        before.accept(trainer, step);
+                        steps(trainer, losses, BATCHES, step, step + 1);
                     }
-                    trainer.step();
-                }
-            }
-            return TrainingRun.weights(block);
-        }
+                });
+    }
+
+    static TrainingRun run(TrainerKind kind, Block block, Optimizer optimizer, int steps) {
+        return run(kind, block, optimizer, steps, (trainer, step) -> {});
     }
 
     /**
@@ -89,24 +76,6 @@ final class Training {
             if (ids.equals(new ArrayList<>(store.values()))) {
                 return block;
             }
-        }
-    }
-
-    static void backward(Trainer trainer, NDManager manager, int step) {
-        NDList data = new NDList(TrainingRun.random(manager, step, ROWS, FEATURES));
-        // far from what the network gives: gradients hardly depend on the weights
-        NDArray targets = TrainingRun.random(manager, 1000 + step, ROWS, UNITS);
-        NDList labels = new NDList(targets.mul(64));
-        try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList output = trainer.forward(data, labels);
-            collector.backward(trainer.getLoss().evaluate(labels, output));
-        }
-    }
-
-    static void assertSame(List<float[]> actual, List<float[]> expected, double tolerance) {
-        Assert.assertEquals(actual.size(), expected.size());
-        for (int i = 0; i < actual.size(); i++) {
-            ArrayAssert.assertClose(actual.get(i), expected.get(i), tolerance, "parameter " + i);
         }
     }
 }

@@ -1,20 +1,32 @@
 package io.djltp.optimizer;
 
+import static io.djltp.testing.ArrayAssert.assertAllClose;
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.TrainerKind.DATA_1;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.ParameterTracker;
+import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.RankThreads;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -27,55 +39,59 @@ import java.util.function.Supplier;
 
 /**
  * Fifty steps of every optimizer on ranks are fifty steps of DJL's own trainer: weight decay,
- * limited gradients, schedules, and parameters that are frozen for a while.
+ * limited gradients, schedules, and parameters that are frozen for a while. An optimizer whose rule
+ * is not known throws before a rank is started.
  */
 public class UpdatesEqualDjlTest {
 
     private static final int STEPS = 50;
     private static final double TOLERANCE = 1e-6;
 
-    private final Map<String, List<float[]>> expected = new HashMap<>();
+    private final Map<String, TrainingRun> expected = new HashMap<>();
 
     private static final List<Function<Tracker, Optimizer>> OPTIMIZERS =
             List.of(
-                    rate -> Optimizer.sgd().setLearningRateTracker(rate).build(),
-                    rate -> {
-                        var builder = Optimizer.sgd().optMomentum(0.9f);
-                        builder.optWeightDecays(0.1f);
-                        builder.optClipGrad(0.25f);
-                        return builder.setLearningRateTracker(rate).build();
-                    },
-                    rate -> {
-                        var builder = Optimizer.sgd();
-                        builder.optClipGrad(0);
-                        builder.setRescaleGrad(0.5f);
-                        return builder.setLearningRateTracker(rate).build();
-                    },
+                    rate -> sgd(rate).build(),
+                    rate ->
+                            sgd(rate)
+                                    .optMomentum(0.9f)
+                                    .optWeightDecays(0.1f)
+                                    .optClipGrad(0.25f)
+                                    .build(),
+                    rate -> sgd(rate).optClipGrad(0).setRescaleGrad(0.5f).build(),
                     rate -> Optimizer.adam().optLearningRateTracker(rate).build(),
-                    rate -> {
-                        var builder = Optimizer.adam();
-                        builder.optWeightDecays(0.1f);
-                        builder.optClipGrad(0.5f);
-                        builder.optBeginNumUpdate(5);
-                        return builder.optLearningRateTracker(rate).build();
-                    },
+                    rate ->
+                            Optimizer.adam()
+                                    .optLearningRateTracker(rate)
+                                    .optWeightDecays(0.1f)
+                                    .optClipGrad(0.5f)
+                                    .optBeginNumUpdate(5)
+                                    .build(),
                     rate -> Optimizer.adamW().optLearningRateTracker(rate).build(),
-                    rate -> RowwiseAdagrad.builder().optLearningRateTracker(rate).build(),
-                    rate -> {
-                        var builder = RowwiseAdagrad.builder();
-                        builder.optWeightDecays(0.1f);
-                        builder.optClipGrad(0.25f);
-                        builder.setRescaleGrad(2);
-                        return builder.optLearningRateTracker(rate).build();
-                    });
+                    rate -> rowwise(rate).build(),
+                    rate ->
+                            rowwise(rate)
+                                    .optWeightDecays(0.1f)
+                                    .optClipGrad(0.25f)
+                                    .setRescaleGrad(2)
+                                    .build());
+
+    private static Sgd.Builder sgd(Tracker rate) {
+        return Optimizer.sgd().setLearningRateTracker(rate);
+    }
+
+    private static RowwiseAdagrad.Builder rowwise(Tracker rate) {
+        return RowwiseAdagrad.builder().optLearningRateTracker(rate);
+    }
 
     /** DJL's own trackers: one that keeps count of its factors, warm-up, and a cosine. */
     private static Tracker rate(int number) {
+        int[] steps = {7, 20, 31};
         return switch (number % 3) {
             case 0 ->
                     Tracker.multiFactor()
                             .setBaseValue(0.1f)
-                            .setSteps(new int[] {7, 20, 31})
+                            .setSteps(steps)
                             .optFactor(0.5f)
                             .build();
             case 1 ->
@@ -98,10 +114,8 @@ public class UpdatesEqualDjlTest {
         List<Object[]> cases = new ArrayList<>();
         for (int number = 0; number < OPTIMIZERS.size(); number++) {
             int ranks = 1 + number % 4;
-            for (ParallelMode mode : ParallelMode.values()) {
-                for (int size : new int[] {ranks, 1 + (ranks + 1) % 4}) {
-                    cases.add(new Object[] {number, new TrainerKind(mode, size)});
-                }
+            for (TrainerKind kind : TrainerKind.all(ranks, 1 + (ranks + 1) % 4)) {
+                cases.add(new Object[] {number, kind});
             }
         }
         return cases.toArray(new Object[0][]);
@@ -109,68 +123,27 @@ public class UpdatesEqualDjlTest {
 
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void columns(int number, TrainerKind kind) {
-        assertSame(
-                "columns" + number,
-                number,
-                kind,
-                () ->
-                        ColumnParallelLinear.builder()
-                                .setUnits(Training.UNITS)
-                                .optBatchShardedInput(true)
-                                .optGatherOutput(true)
-                                .build());
+        assertSame("columns" + number, number, kind, () -> gathered(Training.UNITS));
     }
 
     /** A row of the weight is cut: row-wise Adagrad has one number for all of it. */
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void rowsThatAreCut(int number, TrainerKind kind) {
-        if (kind.mode() == ParallelMode.MIXED) {
-            return; // needs a layer before it
+        RowParallelLinear.Builder row = RowParallelLinear.builder().setUnits(Training.UNITS);
+        if (kind.mode() != ParallelMode.MIXED) { // which needs a layer before it
+            assertSame("rows" + number, number, kind, row.optInputIsParallel(false)::build);
         }
-        assertSame(
-                "rows" + number,
-                number,
-                kind,
-                () ->
-                        RowParallelLinear.builder()
-                                .setUnits(Training.UNITS)
-                                .optInputIsParallel(false)
-                                .build());
-    }
-
-    /** DJL's Adagrad throws on PyTorch: one rank, whose rule is tested against PyTorch's. */
-    @Test(dataProvider = "adagrad", timeOut = 60_000)
-    public void adagradOfRanksIsThatOfOne(ParallelMode mode, int ranks) {
-        List<List<float[]>> runs = new ArrayList<>();
-        for (TrainerKind kind :
-                List.of(new TrainerKind(ParallelMode.DATA, 1), new TrainerKind(mode, ranks))) {
-            Block block =
-                    ColumnParallelLinear.builder()
-                            .setUnits(Training.UNITS)
-                            .optBatchShardedInput(true)
-                            .optGatherOutput(true)
-                            .build();
-            Optimizer optimizer = Optimizer.adagrad().optLearningRateTracker(rate(0)).build();
-            runs.add(Training.run(kind, block, optimizer, STEPS, (trainer, step) -> {}));
-        }
-        Training.assertSame(runs.get(1), runs.get(0), TOLERANCE);
-    }
-
-    @DataProvider
-    public Object[][] adagrad() {
-        return new Object[][] {
-            {ParallelMode.TENSOR, 3}, {ParallelMode.DATA, 2}, {ParallelMode.MIXED, 3}
-        };
     }
 
     private void assertSame(String name, int number, TrainerKind kind, Supplier<Block> block) {
-        List<float[]> ofDjl =
+        TrainingRun ofDjl =
                 expected.computeIfAbsent(
-                        name, key -> train(TrainerKind.PLAIN, Training.inOrder(block), number));
-        Training.assertSame(train(kind, block.get(), number), ofDjl, TOLERANCE);
+                        name, key -> train(PLAIN, Training.inOrder(block), number));
+        TrainingRun own = train(kind, block.get(), number);
+        assertAllClose(own.getWeights(), ofDjl.getWeights(), TOLERANCE, "parameter");
     }
 
-    private static List<float[]> train(TrainerKind kind, Block block, int number) {
+    private static TrainingRun train(TrainerKind kind, Block block, int number) {
         return Training.run(
                 kind,
                 block,
@@ -183,12 +156,24 @@ public class UpdatesEqualDjlTest {
                 });
     }
 
+    /** DJL's Adagrad throws on PyTorch: one rank, whose rule is tested against PyTorch's. */
+    @Test(timeOut = 60_000)
+    public void adagradOfRanksIsThatOfOne() {
+        TrainingRun one = adagrad(DATA_1);
+        for (TrainerKind kind : List.of(TENSOR_3, DATA_2, MIXED_3)) {
+            adagrad(kind).assertSame(one, TOLERANCE);
+        }
+    }
+
+    private static TrainingRun adagrad(TrainerKind kind) {
+        Optimizer optimizer = Optimizer.adagrad().optLearningRateTracker(rate(0)).build();
+        return Training.run(kind, gathered(Training.UNITS), optimizer, STEPS);
+    }
+
     /** By hand: the state of a row is the mean over the row, on any number of ranks. */
     @Test
     public void rowwiseAdagradByHandUnderDjl() {
-        ParameterTracker rate = Tracker.fixed(0.5f);
-        RowwiseAdagrad optimizer =
-                RowwiseAdagrad.builder().optLearningRateTracker(rate).optEpsilon(0).build();
+        RowwiseAdagrad optimizer = rowwise(Tracker.fixed(0.5f)).optEpsilon(0).build();
         try (NDManager manager = NDManager.newBaseManager()) {
             NDArray weight = manager.zeros(new Shape(2, 2), DataType.FLOAT32);
             for (int step = 0; step < 2; step++) {
@@ -196,13 +181,57 @@ public class UpdatesEqualDjlTest {
                 optimizer.update("weight", weight, gradient);
             }
             // means of squares 25 and 8: a half of 1/5, 7/5, and of 1/sqrt(50), 7/sqrt(50)
-            double factor = -0.5 * (1 / 5.0 + 1 / Math.sqrt(50));
-            double other = -0.5 * (4 / Math.sqrt(8) + 4 / Math.sqrt(16));
-            float[] values = weight.toFloatArray();
-            Assert.assertEquals(values[0], factor, 1e-6);
-            Assert.assertEquals(values[1], 7 * factor, 1e-6);
-            Assert.assertEquals(values[2], 0f);
-            Assert.assertEquals(values[3], other, 1e-6);
+            float factor = (float) (-0.5 * (1 / 5.0 + 1 / Math.sqrt(50)));
+            float other = (float) (-0.5 * (4 / Math.sqrt(8) + 4 / Math.sqrt(16)));
+            float[] values = {factor, 7 * factor, 0, other};
+            assertEquals(weight.toFloatArray(), values, 1e-6f);
         }
+    }
+
+    /** What the guide says of DJL's limit of a gradient's elements: it is one from above only. */
+    @Test(timeOut = 60_000)
+    public void djlLimitsFromAboveOnly() {
+        Optimizer sgd = sgd(Tracker.fixed(1)).optClipGrad(0.25f).build();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray weight = manager.zeros(new Shape(2));
+            sgd.update("w", weight, manager.create(new float[] {1, -1}));
+            assertEquals(weight.toFloatArray(), new float[] {-0.25f, 1});
+        }
+    }
+
+    /** May do anything in its update. */
+    private static final class OwnSgd extends Sgd {
+        OwnSgd() {
+            super(UpdatesEqualDjlTest.sgd(Tracker.fixed(1f)));
+        }
+    }
+
+    @DataProvider
+    public Object[][] unknown() {
+        String djls = "ai.djl.training.optimizer.";
+        Tracker one = Tracker.fixed(1f);
+        return new Object[][] {
+            {new OwnSgd(), "io.djltp.optimizer.UpdatesEqualDjlTest$OwnSgd"},
+            {Optimizer.nag().setLearningRateTracker(one).setMomentum(0.5f).build(), djls + "Nag"},
+            {Optimizer.adadelta().build(), djls + "Adadelta"},
+            {Optimizer.rmsprop().build(), djls + "RmsProp"}
+        };
+    }
+
+    @Test(dataProvider = "unknown", timeOut = 60_000)
+    public void anUnknownRule(Optimizer optimizer, String name) throws InterruptedException {
+        RankThreads threads = new RankThreads();
+        String expected =
+                "Parameters are updated by Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but"
+                        + " the optimizer is a "
+                        + name
+                        + "; subclasses are not supported either";
+        String message =
+                expectThrows(
+                                UnsupportedOperationException.class,
+                                () -> Training.run(DATA_2, linear(2), optimizer, 1))
+                        .getMessage();
+        assertEquals(message, expected);
+        threads.assertCount(0);
     }
 }

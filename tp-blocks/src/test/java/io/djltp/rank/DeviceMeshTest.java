@@ -1,5 +1,10 @@
 package io.djltp.rank;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import io.djltp.layout.ParallelMode;
 
 import org.testng.Assert;
@@ -14,14 +19,14 @@ public class DeviceMeshTest {
     @Test
     public void theLastAxisIsTheFastest() {
         DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
-        Assert.assertEquals(mesh.getRanks(), 6);
-        Assert.assertEquals(mesh.getNames(), List.of("data", "tensor"));
-        Assert.assertEquals(coordinates(mesh, "data"), new int[] {0, 0, 0, 1, 1, 1});
-        Assert.assertEquals(coordinates(mesh, "tensor"), new int[] {0, 1, 2, 0, 1, 2});
-        Assert.assertEquals(firstRanks(mesh, "data"), new int[] {0, 1, 2, 0, 1, 2});
-        Assert.assertEquals(firstRanks(mesh, "tensor"), new int[] {0, 0, 0, 3, 3, 3});
-        Assert.assertEquals(mesh.getFirstReplica(4), 1);
-        Assert.assertEquals(mesh.toString(), "data 2 x tensor 3");
+        assertEquals(mesh.getRanks(), 6);
+        assertEquals(mesh.getNames(), List.of("data", "tensor"));
+        assertEquals(coordinates(mesh, "data"), new int[] {0, 0, 0, 1, 1, 1});
+        assertEquals(coordinates(mesh, "tensor"), new int[] {0, 1, 2, 0, 1, 2});
+        assertEquals(firstRanks(mesh, "data"), new int[] {0, 1, 2, 0, 1, 2});
+        assertEquals(firstRanks(mesh, "tensor"), new int[] {0, 0, 0, 3, 3, 3});
+        assertEquals(mesh.getFirstReplica(4), 1);
+        assertEquals(mesh.toString(), "data 2 x tensor 3");
     }
 
     @Test
@@ -32,36 +37,36 @@ public class DeviceMeshTest {
                         .addAxis("pipeline", 2)
                         .addAxis("tensor", 3)
                         .build();
-        Assert.assertEquals(mesh.getRanks(), 12);
-        Assert.assertEquals(mesh.getCoordinate(10, "data"), 1);
-        Assert.assertEquals(mesh.getCoordinate(10, "pipeline"), 1);
-        Assert.assertEquals(mesh.getCoordinate(10, "tensor"), 1);
-        Assert.assertEquals(mesh.getFirstRank(10, "pipeline"), 7);
-        Assert.assertEquals(mesh.getSize("pipeline"), 2);
+        assertEquals(mesh.getRanks(), 12);
+        assertEquals(mesh.getCoordinate(10, "data"), 1);
+        assertEquals(mesh.getCoordinate(10, "pipeline"), 1);
+        assertEquals(mesh.getCoordinate(10, "tensor"), 1);
+        assertEquals(mesh.getFirstRank(10, "pipeline"), 7);
+        assertEquals(mesh.getSize("pipeline"), 2);
     }
 
     @Test
     public void aModeIsAMesh() {
         DeviceMesh tensor = DeviceMesh.of(ParallelMode.TENSOR, 3);
-        Assert.assertEquals(tensor.getNames(), List.of("tensor"));
-        Assert.assertTrue(tensor.isCut("tensor"));
-        Assert.assertFalse(tensor.isCut("data"));
-        Assert.assertEquals(tensor.getFirstReplica(2), 2);
+        assertEquals(tensor.getNames(), List.of("tensor"));
+        assertTrue(tensor.isCut("tensor"));
+        assertFalse(tensor.isCut("data"));
+        assertEquals(tensor.getFirstReplica(2), 2);
         DeviceMesh data = DeviceMesh.of(ParallelMode.DATA, 3);
-        Assert.assertEquals(data.getNames(), List.of("data"));
-        Assert.assertEquals(data.getFirstReplica(2), 0);
+        assertEquals(data.getNames(), List.of("data"));
+        assertEquals(data.getFirstReplica(2), 0);
         DeviceMesh mixed = DeviceMesh.of(ParallelMode.MIXED, 3);
-        Assert.assertTrue(mixed.isOverlaid());
-        Assert.assertEquals(mixed.getRanks(), 3);
-        Assert.assertEquals(coordinates(mixed, "data"), new int[] {0, 1, 2});
-        Assert.assertEquals(coordinates(mixed, "tensor"), new int[] {0, 1, 2});
-        Assert.assertEquals(mixed.getFirstReplica(2), 2);
+        assertTrue(mixed.isOverlaid());
+        assertEquals(mixed.getRanks(), 3);
+        assertEquals(coordinates(mixed, "data"), new int[] {0, 1, 2});
+        assertEquals(coordinates(mixed, "tensor"), new int[] {0, 1, 2});
+        assertEquals(mixed.getFirstReplica(2), 2);
     }
 
     @Test
     public void aMeshIsReadFromText() {
-        Assert.assertEquals(DeviceMesh.parse("2x3").toString(), "data 2 x tensor 3");
-        Assert.assertEquals(DeviceMesh.parse(" 1 X 4 ").toString(), "data 1 x tensor 4");
+        assertEquals(DeviceMesh.parse("2x3").toString(), "data 2 x tensor 3");
+        assertEquals(DeviceMesh.parse(" 1 X 4 ").toString(), "data 1 x tensor 4");
         for (String text : new String[] {"", "2", "2x", "2x3x4", "ax2", "-1x2", "2*3"}) {
             assertRefused(() -> DeviceMesh.parse(text), "such as 2x3", "'" + text + "'");
         }
@@ -95,9 +100,9 @@ public class DeviceMeshTest {
     }
 
     private static void assertRefused(Assert.ThrowingRunnable call, String... parts) {
-        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
+        IllegalArgumentException e = expectThrows(IllegalArgumentException.class, call);
         for (String part : parts) {
-            Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
+            assertTrue(e.getMessage().contains(part), e.getMessage());
         }
     }
 }

@@ -1,5 +1,11 @@
 package io.djltp.rank;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.assertThrows;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
@@ -7,7 +13,6 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.time.Duration;
@@ -30,12 +35,12 @@ public class MeshGroupsTest {
                             context -> {
                                 Communicator data = context.getGroup("data");
                                 Communicator tensor = context.getGroup("tensor");
-                                Assert.assertSame(context.getDataGroup(), data);
-                                Assert.assertSame(context.getTensorGroup(), tensor);
-                                Assert.assertEquals(data.getSize(), 2);
-                                Assert.assertEquals(data.getRank(), context.getRank() / 3);
-                                Assert.assertEquals(tensor.getSize(), 3);
-                                Assert.assertEquals(tensor.getRank(), context.getRank() % 3);
+                                assertSame(context.getDataGroup(), data);
+                                assertSame(context.getTensorGroup(), tensor);
+                                assertEquals(data.getSize(), 2);
+                                assertEquals(data.getRank(), context.getRank() / 3);
+                                assertEquals(tensor.getSize(), 3);
+                                assertEquals(tensor.getRank(), context.getRank() % 3);
                                 return new float[] {
                                     sum(context, data),
                                     sum(context, tensor),
@@ -45,9 +50,9 @@ public class MeshGroupsTest {
             for (int rank = 0; rank < 6; rank++) {
                 float neighbours = rank < 3 ? 0 + 1 + 2 : 3 + 4 + 5;
                 float[] expected = {rank % 3 + rank % 3 + 3, neighbours, 15};
-                Assert.assertEquals(sums.get(rank), expected);
+                assertEquals(sums.get(rank), expected);
             }
-            Assert.assertEquals(
+            assertEquals(
                     pool.getContext(0).getCounts().get(Collective.ALL_REDUCE), 3, "of all groups");
         }
     }
@@ -69,10 +74,10 @@ public class MeshGroupsTest {
             try (RankPool pool = new RankPool(ParallelConfig.builder().setMesh(mesh).build())) {
                 pool.run(
                         context -> {
-                            Assert.assertSame(context.getTensorGroup(), context.getWorld());
-                            Assert.assertEquals(context.getDataGroup().getSize(), 1);
-                            Assert.assertEquals(context.getCounts().get(Collective.SPLIT), 0);
-                            Assert.assertThrows(
+                            assertSame(context.getTensorGroup(), context.getWorld());
+                            assertEquals(context.getDataGroup().getSize(), 1);
+                            assertEquals(context.getCounts().get(Collective.SPLIT), 0);
+                            assertThrows(
                                     IllegalArgumentException.class,
                                     () -> context.getGroup("pipeline"));
                             return null;
@@ -88,7 +93,7 @@ public class MeshGroupsTest {
             IllegalStateException thrown = new IllegalStateException("first");
             long begin = System.nanoTime();
             RankFailedException e =
-                    Assert.expectThrows(
+                    expectThrows(
                             RankFailedException.class,
                             () ->
                                     pool.run(
@@ -101,9 +106,9 @@ public class MeshGroupsTest {
                                                     sum(context, context.getDataGroup());
                                                 }
                                             }));
-            Assert.assertEquals(e.getRank(), 4);
-            Assert.assertSame(e.getCause(), thrown);
-            Assert.assertTrue(System.nanoTime() - begin < Duration.ofSeconds(15).toNanos());
+            assertEquals(e.getRank(), 4);
+            assertSame(e.getCause(), thrown);
+            assertTrue(System.nanoTime() - begin < Duration.ofSeconds(15).toNanos());
         }
     }
 }

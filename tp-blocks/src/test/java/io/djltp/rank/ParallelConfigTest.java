@@ -1,11 +1,18 @@
 package io.djltp.rank;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertNull;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.Device;
 
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.ThreadedJob;
 
 import org.testng.Assert;
@@ -19,12 +26,11 @@ public class ParallelConfigTest {
 
     @Test
     public void theDefaultsAreTheCpuForEveryRankAndAShareOfItsCores() {
-        ParallelConfig config =
-                ParallelConfig.builder().setMode(ParallelMode.DATA).setRanks(3).build();
-        Assert.assertEquals(config.getDevices(), List.of(Device.cpu(), Device.cpu(), Device.cpu()));
+        ParallelConfig config = Ranks.config(ParallelMode.DATA, 3);
+        assertEquals(config.getDevices(), List.of(Device.cpu(), Device.cpu(), Device.cpu()));
         int cores = Runtime.getRuntime().availableProcessors();
-        Assert.assertEquals(config.getThreadsPerRank(), Math.max(1, cores / 3));
-        Assert.assertEquals(config.getTimeout(), Duration.ofMinutes(5));
+        assertEquals(config.getThreadsPerRank(), Math.max(1, cores / 3));
+        assertEquals(config.getTimeout(), Duration.ofMinutes(5));
     }
 
     @Test
@@ -40,15 +46,15 @@ public class ParallelConfigTest {
 
     private static void assertShort(
             ParallelConfig config, ParallelMode mode, int ranks, String mesh) {
-        Assert.assertEquals(config.getMode(), mode);
-        Assert.assertEquals(config.getMesh().toString(), mesh);
-        Assert.assertEquals(config.getRanks(), ranks);
-        Assert.assertEquals(config.getLocalRanks(), ranks);
-        Assert.assertNull(config.getJob());
-        Assert.assertEquals(config.getTimeout(), Duration.ofMinutes(5));
-        Assert.assertTrue(config.isDriftCheckDue(4));
-        Assert.assertTrue(config.isBatchCheck());
-        Assert.assertTrue(config.isRandomCheck());
+        assertEquals(config.getMode(), mode);
+        assertEquals(config.getMesh().toString(), mesh);
+        assertEquals(config.getRanks(), ranks);
+        assertEquals(config.getLocalRanks(), ranks);
+        assertNull(config.getJob());
+        assertEquals(config.getTimeout(), Duration.ofMinutes(5));
+        assertTrue(config.isDriftCheckDue(4));
+        assertTrue(config.isBatchCheck());
+        assertTrue(config.isRandomCheck());
     }
 
     /** Two ranks use the processors that there are, not twice as many threads. */
@@ -57,7 +63,7 @@ public class ParallelConfigTest {
         int cores = Runtime.getRuntime().availableProcessors();
         int expected = Processors.isPinned() ? cores : Math.max(1, cores / 2);
         List<Integer> found = ThreadedJob.run(ParallelConfigTest::threadsPerRank);
-        Assert.assertEquals(found, List.of(expected, expected));
+        assertEquals(found, List.of(expected, expected));
     }
 
     private static int threadsPerRank(Job job) {
@@ -67,9 +73,9 @@ public class ParallelConfigTest {
 
     @Test
     public void listsOfProcessorsAreCounted() {
-        Assert.assertEquals(Processors.count("0"), 1);
-        Assert.assertEquals(Processors.count("\t0-3\n"), 4);
-        Assert.assertEquals(Processors.count("0-3,8,10-11"), 7);
+        assertEquals(Processors.count("0"), 1);
+        assertEquals(Processors.count("\t0-3\n"), 4);
+        assertEquals(Processors.count("0-3,8,10-11"), 7);
     }
 
     @Test
@@ -94,14 +100,14 @@ public class ParallelConfigTest {
     public void aMeshHasItsRanks() {
         DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
         ParallelConfig config = ParallelConfig.builder().setMesh(mesh).build();
-        Assert.assertEquals(config.getRanks(), 6);
-        Assert.assertEquals(config.getLocalRanks(), 6);
-        Assert.assertSame(config.getMesh(), mesh);
-        Assert.assertNull(config.getMode());
-        Assert.assertSame(config.onDevices(Device.cpu()).getMesh(), mesh);
+        assertEquals(config.getRanks(), 6);
+        assertEquals(config.getLocalRanks(), 6);
+        assertSame(config.getMesh(), mesh);
+        assertNull(config.getMode());
+        assertSame(config.onDevices(Device.cpu()).getMesh(), mesh);
         ParallelConfig.builder().setMesh(mesh).setRanks(6).build();
         ParallelConfig mode = builder().setRanks(3).build();
-        Assert.assertEquals(mode.getMesh().toString(), "tensor 3");
+        assertEquals(mode.getMesh().toString(), "tensor 3");
     }
 
     @Test
@@ -140,9 +146,9 @@ public class ParallelConfigTest {
     }
 
     private static void assertRefused(Assert.ThrowingRunnable call, String... parts) {
-        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
+        IllegalArgumentException e = expectThrows(IllegalArgumentException.class, call);
         for (String part : parts) {
-            Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
+            assertTrue(e.getMessage().contains(part), e.getMessage());
         }
     }
 }

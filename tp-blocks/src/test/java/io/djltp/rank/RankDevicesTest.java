@@ -1,5 +1,11 @@
 package io.djltp.rank;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.assertThrows;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.nn.core.Linear;
@@ -8,9 +14,9 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Ranks;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.Collections;
@@ -27,25 +33,24 @@ public class RankDevicesTest {
     @Test
     public void testEachRankTakesOneGpu() {
         List<Device> two = List.of(Device.gpu(0), Device.gpu(1));
-        Assert.assertEquals(RankDevices.choose(FOUR, 0, 2), two);
-        Assert.assertEquals(RankDevices.choose(FOUR, 0, 4), List.of(FOUR));
-        Assert.assertEquals(config(2).onDevices(FOUR).getDevices(), two);
+        assertEquals(RankDevices.choose(FOUR, 0, 2), two);
+        assertEquals(RankDevices.choose(FOUR, 0, 4), List.of(FOUR));
+        assertEquals(config(2).onDevices(FOUR).getDevices(), two);
     }
 
     @Test
     public void testProcessesOfAMachineShareItsGpus() {
-        Assert.assertEquals(RankDevices.choose(FOUR, 2, 2), List.of(Device.gpu(2), Device.gpu(3)));
+        assertEquals(RankDevices.choose(FOUR, 2, 2), List.of(Device.gpu(2), Device.gpu(3)));
         // a launcher that shows each process its own GPUs alone
-        Assert.assertEquals(RankDevices.choose(TWO, 2, 2), List.of(TWO));
+        assertEquals(RankDevices.choose(TWO, 2, 2), List.of(TWO));
     }
 
     @Test
     public void testCpuMeansCpuForAll() {
-        Assert.assertEquals(
+        assertEquals(
                 config(3).onDevices(Device.cpu()).getDevices(),
                 Collections.nCopies(3, Device.cpu()));
-        Assert.assertEquals(
-                config(3).onDevices().getDevices(), Collections.nCopies(3, Device.cpu()));
+        assertEquals(config(3).onDevices().getDevices(), Collections.nCopies(3, Device.cpu()));
     }
 
     @Test
@@ -56,9 +61,8 @@ public class RankDevicesTest {
                         .setRanks(2)
                         .optDevices(List.of(Device.cpu(), Device.cpu()))
                         .build();
-        Assert.assertSame(named.onDevices(FOUR), named);
-        Assert.assertEquals(
-                config(2).onDevices(FOUR).onDevices(Device.cpu()).getDevices(), List.of(TWO));
+        assertSame(named.onDevices(FOUR), named);
+        assertEquals(config(2).onDevices(FOUR).onDevices(Device.cpu()).getDevices(), List.of(TWO));
     }
 
     @Test
@@ -71,13 +75,13 @@ public class RankDevicesTest {
                         .optDriftCheck(5)
                         .build();
         ParallelConfig moved = config.onDevices(TWO);
-        Assert.assertEquals(moved.getMode(), config.getMode());
-        Assert.assertEquals(moved.getRanks(), 2);
-        Assert.assertEquals(moved.getLocalRanks(), 2);
-        Assert.assertEquals(moved.getThreadsPerRank(), 3);
-        Assert.assertTrue(moved.isDriftCheckDue(5) && !moved.isDriftCheckDue(4));
-        Assert.assertEquals(moved.getTimeout(), config.getTimeout());
-        Assert.assertEquals(moved.getBackend(), config.getBackend());
+        assertEquals(moved.getMode(), config.getMode());
+        assertEquals(moved.getRanks(), 2);
+        assertEquals(moved.getLocalRanks(), 2);
+        assertEquals(moved.getThreadsPerRank(), 3);
+        assertTrue(moved.isDriftCheckDue(5) && !moved.isDriftCheckDue(4));
+        assertEquals(moved.getTimeout(), config.getTimeout());
+        assertEquals(moved.getBackend(), config.getBackend());
     }
 
     @Test
@@ -89,7 +93,7 @@ public class RankDevicesTest {
     @Test
     public void testGpusAndCpusAreRefused() {
         Device[] mixed = {Device.gpu(0), Device.cpu()};
-        Assert.assertThrows(IllegalArgumentException.class, () -> RankDevices.choose(mixed, 0, 2));
+        assertThrows(IllegalArgumentException.class, () -> RankDevices.choose(mixed, 0, 2));
     }
 
     /** The trainer asks the training configuration: one GPU cannot be that of two ranks. */
@@ -101,29 +105,29 @@ public class RankDevicesTest {
                     new DefaultTrainingConfig(Loss.l2Loss())
                             .optDevices(new Device[] {Device.gpu(0)});
             IllegalArgumentException e =
-                    Assert.expectThrows(
+                    expectThrows(
                             IllegalArgumentException.class,
                             () -> new ParallelTrainer(model, oneGpu, config(2)));
-            Assert.assertTrue(e.getMessage().contains("has 1 ([gpu(0)])"), e.getMessage());
+            assertTrue(e.getMessage().contains("has 1 ([gpu(0)])"), e.getMessage());
             DefaultTrainingConfig cpu =
                     new DefaultTrainingConfig(Loss.l2Loss())
                             .optDevices(new Device[] {Device.cpu()});
             try (Trainer trainer = new ParallelTrainer(model, cpu, config(2))) {
-                Assert.assertEquals(trainer.getDevices(), new Device[] {Device.cpu()});
+                assertEquals(trainer.getDevices(), new Device[] {Device.cpu()});
             }
         }
     }
 
     private static void assertRefused(String message, int before, int ranks) {
         IllegalArgumentException e =
-                Assert.expectThrows(
+                expectThrows(
                         IllegalArgumentException.class,
                         () -> RankDevices.choose(FOUR, before, ranks));
-        Assert.assertTrue(e.getMessage().startsWith(message), e.getMessage());
-        Assert.assertTrue(e.getMessage().contains("Device.cpu()"), e.getMessage());
+        assertTrue(e.getMessage().startsWith(message), e.getMessage());
+        assertTrue(e.getMessage().contains("Device.cpu()"), e.getMessage());
     }
 
     private static ParallelConfig config(int ranks) {
-        return ParallelConfig.builder().setMode(ParallelMode.DATA).setRanks(ranks).build();
+        return Ranks.config(ParallelMode.DATA, ranks);
     }
 }

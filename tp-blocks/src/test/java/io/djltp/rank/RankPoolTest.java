@@ -1,10 +1,15 @@
 package io.djltp.rank;
 
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertNull;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
 import io.djltp.internal.torch.Autograd;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.Ranks;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -20,15 +25,15 @@ public class RankPoolTest {
     public void everyRankHasAThreadAndAContextThatStay() {
         try (RankPool pool = new RankPool(Ranks.config(ParallelMode.TENSOR, 8))) {
             List<Thread> threads = pool.run(context -> Thread.currentThread());
-            Assert.assertEquals(threads.stream().distinct().count(), 8);
+            assertEquals(threads.stream().distinct().count(), 8);
             for (int i = 0; i < 3; i++) {
-                Assert.assertEquals(pool.run(context -> Thread.currentThread()), threads);
+                assertEquals(pool.run(context -> Thread.currentThread()), threads);
                 // in the order of the ranks
-                Assert.assertEquals(
+                assertEquals(
                         pool.run(context -> ParallelContext.current().getRank()),
                         IntStream.range(0, 8).boxed().toList());
             }
-            Assert.assertNull(ParallelContext.current()); // this is no rank
+            assertNull(ParallelContext.current()); // this is no rank
         }
     }
 
@@ -42,9 +47,9 @@ public class RankPoolTest {
                     4,
                     context -> {
                         int[] expected = sizes[mode.ordinal()];
-                        Assert.assertEquals(context.getTensorGroup().getSize(), expected[0]);
-                        Assert.assertEquals(context.getDataGroup().getSize(), expected[1]);
-                        Assert.assertEquals(context.getSize(), 4);
+                        assertEquals(context.getTensorGroup().getSize(), expected[0]);
+                        assertEquals(context.getDataGroup().getSize(), expected[1]);
+                        assertEquals(context.getSize(), 4);
                         return null;
                     });
         }
@@ -55,7 +60,7 @@ public class RankPoolTest {
         try (RankPool pool = new RankPool(Ranks.config(ParallelMode.TENSOR, 4))) {
             IllegalStateException thrown = new IllegalStateException("first");
             RankFailedException e =
-                    Assert.expectThrows(
+                    expectThrows(
                             RankFailedException.class,
                             () ->
                                     pool.run(
@@ -66,8 +71,8 @@ public class RankPoolTest {
                                                 context.getTensorGroup().barrier();
                                                 return null;
                                             }));
-            Assert.assertEquals(e.getRank(), 3);
-            Assert.assertSame(e.getCause(), thrown);
+            assertEquals(e.getRank(), 3);
+            assertSame(e.getCause(), thrown);
         }
     }
 
@@ -89,11 +94,11 @@ public class RankPoolTest {
         running.await();
         long start = System.nanoTime();
         pool.close();
-        Assert.assertTrue(System.nanoTime() - start < 5_000_000_000L, "not at once");
-        Assert.assertTrue(pool.isStopped());
-        ExecutionException e = Assert.expectThrows(ExecutionException.class, task::get);
-        Assert.assertTrue(e.getCause() instanceof RankFailedException, "" + e.getCause());
-        Assert.assertTrue(e.getMessage().contains("the ranks were closed"), e.getMessage());
+        assertTrue(System.nanoTime() - start < 5_000_000_000L, "not at once");
+        assertTrue(pool.isStopped());
+        ExecutionException e = expectThrows(ExecutionException.class, task::get);
+        assertTrue(e.getCause() instanceof RankFailedException, "" + e.getCause());
+        assertTrue(e.getMessage().contains("the ranks were closed"), e.getMessage());
     }
 
     /** Only the ranks compute with their number of threads. */
@@ -110,13 +115,13 @@ public class RankPoolTest {
                         .optThreadsPerRank(before + 3)
                         .build();
         try (RankPool pool = new RankPool(config)) {
-            Assert.assertEquals(
+            assertEquals(
                     pool.run(context -> Autograd.getThreads()), List.of(before + 3, before + 3));
             int fresh =
                     CompletableFuture.supplyAsync(
                                     Autograd::getThreads, task -> new Thread(task).start())
                             .join();
-            Assert.assertEquals(fresh, before);
+            assertEquals(fresh, before);
         }
     }
 }

@@ -55,6 +55,32 @@ public final class GraphBlock extends AbstractBlock {
         NDList apply(Call call, NDList input);
     }
 
+    /** What a block of one array computes. */
+    @FunctionalInterface
+    public interface Single {
+
+        /**
+         * Computes the output.
+         *
+         * @param call calls children, and has the values of parameters
+         * @param input the input
+         * @return the output
+         */
+        NDArray apply(Call call, NDArray input);
+    }
+
+    /**
+     * Creates a block of one array.
+     *
+     * @param units the features of the output
+     * @param function what the block computes
+     * @return the block
+     */
+    public static GraphBlock graph(long units, Single function) {
+        return new GraphBlock(
+                new Shape(units), (call, in) -> new NDList(function.apply(call, in.head())));
+    }
+
     /** A call of the block. */
     public final class Call {
 
@@ -141,13 +167,22 @@ public final class GraphBlock extends AbstractBlock {
      * @return this block
      */
     public GraphBlock add(String name, Shape shape) {
-        Parameter parameter =
+        return own(
                 Parameter.builder()
                         .setName(name)
                         .setType(Parameter.Type.WEIGHT)
                         .optShape(shape)
-                        .build();
-        own.put(name, addParameter(parameter));
+                        .build());
+    }
+
+    /**
+     * Adds a parameter.
+     *
+     * @param parameter the parameter
+     * @return this block
+     */
+    public GraphBlock own(Parameter parameter) {
+        own.put(parameter.getName(), addParameter(parameter));
         return this;
     }
 

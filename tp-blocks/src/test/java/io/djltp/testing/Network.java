@@ -10,6 +10,7 @@ import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.rank.RankFailedException;
 
@@ -28,10 +29,14 @@ import java.util.function.Supplier;
  *
  * @param block makes the network; the argument says whether layers are to be cut
  * @param loss makes the loss; the argument is that of {@code block}
+ * @param optimizer makes the optimizer
  * @param batches the batch of each step
  */
 public record Network(
-        Function<Boolean, Block> block, Function<Boolean, Loss> loss, Batches batches) {
+        Function<Boolean, Block> block,
+        Function<Boolean, Loss> loss,
+        Supplier<Optimizer> optimizer,
+        Batches batches) {
 
     private static final double TOLERANCE = 1e-5;
     private static final int STEPS = 4;
@@ -48,6 +53,17 @@ public record Network(
          * @return the data and the labels
          */
         NDList[] make(NDManager manager, int step);
+
+        /**
+         * Returns the shapes of the data.
+         *
+         * @return the shapes of the first batch
+         */
+        default Shape[] shapes() {
+            try (NDManager manager = NDManager.newBaseManager()) {
+                return make(manager, 0)[0].getShapes();
+            }
+        }
     }
 
     /**
@@ -59,7 +75,17 @@ public record Network(
      * @return the network
      */
     public static Network of(Function<Boolean, Block> block, Supplier<Loss> loss, Batches batches) {
-        return new Network(block, cut -> loss.get(), batches);
+        return new Network(block, cut -> loss.get(), () -> Configs.sgd(0.1f, 0.5f), batches);
+    }
+
+    /**
+     * Returns this network with another optimizer.
+     *
+     * @param rule makes the optimizer
+     * @return the network
+     */
+    public Network by(Supplier<Optimizer> rule) {
+        return new Network(block, loss, rule, batches);
     }
 
     /** What training has shown. */
@@ -155,10 +181,7 @@ public record Network(
                     cause instanceof IllegalArgumentException
                             || cause instanceof IllegalStateException,
                     "" + cause);
-            for (String part : parts) {
-                Assert.assertTrue(
-                        cause.getMessage().contains(part), part + " in: " + cause.getMessage());
-            }
+            Refusals.assertContains(cause.getMessage(), parts);
             Assert.assertEquals(result.losses.size(), 0, "numbers before it was refused");
             List<float[]> before = initialWeights(manager);
             Assert.assertEquals(result.weights.size(), before.size());
@@ -174,14 +197,14 @@ public record Network(
             Block net = block.apply(true);
             model.setBlock(net);
             try (Trainer trainer = model.newTrainer(config(true))) {
-                trainer.initialize(batches.make(manager, 0)[0].getShapes());
+                trainer.initialize(batches.shapes());
                 return TrainingRun.weights(net);
             }
         }
     }
 
     private DefaultTrainingConfig config(boolean cut) {
-        return Configs.of(loss.apply(cut), Configs.sgd(0.1f, 0.5f));
+        return Configs.of(loss.apply(cut), optimizer.get());
     }
 
     private Result run(TrainerKind kind, NDManager manager) {
@@ -197,14 +220,14 @@ public record Network(
             Block net = block.apply(cut);
             model.setBlock(net);
             try (Trainer trainer = kind.open(model, config(cut))) {
-                trainer.initialize(batches.make(manager, 0)[0].getShapes());
+                trainer.initialize(batches.shapes());
                 if (evaluates) {
                     evaluate(trainer, manager, result);
                 }
                 for (int step = 0; step < STEPS; step++) {
                     try (NDManager scope = manager.newSubManager()) {
                         NDList[] batch = batches.make(scope, step);
-                        result.losses.add(step(trainer, batch[0], batch[1]));
+                        result.losses.add(TrainingRun.step(trainer, batch[0], batch[1]));
                     }
                 }
                 evaluate(trainer, manager, result);
@@ -227,11 +250,50 @@ public record Network(
         }
     }
 
-    private static float step(Trainer trainer, NDList data, NDList labels) {
-        float value;
-        value = TrainingRun.backward(trainer, data, labels);
-        trainer.step();
-        return value;
+    /**
+     * Returns batches of random arrays.
+     *
+     * @param data the shapes of the data, such as "7x5" or "7x5 7x3:11", where numbers behind a
+     *     colon are class numbers below it
+     * @param labels those of the labels
+     * @return the batches
+     */
+    public static Batches batches(String data, String labels) {
+        return (manager, step) ->
+                new NDList[] {arrays(manager, 10 + step, data), arrays(manager, 50 + step, labels)};
+    }
+
+    /**
+     * Returns batches of random arrays with another number of rows in each step.
+     *
+     * @param rows the rows, in turn
+     * @param data the shapes of the data, where R is the number of rows
+     * @param labels those of the labels
+     * @return the batches
+     */
+    public static Batches batches(int[] rows, String data, String labels) {
+        return (manager, step) -> {
+            String number = "" + rows[step % rows.length];
+            return batches(data.replace("R", number), labels.replace("R", number))
+                    .make(manager, step);
+        };
+    }
+
+    private static NDList arrays(NDManager manager, long seed, String texts) {
+        NDList arrays = new NDList();
+        for (String text : texts.split(" ")) {
+            String[] parts = text.split(":");
+            long[] shape = Arrays.stream(parts[0].split("x")).mapToLong(Long::parseLong).toArray();
+            long own = seed + 100 * arrays.size();
+            if (parts.length == 1) {
+                arrays.add(TrainingRun.random(manager, own, shape));
+            } else {
+                int size = (int) new Shape(shape).size();
+                NDArray flat = TrainingRun.labels(manager, own, size, Integer.parseInt(parts[1]));
+                arrays.add(flat.reshape(shape));
+            }
+        }
+        return arrays;
     }
 
     /**
@@ -243,11 +305,7 @@ public record Network(
      * @return the batches
      */
     public static Batches regression(int rows, int features, int targets) {
-        return (manager, step) ->
-                new NDList[] {
-                    new NDList(TrainingRun.random(manager, 10 + step, rows, features)),
-                    new NDList(TrainingRun.random(manager, 50 + step, rows, targets))
-                };
+        return batches(rows + "x" + features, rows + "x" + targets);
     }
 
     /**
@@ -259,10 +317,6 @@ public record Network(
      * @return the batches
      */
     public static Batches classification(int rows, int features, int classes) {
-        return (manager, step) ->
-                new NDList[] {
-                    new NDList(TrainingRun.random(manager, 10 + step, rows, features)),
-                    new NDList(TrainingRun.labels(manager, 50 + step, rows, classes))
-                };
+        return batches(rows + "x" + features, rows + ":" + classes);
     }
 }

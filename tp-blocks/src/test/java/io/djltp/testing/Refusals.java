@@ -25,14 +25,38 @@ public final class Refusals {
     }
 
     /**
+     * Asserts that a call throws IllegalArgumentException.
+     *
+     * @param call the call
+     * @param parts what its message contains
+     * @return the message
+     */
+    public static String throwsArgument(ThrowingRunnable call, String... parts) {
+        return expect(IllegalArgumentException.class, call, parts).getMessage();
+    }
+
+    /**
+     * Asserts that a call throws IllegalStateException.
+     *
+     * @param call the call
+     * @param parts what its message contains
+     * @return the message
+     */
+    public static String throwsState(ThrowingRunnable call, String... parts) {
+        return expect(IllegalStateException.class, call, parts).getMessage();
+    }
+
+    /**
      * Asserts that a text contains others.
      *
      * @param text the text
-     * @param parts the others
+     * @param parts the others; " .. " in one of them stands for anything between two
      */
     public static void assertContains(String text, String... parts) {
-        for (String part : parts) {
-            Assert.assertTrue(text.contains(part), part + " in: " + text);
+        for (String all : parts) {
+            for (String part : all.split(" \\.\\. ")) {
+                Assert.assertTrue(text.contains(part), part + " in: " + text);
+            }
         }
     }
 }

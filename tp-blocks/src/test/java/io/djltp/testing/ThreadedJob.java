@@ -7,6 +7,7 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -14,13 +15,13 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.function.Function;
 
-/** A job of two processes, which are threads of this one. */
+/** A job of processes that are threads of this one. */
 public final class ThreadedJob {
 
     private ThreadedJob() {}
 
     /**
-     * Does something in both processes, with a rank each.
+     * Does something in two processes, with a rank each.
      *
      * @param part what each of them does
      * @param <T> its result
@@ -32,7 +33,7 @@ public final class ThreadedJob {
     }
 
     /**
-     * Does something in both processes.
+     * Does something in two processes.
      *
      * @param ranks the ranks of both together, an even number
      * @param part what each of them does
@@ -41,29 +42,44 @@ public final class ThreadedJob {
      */
     public static <T> List<T> run(int ranks, Function<Job, T> part)
             throws IOException, InterruptedException, ExecutionException {
+        return run(2, ranks, part);
+    }
+
+    /**
+     * Does something in all processes.
+     *
+     * @param processes how many
+     * @param ranks the ranks of all together, a multiple of the processes
+     * @param part what each of them does
+     * @param <T> its result
+     * @return the results, in the order of the processes
+     */
+    public static <T> List<T> run(int processes, int ranks, Function<Job, T> part)
+            throws IOException, InterruptedException, ExecutionException {
         int port;
         try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             port = socket.getLocalPort();
         }
         Executor threads = task -> new Thread(task, "process of a job").start();
-        CompletableFuture<T> first =
-                CompletableFuture.supplyAsync(() -> run(0, port, ranks, part), threads);
-        CompletableFuture<T> other =
-                CompletableFuture.supplyAsync(() -> run(1, port, ranks, part), threads);
-        return List.of(first.get(), other.get());
+        List<CompletableFuture<T>> running = new ArrayList<>();
+        for (int i = 0; i < processes; i++) {
+            Map<String, String> environment =
+                    Map.of(
+                            "RANK", "" + i,
+                            "WORLD_SIZE", "" + processes,
+                            "MASTER_ADDR", "127.0.0.1",
+                            "MASTER_PORT", "" + port);
+            running.add(
+                    CompletableFuture.supplyAsync(() -> join(environment, ranks, part), threads));
+        }
+        List<T> results = new ArrayList<>();
+        for (CompletableFuture<T> process : running) {
+            results.add(process.get());
+        }
+        return results;
     }
 
-    private static <T> T run(int process, int port, int ranks, Function<Job, T> part) {
-        Map<String, String> environment =
-                Map.of(
-                        "RANK",
-                        "" + process,
-                        "WORLD_SIZE",
-                        "2",
-                        "MASTER_ADDR",
-                        "127.0.0.1",
-                        "MASTER_PORT",
-                        "" + port);
+    private static <T> T join(Map<String, String> environment, int ranks, Function<Job, T> part) {
         try (Job job = Launcher.join(environment, ranks, Duration.ofSeconds(30))) {
             return part.apply(job);
         }

@@ -1,6 +1,7 @@
 package io.djltp.testing;
 
 import ai.djl.Model;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
@@ -13,7 +14,9 @@ import io.djltp.training.ParallelTrainer;
 import org.testng.annotations.DataProvider;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
+import java.util.stream.Stream;
 
 /**
  * DJL's own trainer, or a parallel one.
@@ -29,6 +32,51 @@ public record TrainerKind(
 
     /** DJL's own trainer. */
     public static final TrainerKind PLAIN = new TrainerKind(null, 1);
+
+    /** Mode TENSOR with 1 rank. */
+    public static final TrainerKind TENSOR_1 = new TrainerKind(ParallelMode.TENSOR, 1);
+
+    /** Mode TENSOR with 2 ranks. */
+    public static final TrainerKind TENSOR_2 = new TrainerKind(ParallelMode.TENSOR, 2);
+
+    /** Mode TENSOR with 3 ranks. */
+    public static final TrainerKind TENSOR_3 = new TrainerKind(ParallelMode.TENSOR, 3);
+
+    /** Mode TENSOR with 4 ranks. */
+    public static final TrainerKind TENSOR_4 = new TrainerKind(ParallelMode.TENSOR, 4);
+
+    /** Mode DATA with 1 rank. */
+    public static final TrainerKind DATA_1 = new TrainerKind(ParallelMode.DATA, 1);
+
+    /** Mode DATA with 2 ranks. */
+    public static final TrainerKind DATA_2 = new TrainerKind(ParallelMode.DATA, 2);
+
+    /** Mode DATA with 3 ranks. */
+    public static final TrainerKind DATA_3 = new TrainerKind(ParallelMode.DATA, 3);
+
+    /** Mode DATA with 4 ranks. */
+    public static final TrainerKind DATA_4 = new TrainerKind(ParallelMode.DATA, 4);
+
+    /** Mode MIXED with 1 rank. */
+    public static final TrainerKind MIXED_1 = new TrainerKind(ParallelMode.MIXED, 1);
+
+    /** Mode MIXED with 2 ranks. */
+    public static final TrainerKind MIXED_2 = new TrainerKind(ParallelMode.MIXED, 2);
+
+    /** Mode MIXED with 3 ranks. */
+    public static final TrainerKind MIXED_3 = new TrainerKind(ParallelMode.MIXED, 3);
+
+    /** Mode MIXED with 4 ranks. */
+    public static final TrainerKind MIXED_4 = new TrainerKind(ParallelMode.MIXED, 4);
+
+    /** A mesh of 2 x 2 ranks. */
+    public static final TrainerKind MESH_2X2 = mesh(2, 2);
+
+    /** A mesh of 2 x 3 ranks. */
+    public static final TrainerKind MESH_2X3 = mesh(2, 3);
+
+    /** A mesh of 3 x 2 ranks. */
+    public static final TrainerKind MESH_3X2 = mesh(3, 2);
 
     /**
      * Creates a trainer of a mode, or DJL's own.
@@ -104,12 +152,7 @@ public record TrainerKind(
      */
     @DataProvider(name = "eachMode")
     public static Object[][] eachMode() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {mesh(2, 2)}
-        };
+        return rows(TENSOR_2, DATA_2, MIXED_2, MESH_2X2);
     }
 
     /**
@@ -123,19 +166,62 @@ public record TrainerKind(
     }
 
     /**
+     * Returns trainers as rows of a data provider.
+     *
+     * @param kinds the trainers
+     * @return one row for each
+     */
+    public static Object[][] rows(TrainerKind... kinds) {
+        return rows(List.of(kinds));
+    }
+
+    /**
+     * Returns rows of a data provider.
+     *
+     * @param axes lists of arguments
+     * @return one row for each combination
+     */
+    public static Object[][] rows(Collection<?>... axes) {
+        Stream<List<Object>> rows = Stream.of(List.of());
+        for (Collection<?> axis : axes) {
+            rows =
+                    rows.flatMap(
+                            row ->
+                                    axis.stream()
+                                            .map(
+                                                    each -> {
+                                                        List<Object> longer = new ArrayList<>(row);
+                                                        longer.add(each);
+                                                        return longer;
+                                                    }));
+        }
+        return rows.map(List::toArray).toArray(Object[][]::new);
+    }
+
+    /**
+     * Returns the parallel trainers of all modes.
+     *
+     * @param sizes the numbers of ranks
+     * @return the trainers
+     */
+    public static List<TrainerKind> all(int... sizes) {
+        List<TrainerKind> kinds = new ArrayList<>();
+        for (ParallelMode mode : ParallelMode.values()) {
+            for (int ranks : sizes) {
+                kinds.add(new TrainerKind(mode, ranks));
+            }
+        }
+        return kinds;
+    }
+
+    /**
      * Returns the parallel trainers of all modes.
      *
      * @param sizes the numbers of ranks
      * @return one row of a data provider for each
      */
     public static Object[][] parallel(int... sizes) {
-        List<Object[]> kinds = new ArrayList<>();
-        for (ParallelMode mode : ParallelMode.values()) {
-            for (int ranks : sizes) {
-                kinds.add(new Object[] {new TrainerKind(mode, ranks)});
-            }
-        }
-        return kinds.toArray(new Object[0][]);
+        return rows(all(sizes));
     }
 
     /**
@@ -149,6 +235,25 @@ public record TrainerKind(
         return isParallel()
                 ? new ParallelTrainer(model, config, config())
                 : model.newTrainer(config);
+    }
+
+    /**
+     * Opens a trainer and initializes it.
+     *
+     * @param model the model
+     * @param config the training configuration
+     * @param input the shapes of a batch
+     * @return the trainer
+     */
+    public Trainer open(Model model, TrainingConfig config, Shape... input) {
+        Trainer trainer = open(model, config);
+        try {
+            trainer.initialize(input);
+        } catch (RuntimeException e) {
+            trainer.close();
+            throw e;
+        }
+        return trainer;
     }
 
     /**

@@ -1,6 +1,5 @@
 package io.djltp.testing;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -8,10 +7,16 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.nn.Parameter;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
+import ai.djl.training.TrainingConfig;
 import ai.djl.training.loss.Loss;
+
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -26,6 +31,11 @@ public final class TrainingRun {
     private final List<float[]> weights = new ArrayList<>();
 
     private TrainingRun() {}
+
+    /** Returns the numbers that the loop has noted. */
+    public List<Float> getNumbers() {
+        return numbers;
+    }
 
     /** Returns the values of all parameters after the training. */
     public List<float[]> getWeights() {
@@ -43,7 +53,7 @@ public final class TrainingRun {
          * @param manager the manager of the loop's arrays
          * @param numbers where the loop notes what is to be compared
          */
-        void run(Trainer trainer, NDManager manager, List<Float> numbers);
+        void run(Trainer trainer, NDManager manager, List<Float> numbers) throws Exception;
     }
 
     /**
@@ -57,22 +67,178 @@ public final class TrainingRun {
      * @return the result
      */
     public static TrainingRun of(TrainerKind kind, Block block, Loss loss, Shape input, Loop loop) {
+        return of(kind, block, Configs.of(loss, Configs.sgd(0.1f, 0.5f)), input, loop);
+    }
+
+    /**
+     * Runs a training loop from the weights that a fixed seed gives.
+     *
+     * @param kind the trainer
+     * @param block the network
+     * @param config the loss, the optimizer and the listeners
+     * @param input the shape of a batch
+     * @param loop the loop
+     * @return the result
+     */
+    public static TrainingRun of(
+            TrainerKind kind, Block block, TrainingConfig config, Shape input, Loop loop) {
+        return of(kind, block, config, new Shape[] {input}, loop);
+    }
+
+    /**
+     * Runs a training loop from the weights that a fixed seed gives.
+     *
+     * @param kind the trainer
+     * @param block the network
+     * @param config the loss, the optimizer and the listeners
+     * @param inputs the shapes of a batch
+     * @param loop the loop
+     * @return the result
+     */
+    public static TrainingRun of(
+            TrainerKind kind, Block block, TrainingConfig config, Shape[] inputs, Loop loop) {
         TrainingRun run = new TrainingRun();
         Engine.getInstance().setRandomSeed(SEED);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(loss)
-                            .optOptimizer(Configs.sgd(0.1f, 0.5f))
-                            .optDevices(new Device[] {Device.cpu()});
-            try (Trainer trainer = kind.open(model, config);
+            try (Trainer trainer = kind.open(model, config, inputs);
                     NDManager manager = NDManager.newBaseManager()) {
-                trainer.initialize(input);
                 loop.run(trainer, manager, run.numbers);
+            } catch (RuntimeException | Error e) {
+                throw e;
+            } catch (Exception e) {
+                throw new AssertionError(e);
             }
             run.weights.addAll(weights(block));
         }
         return run;
+    }
+
+    /**
+     * Trains with a batch in each step.
+     *
+     * @param kind the trainer
+     * @param block the network
+     * @param config the loss, the optimizer and the listeners
+     * @param batches the batches
+     * @param steps how many
+     * @return the losses and the weights
+     */
+    public static TrainingRun of(
+            TrainerKind kind,
+            Block block,
+            TrainingConfig config,
+            Network.Batches batches,
+            int steps) {
+        return of(
+                kind, block, config, batches.shapes(), (t, m, n) -> steps(t, n, batches, 0, steps));
+    }
+
+    /**
+     * Makes steps with a batch each.
+     *
+     * @param trainer the trainer
+     * @param numbers where the losses are noted
+     * @param batches the batches
+     * @param from the number of the first step
+     * @param to the number behind the last step
+     */
+    public static void steps(
+            Trainer trainer, List<Float> numbers, Network.Batches batches, int from, int to) {
+        for (int step = from; step < to; step++) {
+            try (NDManager manager = NDManager.newBaseManager()) {
+                NDList[] batch = batches.make(manager, step);
+                numbers.add(step(trainer, batch[0], batch[1]));
+            }
+        }
+    }
+
+    /**
+     * Makes a step.
+     *
+     * @param trainer the trainer
+     * @param data the data
+     * @param labels the labels
+     * @return the loss
+     */
+    public static float step(Trainer trainer, NDList data, NDList labels) {
+        float loss = backward(trainer, data, labels);
+        trainer.step();
+        return loss;
+    }
+
+    /**
+     * Makes a step.
+     *
+     * @param trainer the trainer
+     * @param data the data
+     * @param labels the labels
+     * @return the loss
+     */
+    public static float step(Trainer trainer, NDArray data, NDArray labels) {
+        return step(trainer, new NDList(data), new NDList(labels));
+    }
+
+    /**
+     * Forgets the gradients of a trainer.
+     *
+     * @param trainer the trainer
+     */
+    public static void zeroGradients(Trainer trainer) {
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            collector.zeroGradients();
+        }
+    }
+
+    /**
+     * Counts the collective operations of rank 0.
+     *
+     * @param trainer the parallel trainer
+     * @param work what is counted
+     * @return the counts
+     */
+    public static CollectiveCounts counted(Trainer trainer, Runnable work) {
+        ParallelTrainer parallel = (ParallelTrainer) trainer;
+        CollectiveCounts before = parallel.getCollectiveCounts();
+        work.run();
+        return parallel.getCollectiveCounts().minus(before);
+    }
+
+    /**
+     * Returns what a rank has of a parameter.
+     *
+     * @param trainer the parallel trainer
+     * @param rank the rank
+     * @param parameter the number of the parameter
+     * @return the shard or replica
+     */
+    public static NDArray held(Trainer trainer, int rank, int parameter) {
+        return ((ParallelTrainer) trainer)
+                .getParameterStore(rank)
+                .getValue(parameter(trainer, parameter), null, true);
+    }
+
+    /**
+     * Returns a parameter of a trainer's model.
+     *
+     * @param trainer the trainer
+     * @param parameter its number
+     * @return the parameter
+     */
+    public static Parameter parameter(Trainer trainer, int parameter) {
+        return trainer.getModel().getBlock().getParameters().valueAt(parameter);
+    }
+
+    /**
+     * Notes all elements of an array.
+     *
+     * @param numbers where they are noted
+     * @param array the array
+     */
+    public static void note(List<Float> numbers, NDArray array) {
+        for (float value : ArrayAssert.floats(array)) {
+            numbers.add(value);
+        }
     }
 
     /**
@@ -150,6 +316,16 @@ public final class TrainingRun {
             values[i] = random.nextInt(classes);
         }
         return manager.create(values);
+    }
+
+    /**
+     * Asserts that two runs have the same result to the last bit.
+     *
+     * @param expected the expected run
+     */
+    public void assertBitEqual(TrainingRun expected) {
+        Assert.assertEquals(numbers, expected.numbers);
+        ArrayAssert.assertAllBitEqual(weights, expected.weights, "parameter");
     }
 
     /**

@@ -1,71 +1,64 @@
 package io.djltp.training;
 
-import static io.djltp.testing.Blocks.column;
-import static io.djltp.testing.Blocks.head;
-import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
+import ai.djl.Device;
 import ai.djl.Model;
-import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
-import ai.djl.nn.norm.Dropout;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.layout.ForwardPass;
 import io.djltp.layout.ParallelMode;
+import io.djltp.layout.Region;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
-import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.Refusals;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert.ThrowingRunnable;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
-import java.util.function.Consumer;
-import java.util.function.Supplier;
 
 /**
- * A network that cannot be cut is refused when it is built or initialized, or before its first
- * step, with one clear error, which names the value, the limit and what to do.
+ * A network that cannot be cut is not built or not initialized, with one clear error, which names
+ * the value, the limit and what to do. Two blocks with one parameter: a rank gives both of them the
+ * same part, or none.
  */
 public class BadModelTest {
 
-    private static final int ROWS = 6;
-    private static final int FEATURES = 4;
-    private static final int CLASSES = 7;
-    private static final TrainerKind TWO = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
-    private static final Cut EVENS_AND_ODDS =
-            Cut.of(
-                    8,
-                    2,
-                    rank -> List.of(new ShardRange(rank * 2, 2), new ShardRange(4 + rank * 2, 2)));
-    private static final String EVENS = "[0,2) [4,6) | [2,4) [6,8) of 8";
-    private static final String HALVES = "[0,4) | [4,8) of 8";
-
-    private static ColumnParallelLinear columnOf(Cut cut) {
+    private static ColumnParallelLinear.Builder column(Cut cut) {
         return ColumnParallelLinear.builder()
                 .setUnits(8)
-                .optShardingStrategy(ShardingStrategy.rowwise(cut))
-                .build();
-    }
-
-    private static RowParallelLinear.Builder rowOf(Cut cut) {
-        return RowParallelLinear.builder()
-                .setUnits(3)
-                .optShardingStrategy(ShardingStrategy.columnwise(cut));
+                .optShardingStrategy(ShardingStrategy.rowwise(cut));
     }
 
     private static Object[] build(ThrowingRunnable builder, String... parts) {
@@ -74,36 +67,28 @@ public class BadModelTest {
 
     @DataProvider
     public Object[][] builders() {
+        ColumnParallelLinear.Builder column = ColumnParallelLinear.builder().setUnits(8);
+        RowParallelLinear.Builder row = RowParallelLinear.builder().setUnits(8);
         return new Object[][] {
-            build(() -> column(0), "units", "1 or more", "0"),
-            build(() -> column(-3), "units", "1 or more", "-3"),
-            build(() -> row(0), "units", "1 or more", "0"),
-            build(() -> row(-3), "units", "1 or more", "-3"),
+            build(() -> Blocks.column(0), "units .. 1 or more .. 0"),
+            build(() -> Blocks.column(-3), "units .. 1 or more .. -3"),
+            build(() -> Blocks.row(0), "units .. 1 or more .. 0"),
+            build(() -> Blocks.row(-3), "units .. 1 or more .. -3"),
             build(
                     RowParallelLinear.builder().setUnits(3).optBatchShardedInput(true)::build,
                     "optInputIsParallel(false)"),
             build(
-                    ColumnParallelLinear.builder()
-                                    .setUnits(8)
-                                    .optShardingStrategy(ShardingStrategy.columnwise())
-                            ::build,
-                    "ColumnParallelLinear cuts axis 0",
-                    "output features",
-                    "axiswise(1)"),
+                    column.optShardingStrategy(ShardingStrategy.columnwise())::build,
+                    "ColumnParallelLinear cuts axis 0 .. output features .. axiswise(1)"),
             build(
-                    RowParallelLinear.builder()
-                                    .setUnits(8)
-                                    .optShardingStrategy(ShardingStrategy.replicate())
-                            ::build,
-                    "RowParallelLinear cuts axis 1",
-                    "input features",
-                    "replicate"),
+                    row.optShardingStrategy(ShardingStrategy.replicate())::build,
+                    "RowParallelLinear cuts axis 1 .. input features .. replicate"),
         };
     }
 
     @Test(dataProvider = "builders")
     public void isNotBuilt(ThrowingRunnable builder, String... parts) {
-        Refusals.expect(IllegalArgumentException.class, builder, parts);
+        throwsArgument(builder, parts);
     }
 
     private static Object[] network(TrainerKind kind, Block block, String... parts) {
@@ -111,216 +96,196 @@ public class BadModelTest {
     }
 
     @DataProvider
-    public Object[][] uninitialized() {
+    public Object[][] networks() {
+        Parameter twoStrategies = matrix();
+        Parameter twoCuts = matrix();
+        Parameter ordinary = matrix();
+        Parameter ordinaryLast = matrix();
+        ShardingStrategy rows = ShardingStrategy.rowwise();
         return new Object[][] {
             network(
-                    new TrainerKind(ParallelMode.TENSOR, 4),
-                    column(3),
-                    "weight (3, 4)",
-                    "over 4 ranks",
-                    "axis 0 has length 3",
-                    "rank 3 empty",
+                    TENSOR_4,
+                    Blocks.column(3),
+                    "weight (3, 6) .. over 4 ranks .. axis 0 has length 3 .. rank 3 empty",
                     "at most 3 ranks"),
             network(
-                    new TrainerKind(ParallelMode.TENSOR, 6),
+                    new TrainerKind(ParallelMode.TENSOR, 8),
                     RowParallelLinear.builder().setUnits(30).optInputIsParallel(false).build(),
-                    "weight (30, 4)",
-                    "axis 1 has length 4",
-                    "at most 4 ranks"),
-            network(MIXED, column(CLASSES), "MIXED mode", "optBatchShardedInput(true)"),
+                    "weight (30, 6) .. axis 1 has length 6 .. at most 6 ranks"),
+            network(MIXED_2, Blocks.column(7), "MIXED mode .. optBatchShardedInput(true)"),
             network(
-                    TWO,
-                    columnOf(Cut.ofLengths(5, 4)),
-                    "weight (8, 4)",
-                    "2 ranks",
-                    "[0,5) | [5,9) of 9",
+                    TENSOR_2,
+                    column(Cut.ofLengths(5, 4)).build(),
+                    "weight (8, 6) .. 2 ranks .. [0,5) | [5,9) of 9",
                     "cuts 9 elements, and axis 0 has 8"),
             network(
-                    TWO,
-                    columnOf(Cut.ofLengths(3, 3, 2)),
-                    "weight (8, 4)",
-                    "for 3 ranks, not for 2"),
+                    TENSOR_2,
+                    column(Cut.ofLengths(3, 3, 2)).build(),
+                    "weight (8, 6) .. for 3 ranks, not for 2"),
             network(
-                    TWO,
-                    columnOf(Cut.ofLengths(8, 0)),
-                    "weight (8, 4)",
-                    "leaves rank 1 empty. Give every rank one or more"),
+                    TENSOR_2,
+                    column(Cut.ofLengths(8, 0)).build(),
+                    "weight (8, 6) .. leaves rank 1 empty. Give every rank one or more"),
             network( // replicated input features
-                    TWO,
-                    rowOf(Cut.of(4, 2, rank -> List.of(new ShardRange(rank, 3))))
+                    TENSOR_2,
+                    RowParallelLinear.builder()
+                            .setUnits(3)
+                            .optShardingStrategy(
+                                    ShardingStrategy.columnwise(
+                                            Cut.of(6, 2, r -> List.of(new ShardRange(r, 5)))))
                             .optInputIsParallel(false)
                             .build(),
-                    "weight (3, 4)",
-                    "[0,3) | [1,4) of 4",
-                    "gives several ranks the same"),
+                    "weight (3, 6) .. [0,5) | [1,6) of 6 .. gives several ranks the same"),
             network( // of many layers, which one?
-                    TWO,
-                    sequence(
-                            columnOf(Cut.balanced(8, 2)),
-                            row(1),
-                            ColumnParallelLinear.builder()
-                                    .setUnits(1)
-                                    .optGatherOutput(true)
-                                    .build()),
+                    TENSOR_2,
+                    sequence(column(Cut.balanced(8, 2)).build(), Blocks.row(1), gathered(1)),
                     "Parameter 03ColumnParallelLinear_weight (1, 1) cannot be cut over 2 ranks"),
+            network(
+                    TENSOR_2,
+                    sequence(
+                            new CutProduct(twoStrategies, rows),
+                            sequence(new CutProduct(twoStrategies, ShardingStrategy.columnwise()))),
+                    "matrix (6, 6) .. axiswise(0) in 01CutProduct",
+                    "axiswise(1) in 02SequentialBlock_01CutProduct"),
+            network( // the same axis is not enough: the ranges count
+                    TENSOR_2,
+                    sequence(
+                            new CutProduct(twoCuts, rows),
+                            new CutProduct(twoCuts, ShardingStrategy.rowwise(Cut.ofLengths(4, 2)))),
+                    "matrix (6, 6) .. two strategies over 2 ranks",
+                    "axiswise(0) in 01CutProduct",
+                    "axiswise(0, [0,4) | [4,6) of 6) in 02CutProduct"),
+            network(
+                    TENSOR_2,
+                    sequence(new Product(ordinary), new CutProduct(ordinary, rows)),
+                    "matrix (6, 6) .. axiswise(0) in 02CutProduct (CutProduct)",
+                    "replicate in 01Product (Product)"),
+            network(
+                    TENSOR_2,
+                    sequence(new CutProduct(ordinaryLast, rows), new Product(ordinaryLast)),
+                    "matrix (6, 6) .. axiswise(0) in 01CutProduct (CutProduct)",
+                    "replicate in 02Product (Product)"),
         };
     }
 
-    @Test(dataProvider = "uninitialized", timeOut = 60_000)
+    @Test(dataProvider = "networks", timeOut = 60_000)
     public void isNotInitialized(TrainerKind kind, Block block, String... parts) {
-        assertRefused(
-                IllegalArgumentException.class,
-                kind,
-                block,
-                trainer -> trainer.initialize(new Shape(ROWS, FEATURES)),
-                parts);
+        throwsArgument(() -> initialize(kind, block, DataType.FLOAT32), parts);
     }
 
     /** DJL's native code has no such arrays, and would end the process. */
     @Test(timeOut = 60_000)
     public void arraysInBfloat16() {
-        for (int ranks = 1; ranks <= 2; ranks++) {
-            assertRefused(
-                    IllegalArgumentException.class,
-                    new TrainerKind(ParallelMode.TENSOR, ranks),
-                    column(CLASSES),
-                    trainer -> {
-                        trainer.getModel().setDataType(DataType.BFLOAT16);
-                        trainer.initialize(new Shape(ROWS, FEATURES));
-                    },
-                    "bfloat16",
-                    "setDataType(DataType.FLOAT32)",
+        for (TrainerKind kind : List.of(TENSOR_1, TENSOR_2)) {
+            throwsArgument(
+                    () -> initialize(kind, Blocks.column(7), DataType.BFLOAT16),
+                    "bfloat16 .. setDataType(DataType.FLOAT32)",
                     "optPrecision(Precision.BFLOAT16)");
         }
     }
 
-    /** Two layers, or a layer and a block, that cut one axis in two ways. */
-    @DataProvider
-    public Object[][] otherwise() {
-        return new Object[][] {
-            // of one length on a rank, or not: what is compared is the cut
-            network(
-                    TWO,
-                    sequence(columnOf(Cut.ofLengths(5, 3)), rowOf(Cut.ofLengths(4, 4)).build()),
-                    "RowParallelLinear with a weight of (3, 8)",
-                    "[0,5) | [5,8) of 8",
-                    HALVES),
-            network(
-                    TWO,
-                    sequence(columnOf(Cut.ofLengths(5, 3)), rowOf(EVENS_AND_ODDS).build()),
-                    "RowParallelLinear with a weight of (3, 8)",
-                    "[0,5) | [5,8) of 8",
-                    EVENS_AND_ODDS.toString()),
-            network(
-                    TWO,
-                    sequence(columnOf(EVENS_AND_ODDS), rowOf(Cut.balanced(8, 2)).build()),
-                    EVENS,
-                    HALVES),
-            // the parameter is the first operand: only the graph knows of the slice
-            network(
-                    TWO,
-                    sequence(
-                            new GraphBlock(
-                                            new Shape(8),
-                                            (call, input) -> {
-                                                NDArray y = call.call("column", input.head());
-                                                return new NDList(call.value("scale").mul(y));
-                                            })
-                                    .add("column", columnOf(EVENS_AND_ODDS), FEATURES)
-                                    .add("scale", new Shape(1, 1)),
-                            rowOf(Cut.balanced(8, 2)).build()),
-                    "ColumnParallelLinear (8, 4)",
-                    EVENS,
-                    HALVES),
-            network(
-                    TWO,
-                    sequence(
-                            new GraphBlock(
-                                            new Shape(8),
-                                            (call, input) -> {
-                                                NDArray one = call.call("one", input.head());
-                                                NDArray other = call.call("other", input.head());
-                                                return new NDList(one.add(other));
-                                            })
-                                    .add("one", columnOf(EVENS_AND_ODDS), FEATURES)
-                                    .add("other", columnOf(Cut.balanced(8, 2)), FEATURES),
-                            rowOf(EVENS_AND_ODDS).build()),
-                    "ColumnParallelLinear (8, 4) is cut over the ranks as",
-                    EVENS,
-                    HALVES,
-                    "optGatherOutput(true)"),
-        };
-    }
-
-    @Test(dataProvider = "otherwise", timeOut = 60_000)
-    public void isCutOtherwise(TrainerKind kind, Block block, String... parts) {
-        assertRefused(
-                RuntimeException.class,
-                kind,
-                block,
-                trainer -> {
-                    trainer.initialize(new Shape(ROWS, FEATURES));
-                    NDArray data = TrainingRun.random(trainer.getManager(), 1, ROWS, FEATURES);
-                    NDArray labels = TrainingRun.random(trainer.getManager(), 2, ROWS, 3);
-                    trainer.forward(new NDList(data), new NDList(labels));
-                },
-                parts);
-    }
-
-    private static Block dropoutThenHead() {
-        return sequence(Dropout.builder().build(), head(CLASSES));
-    }
-
-    private static Block headThenDropout() {
-        return sequence(head(CLASSES), Dropout.builder().build());
-    }
-
-    @DataProvider
-    public Object[][] dropout() {
-        return new Object[][] {
-            {TWO, (Supplier<Block>) BadModelTest::dropoutThenHead},
-            {TWO, (Supplier<Block>) BadModelTest::headThenDropout},
-            {MIXED, (Supplier<Block>) BadModelTest::headThenDropout}
-        };
-    }
-
-    @Test(dataProvider = "dropout", timeOut = 60_000)
-    public void dropoutWhereAllRanksMustAgree(TrainerKind kind, Supplier<Block> block) {
-        assertRefused(
-                UnsupportedOperationException.class,
-                kind,
-                block.get(),
-                trainer ->
-                        trainer.forward(
-                                new NDList(trainer.getManager().ones(new Shape(ROWS, FEATURES)))),
-                "Dropout",
-                "same mask",
-                "data-parallel body");
-    }
-
-    @Test(timeOut = 60_000)
-    public void dropoutWhereTheMasksAreTheRanksOwn() {
-        for (TrainerKind kind : List.of(MIXED, new TrainerKind(ParallelMode.DATA, 2))) {
-            use(kind, dropoutThenHead(), trainer -> trainer.initialize(new Shape(ROWS, FEATURES)));
-        }
-    }
-
-    private static void assertRefused(
-            Class<? extends Exception> type,
-            TrainerKind kind,
-            Block block,
-            Consumer<Trainer> call,
-            String... parts) {
-        use(kind, block, trainer -> Refusals.expect(type, () -> call.accept(trainer), parts));
-    }
-
-    private static void use(TrainerKind kind, Block block, Consumer<Trainer> call) {
-        Engine.getInstance().setRandomSeed(1);
-        try (Model model = Model.newInstance("net")) {
+    private static void initialize(TrainerKind kind, Block block, DataType type) {
+        try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(block);
             try (Trainer trainer = kind.open(model, Configs.of(new HalfSquareLoss()))) {
-                call.accept(trainer);
+                model.setDataType(type);
+                trainer.initialize(new Shape(4, 6));
             }
         }
+    }
+
+    /** A product with a square matrix that other blocks may have too. */
+    private static class Product extends AbstractBlock {
+        private final Parameter matrix;
+
+        Product(Parameter matrix) {
+            super((byte) 1);
+            this.matrix = addParameter(matrix);
+        }
+
+        @Override
+        protected NDList forwardInternal(
+                ParameterStore store,
+                NDList inputs,
+                boolean training,
+                PairList<String, Object> params) {
+            NDArray x = inputs.singletonOrThrow();
+            return new NDList(product(store, x, store.getValue(matrix, x.getDevice(), training)));
+        }
+
+        NDArray product(ParameterStore store, NDArray x, NDArray value) {
+            return x.dot(value.transpose());
+        }
+
+        @Override
+        public Shape[] getOutputShapes(Shape[] inputs) {
+            return inputs;
+        }
+    }
+
+    /** The same with its rows cut, and a whole output. */
+    private static final class CutProduct extends Product implements ShardedBlock {
+        private final ShardingStrategy strategy;
+
+        CutProduct(Parameter matrix, ShardingStrategy strategy) {
+            super(matrix);
+            this.strategy = strategy;
+        }
+
+        @Override
+        NDArray product(ParameterStore store, NDArray x, NDArray value) {
+            var context = RankParameterStore.contextOf(store);
+            if (context == null || context.getTensorGroup().getSize() == 1) {
+                return super.product(store, x, value);
+            }
+            RegionMappings mappings = context.getMappings(this);
+            ForwardPass pass = context.getPass();
+            NDArray input = pass.enter(mappings.copyToRegion(x), Region.Features.SHARD);
+            NDArray whole =
+                    mappings.gatherFromRegion(
+                            input.dot(value.transpose()),
+                            Cut.balanced(6, context.getTensorGroup().getSize()));
+            return pass.enter(whole, Region.Features.REPLICATED);
+        }
+
+        @Override
+        public ShardingStrategy getShardingStrategy(Parameter parameter) {
+            return strategy;
+        }
+
+        @Override
+        public boolean isBatchShardedInput() {
+            return false;
+        }
+    }
+
+    private static Parameter matrix() {
+        return Parameter.builder()
+                .setName("matrix")
+                .setType(Parameter.Type.WEIGHT)
+                .optShape(new Shape(6, 6))
+                .build();
+    }
+
+    /** The same ranges are enough; and where nothing is cut, the strategies do not matter. */
+    @Test(timeOut = 60_000)
+    public void oneParameterCutAlike() {
+        Network.of(
+                        cut -> {
+                            Parameter matrix = matrix();
+                            return sequence(
+                                    linear(6),
+                                    new CutProduct(matrix, ShardingStrategy.rowwise()),
+                                    new CutProduct(matrix, ShardingStrategy.axiswise(0)));
+                        },
+                        Loss::softmaxCrossEntropyLoss,
+                        Network.batches("4x6", "4:6"))
+                .assertEqual(5e-6, TENSOR_1, TENSOR_2, TENSOR_3, DATA_2);
+        Parameter alike = matrix();
+        Block halves =
+                sequence(
+                        new CutProduct(alike, ShardingStrategy.rowwise()),
+                        new CutProduct(alike, ShardingStrategy.rowwise(Cut.ofLengths(3, 3))));
+        initialize(TENSOR_2, halves, DataType.FLOAT32);
     }
 }

@@ -1,295 +1,110 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.GraphBlock.graph;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.steps;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertNotEquals;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.Device;
 import ai.djl.Model;
-import ai.djl.engine.Engine;
 import ai.djl.inference.Predictor;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.BatchNorm;
-import ai.djl.training.Trainer;
+import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
+import ai.djl.util.Utils;
 
 import io.djltp.layout.ParallelMode;
-import io.djltp.testing.ArrayAssert;
-import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
-import io.djltp.testing.GraphBlock;
-import io.djltp.testing.Refusals;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayOutputStream;
-import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
-import java.util.stream.Stream;
 
 /** The statistics of rank 0 are those of all: what is evaluated is what is saved. */
 public class BatchNormTest {
 
-    private static final int ROWS = 13;
-    private static final int FEATURES = 6;
-    private static final int CLASSES = 7;
+    private static final Network.Batches BATCHES = Network.batches("13x6", "13:7");
 
     // fp32: the parts of the batch are multiplied in another order than the whole
     private static final double TOLERANCE = 1e-6;
 
-    private Path folder;
-
-    @BeforeMethod
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("batch-norm");
+    private static Block block() {
+        return sequence(linear(8), BatchNorm.builder().build(), gathered(7));
     }
 
-    @AfterMethod
-    public void deleteFolder() throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
-            for (Path file : files.toList()) {
-                Files.delete(file);
-            }
-        }
-        Files.delete(folder);
+    private static DefaultTrainingConfig config() {
+        return Configs.of(Loss.softmaxCrossEntropyLoss(), Configs.sgd(0.1f));
+    }
+
+    private static TrainingRun run(TrainerKind kind, Block block, TrainingRun.Loop loop) {
+        return TrainingRun.of(kind, block, config(), BATCHES.shapes(), loop);
+    }
+
+    private static NDList rows(NDManager manager, int rows) {
+        return new NDList(random(manager, 99, rows, 6));
     }
 
     @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void whatIsEvaluatedIsWhatIsSaved(TrainerKind kind) throws Exception {
-        try (Model model = model();
-                NDManager manager = NDManager.newBaseManager()) {
-            NDList data = new NDList(TrainingRun.random(manager, 99, ROWS, FEATURES));
-            float[] open;
-            float[] passed;
-            try (Trainer trainer = open(kind, model)) {
-                trainer.evaluate(data); // before the first step
-                for (int i = 0; i < 3; i++) {
-                    step(trainer, manager, i);
-                    trainer.evaluate(data); // which changes nothing
-                }
-                step(trainer, manager, 4);
-                open = values(trainer.evaluate(data));
-                model.save(folder, "open");
-                // statistics of a pass without a step count too
-                trainer.forward(data);
-                passed = values(trainer.evaluate(data));
-            }
-            model.save(folder, "closed");
-            ArrayAssert.assertClose(open, predict("open", data), TOLERANCE, "saved while open");
-            ArrayAssert.assertClose(passed, predict("closed", data), TOLERANCE, "closed");
-            Assert.assertNotEquals(passed, open);
-        }
-    }
-
-    /** Whether there are evaluations in between makes no difference to the training. */
-    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
-    public void evaluatingChangesNothing(TrainerKind kind) {
-        float[][] statistics = new float[2][];
-        for (int run = 0; run < 2; run++) {
-            try (Model model = model();
-                    NDManager manager = NDManager.newBaseManager()) {
-                try (Trainer trainer = open(kind, model)) {
-                    for (int i = 0; i < 4; i++) {
-                        step(trainer, manager, i);
-                        if (run == 1) {
-                            NDArray data = TrainingRun.random(manager, 50 + i, ROWS, FEATURES);
-                            trainer.evaluate(new NDList(data));
+        Path folder = Files.createTempDirectory("batch-norm");
+        float[][] seen = new float[2][];
+        try (NDManager base = NDManager.newBaseManager()) {
+            NDList data = rows(base, 13);
+            Model[] model = new Model[1];
+            TrainingRun.Loop loop =
+                    (trainer, manager, losses) -> {
+                        trainer.evaluate(data); // before the first step
+                        for (int i = 0; i < 4; i++) {
+                            steps(trainer, losses, BATCHES, i, i + 1);
+                            seen[0] = values(trainer.evaluate(data)); // which changes nothing
                         }
-                    }
-                }
-                statistics[run] = statistics(model);
-            }
-        }
-        ArrayAssert.assertBitEqual(statistics[1], statistics[0], kind.toString());
-    }
-
-    /** In TENSOR mode all ranks see the whole batch, as DJL's trainer does. */
-    @Test(timeOut = 60_000)
-    public void tensorModeIsDjl() {
-        float[][] statistics = new float[2][];
-        for (int run = 0; run < 2; run++) {
-            TrainerKind kind =
-                    run == 0
-                            ? TrainerKind.PLAIN
-                            : new TrainerKind(io.djltp.layout.ParallelMode.TENSOR, 3);
-            try (Model model = model();
-                    NDManager manager = NDManager.newBaseManager()) {
-                try (Trainer trainer = open(kind, model)) {
-                    for (int i = 0; i < 4; i++) {
-                        step(trainer, manager, i);
-                    }
-                }
-                statistics[run] = statistics(model);
-            }
-        }
-        ArrayAssert.assertClose(statistics[1], statistics[0], 5e-6, "statistics");
-    }
-
-    @DataProvider
-    public Object[][] cutRows() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {TrainerKind.mesh(2, 2)},
-        };
-    }
-
-    /** As the last batch of an epoch: nobody has begun, and the training can go on. */
-    @Test(dataProvider = "cutRows", timeOut = 60_000)
-    public void oneRowOfARankIsRefused(TrainerKind kind) {
-        try (Model model = model();
-                NDManager manager = NDManager.newBaseManager();
-                Trainer trainer = open(kind, model)) {
-            step(trainer, manager, 0);
-            for (int rows = 1; rows < 4; rows++) {
-                NDList few = new NDList(TrainingRun.random(manager, 1, rows, FEATURES));
-                IllegalArgumentException e =
-                        Assert.expectThrows(
-                                IllegalArgumentException.class, () -> trainer.forward(few));
-                String text = e.getMessage();
-                for (String part : List.of("batch normalization", rows + " row", "setSampling")) {
-                    Assert.assertTrue(text.contains(part), part + " in: " + text);
-                }
-                for (String part : List.of("SyncBatchNorm", "TENSOR mode")) {
-                    // which one row in all does not help
-                    Assert.assertEquals(text.contains(part), rows > 1, part + " in: " + text);
-                }
-                trainer.evaluate(few); // with the running statistics
-            }
-            NDList four = new NDList(TrainingRun.random(manager, 1, 4, FEATURES));
-            trainer.forward(four);
-            step(trainer, manager, 1);
-        }
-    }
-
-    /** There the whole batch has one row: nobody else's statistics help. */
-    @Test(timeOut = 60_000)
-    public void oneRowInTensorModeIsRefused() {
-        try (Model model = model();
-                NDManager manager = NDManager.newBaseManager();
-                Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 2), model)) {
-            NDList one = new NDList(TrainingRun.random(manager, 1, 1, FEATURES));
-            String text =
-                    Refusals.expect(
-                                    IllegalArgumentException.class,
-                                    () -> trainer.forward(one),
-                                    "the batch has 1 row.",
-                                    "Leave an incomplete last batch out")
-                            .getMessage();
-            Assert.assertFalse(text.contains("SyncBatchNorm"), text);
-            Assert.assertFalse(text.contains("TENSOR"), text);
-        }
-    }
-
-    /** Behind the layer that gathers the batch there are all rows; pixels are values too. */
-    @Test(timeOut = 60_000)
-    public void moreThanOneValueIsNotRefused() {
-        Block pixels = Blocks.sequence(Blocks.reshape(-1, 2, 3), BatchNorm.builder().build());
-        Block gathered = Blocks.sequence(gathered(5), BatchNorm.builder().build());
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDList few = new NDList(TrainingRun.random(manager, 1, 3, FEATURES));
-            for (Block block : List.of(pixels, gathered)) {
-                try (Model model = Model.newInstance("net", Device.cpu())) {
-                    model.setBlock(block);
-                    boolean mixed = block == gathered;
-                    ParallelMode mode = mixed ? ParallelMode.MIXED : ParallelMode.DATA;
-                    try (Trainer trainer = open(new TrainerKind(mode, 2), model)) {
-                        trainer.forward(few);
-                    }
-                }
-            }
-        }
-    }
-
-    /** A block of which it is not known what it gives the normalization: libtorch has refused. */
-    @Test(timeOut = 60_000)
-    public void oneValueThatIsSeenLateIsExplained() {
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            Block norm = BatchNorm.builder().build();
-            model.setBlock(
-                    new GraphBlock(
-                                    new Shape(FEATURES),
-                                    (call, input) -> new NDList(call.call("norm", input.head())))
-                            .add("norm", norm, FEATURES, 2)); // of two values
-            try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2), model)) {
-                NDList one = new NDList(TrainingRun.random(manager, 1, 2, FEATURES));
-                Refusals.expect(
-                        RuntimeException.class, () -> trainer.forward(one), "SyncBatchNorm");
-            }
-        }
-    }
-
-    private static float[] statistics(Model model) {
-        for (var named : model.getBlock().getParameters()) {
-            if (named.getValue().getType() == Parameter.Type.RUNNING_MEAN) {
-                return named.getValue().getArray().toFloatArray();
-            }
-        }
-        throw new AssertionError("no batch normalization");
-    }
-
-    /** One warning with all names: a network of DJL's zoo has dozens. */
-    @Test(timeOut = 60_000)
-    public void oneWarningNamesAll() {
-        PrintStream before = System.err;
-        ByteArrayOutputStream logged = new ByteArrayOutputStream();
-        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
-        try (Model model = model()) {
-            ((SequentialBlock) model.getBlock()).add(BatchNorm.builder().build());
-            open(new TrainerKind(ParallelMode.DATA, 2), model).close();
+                        model[0] = trainer.getModel();
+                        model[0].save(folder, "open");
+                        // statistics of a pass without a step count too
+                        trainer.forward(data);
+                        seen[1] = values(trainer.evaluate(data));
+                        trainer.close();
+                        model[0].save(folder, "closed");
+                    };
+            run(kind, block(), loop);
+            assertClose(seen[0], predict(folder, "open", data), TOLERANCE, "saved while open");
+            assertClose(seen[1], predict(folder, "closed", data), TOLERANCE, "closed");
+            assertNotEquals(seen[1], seen[0]);
         } finally {
-            System.setErr(before);
+            Utils.deleteQuietly(folder);
         }
-        String text = logged.toString(StandardCharsets.UTF_8);
-        Assert.assertTrue(text.contains("02BatchNorm, 04BatchNorm: where the batch is cut"), text);
-        Assert.assertEquals(text.split("statistics of all rows", -1).length, 2, text);
     }
 
-    private static void step(Trainer trainer, NDManager manager, int seed) {
-        TrainingRun.backward(
-                trainer,
-                TrainingRun.random(manager, seed, ROWS, FEATURES),
-                TrainingRun.labels(manager, seed, ROWS, CLASSES));
-        trainer.step();
-    }
-
-    private static Block block() {
-        return sequence(linear(8), BatchNorm.builder().build(), gathered(CLASSES));
-    }
-
-    private static Model model() {
-        Engine.getInstance().setRandomSeed(2);
-        Model model = Model.newInstance("net", Device.cpu());
-        model.setBlock(block());
-        return model;
-    }
-
-    private static Trainer open(TrainerKind kind, Model model) {
-        Trainer trainer =
-                kind.open(model, Configs.of(Loss.softmaxCrossEntropyLoss(), Configs.sgd(0.1f)));
-        trainer.initialize(new Shape(ROWS, FEATURES));
-        return trainer;
-    }
-
-    private float[] predict(String name, NDList data) throws Exception {
+    private static float[] predict(Path folder, String name, NDList data) throws Exception {
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(block());
             model.load(folder, name);
@@ -301,5 +116,105 @@ public class BatchNormTest {
 
     private static float[] values(NDList output) {
         return output.singletonOrThrow().toFloatArray();
+    }
+
+    /** Whether there are evaluations in between makes no difference to the training. */
+    @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
+    public void evaluatingChangesNothing(TrainerKind kind) {
+        TrainingRun plain = TrainingRun.of(kind, block(), config(), BATCHES, 4);
+        TrainingRun.Loop evaluating =
+                (trainer, manager, losses) -> {
+                    for (int i = 0; i < 4; i++) {
+                        steps(trainer, losses, BATCHES, i, i + 1);
+                        trainer.evaluate(rows(manager, 13));
+                    }
+                };
+        run(kind, block(), evaluating).assertBitEqual(plain);
+        if (kind.mode() == ParallelMode.TENSOR) { // all ranks see the whole batch
+            TrainingRun ofDjl = TrainingRun.of(PLAIN, block(), config(), BATCHES, 4);
+            assertClose(mean(plain), mean(ofDjl), 5e-6, "statistics");
+        }
+    }
+
+    private static float[] mean(TrainingRun run) {
+        return run.getWeights().get(4); // behind the weight and the bias of two layers
+    }
+
+    /** As the last batch of an epoch: nobody has begun, and the training can go on. */
+    @Test(timeOut = 60_000)
+    public void oneRowOfARank() {
+        for (TrainerKind kind : List.of(DATA_2, MIXED_2, MESH_2X2)) {
+            TrainingRun.Loop loop =
+                    (trainer, manager, losses) -> {
+                        steps(trainer, losses, BATCHES, 0, 1);
+                        for (int rows = 1; rows < 4; rows++) {
+                            NDList few = rows(manager, rows);
+                            String text =
+                                    throwsArgument(
+                                            () -> trainer.forward(few),
+                                            "batch normalization",
+                                            rows + " row",
+                                            "setSampling");
+                            for (String part : List.of("SyncBatchNorm", "TENSOR mode")) {
+                                // which one row in all does not help
+                                assertEquals(text.contains(part), rows > 1, part + ": " + text);
+                            }
+                            trainer.evaluate(few); // with the running statistics
+                        }
+                        trainer.forward(rows(manager, 4));
+                        steps(trainer, losses, BATCHES, 1, 2);
+                    };
+            run(kind, block(), loop);
+        }
+        // in TENSOR mode the whole batch has one row: nobody else's statistics help
+        run(
+                TENSOR_2,
+                block(),
+                (trainer, manager, losses) -> {
+                    String text =
+                            throwsArgument(
+                                    () -> trainer.forward(rows(manager, 1)),
+                                    "the batch has 1 row. .. Leave an incomplete last batch out");
+                    assertFalse(text.contains("SyncBatchNorm") || text.contains("TENSOR"), text);
+                });
+    }
+
+    /** Behind the layer that gathers the batch there are all rows; pixels are values too. */
+    @Test(timeOut = 60_000)
+    public void moreThanOneValue() {
+        Block pixels = sequence(reshape(-1, 2, 3), BatchNorm.builder().build());
+        Block gathered = sequence(gathered(5), BatchNorm.builder().build());
+        run(DATA_2, pixels, (trainer, manager, n) -> trainer.forward(rows(manager, 3)));
+        run(MIXED_2, gathered, (trainer, manager, n) -> trainer.forward(rows(manager, 3)));
+        // a block of which it is not known what it gives the normalization: libtorch throws
+        Block unknown =
+                graph(6, (call, x) -> call.call("norm", x))
+                        .add("norm", BatchNorm.builder().build(), 6, 2); // of two values
+        run(
+                DATA_2,
+                unknown,
+                (trainer, manager, n) ->
+                        expect(
+                                RuntimeException.class,
+                                () -> trainer.forward(rows(manager, 2)),
+                                "SyncBatchNorm"));
+    }
+
+    /** One warning with all names: a network of DJL's zoo has dozens. */
+    @Test(timeOut = 60_000)
+    public void oneWarningNamesAll() {
+        PrintStream before = System.err;
+        ByteArrayOutputStream logged = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
+        try {
+            Block two = sequence(linear(8), BatchNorm.builder().build(), gathered(7));
+            ((SequentialBlock) two).add(BatchNorm.builder().build());
+            run(DATA_2, two, (trainer, manager, losses) -> {});
+        } finally {
+            System.setErr(before);
+        }
+        String text = logged.toString(StandardCharsets.UTF_8);
+        assertTrue(text.contains("02BatchNorm, 04BatchNorm: where the batch is cut"), text);
+        assertEquals(text.split("statistics of all rows", -1).length, 2, text);
     }
 }

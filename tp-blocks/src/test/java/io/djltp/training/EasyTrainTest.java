@@ -1,12 +1,23 @@
 package io.djltp.training;
 
-import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.ArrayAssert.assertAllClose;
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_1;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.random;
 
-import ai.djl.Model;
-import ai.djl.engine.Engine;
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.metric.Metrics;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
@@ -21,25 +32,32 @@ import ai.djl.training.evaluator.Accuracy;
 import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.evaluator.TopKAccuracy;
 import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.listener.TrainingListener.BatchData;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.TranslateException;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
 import java.util.ArrayList;
+import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.Supplier;
 
 /**
  * Under {@code EasyTrain} the parallel trainer is DJL's to everything around it: the listeners and
@@ -48,8 +66,24 @@ import java.util.TreeSet;
 public class EasyTrainTest {
 
     private static final int BATCH = 10;
-    private static final int FEATURES = 6;
-    private static final int CLASSES = 9;
+    private static final int FEATURES = 12;
+    private static final int CLASSES = 23;
+
+    /** Optimizers, and the difference that is allowed: Adam divides by roots near zero. */
+    private enum Rule {
+        SGD(() -> Configs.sgd(0.3f), 1e-5),
+        MOMENTUM(() -> Configs.sgd(0.05f, 0.9f), 1e-5),
+        ADAM(() -> Configs.adam(0.01f), 1e-4),
+        ADAMW(() -> Optimizer.adamW().optLearningRateTracker(Tracker.fixed(0.01f)).build(), 1e-4);
+
+        private final Supplier<Optimizer> optimizer;
+        private final double tolerance;
+
+        Rule(Supplier<Optimizer> optimizer, double tolerance) {
+            this.optimizer = optimizer;
+            this.tolerance = tolerance;
+        }
+    }
 
     /** What is left of a training. */
     private static final class Outcome {
@@ -57,18 +91,38 @@ public class EasyTrainTest {
         private Set<String> metricNames;
         private final Map<String, List<Double>> metrics = new HashMap<>();
         private final List<String> calls = new ArrayList<>();
+        private List<float[]> weights;
     }
 
-    private Outcome ofDjl;
+    private final Map<Rule, Outcome> ofDjl = new EnumMap<>(Rule.class);
+
+    @DataProvider
+    public Object[][] rules() {
+        // what is communicated does not depend on the optimizer: over another backend, one will do
+        boolean local = System.getProperty("io.djltp.backend") == null;
+        List<TrainerKind> kinds = TrainerKind.all(1, 2, 3, 4);
+        kinds.add(MESH_2X3);
+        List<Rule> rules = List.of(Rule.ADAM, Rule.MOMENTUM, Rule.ADAMW);
+        return TrainerKind.rows(local ? rules : rules.subList(0, 1), kinds);
+    }
+
+    @Test(dataProvider = "rules", timeOut = 60_000)
+    public void lossesAndWeightsAreThoseOfDjl(Rule rule, TrainerKind kind) {
+        Outcome expected = ofDjl(rule);
+        Outcome actual = train(rule, kind, false);
+        assertAllClose(actual.weights, expected.weights, rule.tolerance, "parameter");
+        double loss = expected.result.getTrainLoss();
+        assertEquals(actual.result.getTrainLoss(), loss, rule.tolerance * loss);
+    }
 
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
-    public void metricsEvaluatorsAndListenersAreThoseOfDjl(TrainerKind kind) throws Exception {
-        Outcome expected = ofDjl();
-        Outcome actual = train(kind, false);
-        Assert.assertEquals(actual.metricNames, expected.metricNames);
+    public void metricsEvaluatorsAndListenersAreThoseOfDjl(TrainerKind kind) {
+        Outcome expected = ofDjl(Rule.SGD);
+        Outcome actual = train(Rule.SGD, kind, false);
+        assertEquals(actual.metricNames, expected.metricNames);
         for (String name : expected.metricNames) {
             List<Double> values = expected.metrics.get(name);
-            Assert.assertEquals(actual.metrics.get(name).size(), values.size(), name);
+            assertEquals(actual.metrics.get(name).size(), values.size(), name);
             if (name.endsWith("CE") || name.endsWith("Accuracy")) {
                 for (int i = 0; i < values.size(); i++) {
                     assertClose(actual.metrics.get(name).get(i), values.get(i), name);
@@ -76,30 +130,28 @@ public class EasyTrainTest {
             }
         }
         assertSameResult(actual.result, expected.result);
-        Assert.assertEquals(actual.calls, expected.calls);
+        assertEquals(actual.calls, expected.calls);
+        assertAllClose(actual.weights, expected.weights, Rule.SGD.tolerance, "parameter");
     }
 
     /** Where ranks have whole logits, DJL's own loss and evaluators work as they are. */
     @Test(timeOut = 60_000)
-    public void evaluatorsOfDjlWorkInDataMode() throws Exception {
-        Outcome expected = ofDjl();
-        for (int ranks = 1; ranks <= 4; ranks++) {
-            Outcome actual = train(new TrainerKind(ParallelMode.DATA, ranks), true);
-            Assert.assertEquals(actual.metricNames, expected.metricNames);
+    public void evaluatorsOfDjlWorkInDataMode() {
+        Outcome expected = ofDjl(Rule.SGD);
+        for (TrainerKind kind : List.of(DATA_1, DATA_2, DATA_3, DATA_4)) {
+            Outcome actual = train(Rule.SGD, kind, true);
+            assertEquals(actual.metricNames, expected.metricNames);
             assertSameResult(actual.result, expected.result);
         }
     }
 
-    private Outcome ofDjl() throws Exception {
-        if (ofDjl == null) {
-            ofDjl = train(TrainerKind.PLAIN, false);
-        }
-        return ofDjl;
+    private Outcome ofDjl(Rule rule) {
+        return ofDjl.computeIfAbsent(rule, key -> train(rule, PLAIN, false));
     }
 
     private static void assertSameResult(TrainingResult actual, TrainingResult expected) {
-        Assert.assertEquals(actual.getEpoch(), expected.getEpoch());
-        Assert.assertEquals(actual.getEvaluations().keySet(), expected.getEvaluations().keySet());
+        assertEquals(actual.getEpoch(), expected.getEpoch());
+        assertEquals(actual.getEvaluations().keySet(), expected.getEvaluations().keySet());
         expected.getEvaluations()
                 .forEach((name, v) -> assertClose(actual.getEvaluations().get(name), v, name));
         assertClose(actual.getTrainLoss(), expected.getTrainLoss(), "train loss");
@@ -109,71 +161,71 @@ public class EasyTrainTest {
     /** An accuracy is a number of rows: it agrees exactly. */
     private static void assertClose(double actual, double expected, String name) {
         double tolerance = name.endsWith("Accuracy") ? 0 : 5e-6 * expected; // fp32
-        Assert.assertEquals(actual, expected, tolerance, name);
+        assertEquals(actual, expected, tolerance, name);
     }
 
-    private static Outcome train(TrainerKind kind, boolean djlEvaluators) throws Exception {
-        boolean plain = kind.equals(TrainerKind.PLAIN) || djlEvaluators;
+    private static Outcome train(Rule rule, TrainerKind kind, boolean djlEvaluators) {
+        boolean plain = kind.equals(PLAIN) || djlEvaluators;
         Loss loss =
                 plain
                         ? new SoftmaxCrossEntropyLoss("CE")
                         : new VocabParallelCrossEntropyLoss("CE", -100);
         Outcome outcome = new Outcome();
-        Engine.getInstance().setRandomSeed(5);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block(kind));
-            // the last batch of the first is dropped, that of the second is not
-            ArrayDataset training = dataset(manager, 43, true);
-            ArrayDataset validation = dataset(manager, 26, false);
-            Engine.getInstance().setRandomSeed(6);
-            DefaultTrainingConfig config =
-                    Configs.of(loss, Configs.sgd(0.3f))
-                            .addEvaluator(plain ? new Accuracy() : new VocabParallelAccuracy())
-                            .addEvaluator(
-                                    plain ? new TopKAccuracy(3) : new VocabParallelAccuracy(3))
-                            .addTrainingListeners(TrainingListener.Defaults.logging())
-                            .addTrainingListeners(new CallRecorder(outcome.calls));
-            try (Trainer trainer = kind.open(model, config)) {
-                Metrics metrics = new Metrics();
-                trainer.setMetrics(metrics);
-                trainer.initialize(new Shape(BATCH, FEATURES));
-                EasyTrain.fit(trainer, 3, training, validation);
-                EasyTrain.evaluateDataset(trainer, validation);
-                outcome.result = trainer.getTrainingResult();
-                outcome.metricNames = new TreeSet<>(metrics.getMetricNames());
-                for (String name : outcome.metricNames) {
-                    List<Double> values = new ArrayList<>();
-                    metrics.getMetric(name).forEach(m -> values.add(m.getValue().doubleValue()));
-                    outcome.metrics.put(name, values);
-                }
-                // what the last evaluation has left in the evaluators
-                for (Evaluator evaluator : trainer.getEvaluators()) {
-                    outcome.metrics.put(
-                            evaluator.getName(),
-                            List.of((double) evaluator.getAccumulator("validate/epoch")));
-                    outcome.metricNames.add(evaluator.getName());
-                }
-            }
-        }
+        DefaultTrainingConfig config =
+                Configs.of(loss, rule.optimizer.get())
+                        .addEvaluator(plain ? new Accuracy() : new VocabParallelAccuracy())
+                        .addEvaluator(plain ? new TopKAccuracy(3) : new VocabParallelAccuracy(3))
+                        .addTrainingListeners(TrainingListener.Defaults.logging())
+                        .addTrainingListeners(new CallRecorder(outcome.calls));
+        boolean cut = kind.isParallel();
+        Block last = cut ? column(CLASSES) : linear(CLASSES);
+        outcome.weights =
+                TrainingRun.of(
+                                kind,
+                                sequence(
+                                        sequence(linear(9), tanh(), first(cut, 17), relu()),
+                                        row(cut, 11),
+                                        last),
+                                config,
+                                new Shape(BATCH, FEATURES),
+                                (trainer, manager, numbers) -> fit(trainer, manager, outcome))
+                        .getWeights();
         return outcome;
     }
 
-    private static Block block(TrainerKind kind) {
-        Block last = kind.equals(TrainerKind.PLAIN) ? linear(CLASSES) : head(CLASSES);
-        return sequence(linear(8), relu(), last);
+    private static void fit(Trainer trainer, NDManager manager, Outcome outcome)
+            throws IOException, TranslateException {
+        // the last batch of the first has 3 rows, fewer than there are ranks
+        ArrayDataset training = dataset(manager, 43);
+        ArrayDataset validation = dataset(manager, 26);
+        Metrics metrics = new Metrics();
+        trainer.setMetrics(metrics);
+        EasyTrain.fit(trainer, 3, training, validation);
+        EasyTrain.evaluateDataset(trainer, validation);
+        outcome.result = trainer.getTrainingResult();
+        outcome.metricNames = new TreeSet<>(metrics.getMetricNames());
+        for (String name : outcome.metricNames) {
+            List<Double> values = new ArrayList<>();
+            metrics.getMetric(name).forEach(m -> values.add(m.getValue().doubleValue()));
+            outcome.metrics.put(name, values);
+        }
+        // what the last evaluation has left in the evaluators
+        for (Evaluator evaluator : trainer.getEvaluators()) {
+            double left = evaluator.getAccumulator("validate/epoch");
+            outcome.metrics.put(evaluator.getName(), List.of(left));
+            outcome.metricNames.add(evaluator.getName());
+        }
     }
 
-    private static ArrayDataset dataset(NDManager manager, int rows, boolean dropLast) {
-        NDArray data = manager.randomNormal(new Shape(rows, FEATURES));
+    private static ArrayDataset dataset(NDManager manager, int rows) {
+        NDArray data = random(manager, rows, rows, FEATURES);
         // labels that can be learned
-        NDArray labels =
-                data.argMax(1)
-                        .add(data.get(":, 0").gt(0).toType(data.argMax(1).getDataType(), false));
+        NDArray labels = data.argMax(1);
+        labels = labels.add(data.get(":, 0").gt(0).toType(labels.getDataType(), false));
         return new ArrayDataset.Builder()
                 .setData(data)
                 .optLabels(labels)
-                .setSampling(BATCH, false, dropLast)
+                .setSampling(BATCH, false)
                 .build();
     }
 

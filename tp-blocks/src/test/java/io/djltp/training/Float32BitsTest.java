@@ -1,24 +1,30 @@
 package io.djltp.training;
 
 import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.gelu;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.random;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
+import static org.testng.Assert.assertEquals;
+
+import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
-import ai.djl.nn.LambdaBlock;
+import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.head.LossOptions;
-import io.djltp.layout.ParallelMode;
+import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -97,17 +103,17 @@ public class Float32BitsTest {
         LossOptions smooth = new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, 0.1f, 0.01f);
         Supplier<Optimizer> adam = () -> Configs.adam(0.01f);
         return new Object[][] {
-            {"head, 1 rank", head(tensor(1), 23, plain, FusedTraining::sgd)},
-            {"head, 2 ranks", head(tensor(2), 23, plain, FusedTraining::sgd)},
-            {"head, 3 ranks", head(tensor(3), 23, plain, FusedTraining::sgd)},
-            {"head, mixed", head(mixed(2), 23, plain, FusedTraining::sgd)},
-            {"large head, 1 rank", head(tensor(1), 9001, plain, FusedTraining::sgd)},
-            {"large head, 2 ranks", head(tensor(2), 9001, plain, FusedTraining::sgd)},
-            {"smoothed head, 2 ranks", head(tensor(2), 9001, smooth, FusedTraining::sgd)},
-            {"head with Adam, 2 ranks", head(tensor(2), 9001, plain, adam)},
-            {"layers, 1 rank", layers(tensor(1))},
-            {"layers, 2 ranks", layers(tensor(2))},
-            {"layers, 3 ranks", layers(tensor(3))},
+            {"head, 1 rank", head(TENSOR_1, 23, plain, FusedTraining::sgd)},
+            {"head, 2 ranks", head(TENSOR_2, 23, plain, FusedTraining::sgd)},
+            {"head, 3 ranks", head(TENSOR_3, 23, plain, FusedTraining::sgd)},
+            {"head, mixed", head(MIXED_2, 23, plain, FusedTraining::sgd)},
+            {"large head, 1 rank", head(TENSOR_1, 9001, plain, FusedTraining::sgd)},
+            {"large head, 2 ranks", head(TENSOR_2, 9001, plain, FusedTraining::sgd)},
+            {"smoothed head, 2 ranks", head(TENSOR_2, 9001, smooth, FusedTraining::sgd)},
+            {"head with Adam, 2 ranks", head(TENSOR_2, 9001, plain, adam)},
+            {"layers, 1 rank", layers(TENSOR_1)},
+            {"layers, 2 ranks", layers(TENSOR_2)},
+            {"layers, 3 ranks", layers(TENSOR_3)},
         };
     }
 
@@ -125,54 +131,37 @@ public class Float32BitsTest {
                             + hash
                             + "}");
         }
-        Assert.assertEquals(hash, (int) recorded.getOrDefault(name, 0), name);
+        assertEquals(hash, (int) recorded.getOrDefault(name, 0), name);
     }
 
     private static Supplier<Integer> head(
             TrainerKind kind, int classes, LossOptions options, Supplier<Optimizer> optimizer) {
         return () -> {
-            Block block = FusedTraining.network(head -> head.optFusedLoss(true).setUnits(classes));
+            Block block = FusedTraining.fused(head -> head.setUnits(classes));
             Loss loss = FusedTraining.loss(options);
-            FusedTraining run = FusedTraining.run(kind, block, loss, optimizer.get());
-            return hash(run.losses, run.weights);
+            return hash(FusedTraining.run(kind, block, loss, optimizer.get()));
         };
     }
 
     private static Supplier<Integer> layers(TrainerKind kind) {
         return () -> {
-            Block block = sequence(column(67), new LambdaBlock(Activation::gelu), row(5));
-            float[] losses = new float[3];
-            TrainingRun run =
-                    TrainingRun.of(
-                            kind,
-                            block,
-                            Loss.l2Loss(),
-                            new Shape(9, 33),
-                            (trainer, manager, numbers) -> {
-                                for (int step = 0; step < losses.length; step++) {
-                                    NDArray data = TrainingRun.random(manager, step, 9, 33);
-                                    NDArray labels = TrainingRun.random(manager, 9 + step, 9, 5);
-                                    losses[step] = TrainingRun.backward(trainer, data, labels);
-                                    trainer.step();
-                                }
-                            });
-            return hash(losses, run.getWeights());
+            Block block = sequence(column(67), gelu(), row(5));
+            DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), Configs.sgd(0.1f, 0.5f));
+            Network.Batches batches =
+                    (manager, step) ->
+                            new NDList[] {
+                                new NDList(random(manager, step, 9, 33)),
+                                new NDList(random(manager, 9 + step, 9, 5))
+                            };
+            return hash(TrainingRun.of(kind, block, config, batches, 3));
         };
     }
 
-    private static int hash(float[] losses, List<float[]> weights) {
-        int hash = Arrays.hashCode(losses);
-        for (float[] each : weights) {
+    private static int hash(TrainingRun run) {
+        int hash = Arrays.hashCode(ArrayAssert.floats(run.getNumbers()));
+        for (float[] each : run.getWeights()) {
             hash = 31 * hash + Arrays.hashCode(each);
         }
         return hash;
-    }
-
-    private static TrainerKind tensor(int ranks) {
-        return new TrainerKind(ParallelMode.TENSOR, ranks);
-    }
-
-    private static TrainerKind mixed(int ranks) {
-        return new TrainerKind(ParallelMode.MIXED, ranks);
     }
 }

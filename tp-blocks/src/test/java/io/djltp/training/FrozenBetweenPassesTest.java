@@ -4,44 +4,47 @@ import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
 
-import ai.djl.Model;
-import ai.djl.engine.Engine;
+import static org.testng.Assert.assertEquals;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
+import ai.djl.training.TrainingConfig;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.listener.TrainingListener.BatchData;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
-import ai.djl.translate.TranslateException;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
-import io.djltp.testing.Network.Batches;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -56,164 +59,81 @@ import java.util.SplittableRandom;
 public class FrozenBetweenPassesTest {
 
     private static final int ROWS = 7; // uneven over 2 and 3 ranks
-    private static final int FEATURES = 4;
     private static final int CLASSES = 11;
     private static final int VOCABULARY = 13;
     private static final int STEPS = 6;
-    private static final int WALKS = 4;
-    private static final float RATE = 0.1f;
-
     private static final List<TrainerKind> KINDS =
-            List.of(
-                    new TrainerKind(ParallelMode.TENSOR, 1),
-                    new TrainerKind(ParallelMode.TENSOR, 2),
-                    new TrainerKind(ParallelMode.TENSOR, 3),
-                    new TrainerKind(ParallelMode.DATA, 2),
-                    new TrainerKind(ParallelMode.MIXED, 2),
-                    TrainerKind.mesh(2, 2));
+            List.of(TENSOR_1, TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MESH_2X2);
 
-    private final Map<List<Object>, Result> ofDjl = new HashMap<>();
-
-    /** What training has shown. */
-    private record Result(List<Float> losses, List<float[]> weights) {
-
-        void assertSame(Result expected, double tolerance, String what) {
-            Assert.assertEquals(losses.size(), expected.losses.size(), what);
-            for (int i = 0; i < losses.size(); i++) {
-                Assert.assertEquals(
-                        losses.get(i),
-                        expected.losses.get(i),
-                        tolerance * Math.abs(expected.losses.get(i)),
-                        what + ", loss " + i);
-            }
-            ArrayAssert.assertAllClose(weights, expected.weights, tolerance, what + ", parameter");
-        }
-    }
+    private final Map<List<Object>, TrainingRun> ofDjl = new HashMap<>();
 
     /** Networks whose {@link #trained} parameter always has a gradient. */
     private enum Net {
-        FUSED(1),
-        UNFUSED(1),
-        COLUMNS(1),
-        TIED(2),
-        BAG(2);
+        FUSED(1, Network.batches("7x4", "7:11")),
+        UNFUSED(1, FUSED.batches),
+        COLUMNS(1, FUSED.batches),
+        TIED(2, Network.batches("7x3:13", "7x3:13")),
+        BAG(2, Network.batches("7x3:13", "7:11"));
 
         private final int trained; // the number of the parameter
+        private final Network.Batches batches;
 
-        Net(int trained) {
+        Net(int trained, Network.Batches batches) {
             this.trained = trained;
+            this.batches = batches;
         }
 
         Block block() {
             ClassificationHead.Builder head =
                     ClassificationHead.builder().setUnits(CLASSES).optBatchShardedInput(true);
-            switch (this) {
-                case FUSED:
-                    return sequence(linear(6), tanh(), head.build());
-                case UNFUSED:
-                    return sequence(linear(6), tanh(), head.optFusedLoss(false).build());
-                case COLUMNS:
-                    return sequence(linear(6), tanh(), head(CLASSES));
-                case TIED:
+            return switch (this) {
+                case FUSED -> sequence(linear(6), tanh(), head.build());
+                case UNFUSED -> sequence(linear(6), tanh(), head.optFusedLoss(false).build());
+                case COLUMNS -> sequence(linear(6), tanh(), head(CLASSES));
+                case TIED -> {
                     VocabParallelEmbedding embedding =
                             VocabParallelEmbedding.builder()
                                     .setVocabularySize(VOCABULARY)
                                     .setEmbeddingSize(6)
                                     .build();
-                    return sequence(
-                            embedding,
-                            linear(6),
-                            tanh(),
-                            ClassificationHead.builder()
-                                    .setUnits(VOCABULARY)
-                                    .optTiedWeight(embedding)
-                                    .optBatchShardedInput(true)
-                                    .build());
-                default:
-                    return sequence(
-                            new EmbeddingBag(VOCABULARY, 6), linear(6), tanh(), head.build());
-            }
-        }
-
-        private boolean isOfIds() {
-            return this == TIED || this == BAG;
-        }
-
-        Batches batches() {
-            return (manager, step) -> {
-                NDArray ids =
-                        TrainingRun.labels(manager, 900 + step, ROWS * 3, VOCABULARY)
-                                .reshape(ROWS, 3);
-                NDArray data = isOfIds() ? ids : TrainingRun.random(manager, step, ROWS, FEATURES);
-                NDArray labels =
-                        this == TIED
-                                ? TrainingRun.labels(manager, 50 + step, ROWS * 3, VOCABULARY)
-                                        .reshape(ROWS, 3)
-                                : TrainingRun.labels(manager, 50 + step, ROWS, CLASSES);
-                return new NDList[] {new NDList(data), new NDList(labels)};
+                    head.setUnits(VOCABULARY).optTiedWeight(embedding);
+                    yield sequence(embedding, linear(6), tanh(), head.build());
+                }
+                case BAG ->
+                        sequence(new EmbeddingBag(VOCABULARY, 6), linear(6), tanh(), head.build());
             };
         }
 
         /** Adam counts from a step at which it does not matter which parameter DJL takes first. */
         Optimizer optimizer(boolean adam) {
-            Tracker rate = Tracker.fixed(adam ? RATE / 10 : RATE);
             return adam
                     ? Optimizer.adam()
-                            .optLearningRateTracker(rate)
+                            .optLearningRateTracker(Tracker.fixed(0.01f))
                             .optBeginNumUpdate(1_000_000)
                             .build()
-                    : Optimizer.sgd()
-                            .setLearningRateTracker(rate)
-                            .optMomentum(this == BAG ? 0 : 0.5f) // else the table is no sparse one
-                            .build();
+                    : Configs.sgd(0.1f, this == BAG ? 0 : 0.5f); // else the table is no sparse one
         }
-    }
-
-    @DataProvider
-    public Object[][] networks() {
-        List<Object[]> cases = new ArrayList<>();
-        for (Net net : Net.values()) {
-            for (boolean adam : new boolean[] {false, true}) {
-                KINDS.forEach(kind -> cases.add(new Object[] {net, adam, kind}));
-            }
-        }
-        return cases.toArray(new Object[0][]);
     }
 
     /** Steps of one or two batches; at every place something may be frozen or thawed. */
-    @Test(dataProvider = "networks", timeOut = 60_000)
-    public void inALoop(Net net, boolean adam, TrainerKind kind) {
-        for (int i = 0; i < WALKS; i++) {
-            int seed = i;
-            Result expected =
-                    ofDjl.computeIfAbsent(
-                            List.of("loop", net, adam, seed),
-                            key -> walk(net, net.optimizer(adam), TrainerKind.PLAIN, seed));
-            walk(net, net.optimizer(adam), kind, seed)
-                    .assertSame(expected, adam ? 1e-4 : 1e-5, kind + ", walk " + seed);
-        }
-    }
-
-    private static Result walk(Net net, Optimizer optimizer, TrainerKind kind, long seed) {
+    private static TrainingRun walk(Net net, boolean adam, TrainerKind kind, long seed) {
         SplittableRandom random = new SplittableRandom(seed);
         return train(
-                net.block(),
-                optimizer,
+                net,
+                Configs.of(new VocabParallelCrossEntropyLoss(), net.optimizer(adam)),
                 kind,
-                new TrainingListenerAdapter() {},
-                net.batches(),
                 (trainer, manager, losses) -> {
                     for (int step = 0; step < STEPS; step++) {
                         int passes = 1 + random.nextInt(2);
                         for (int pass = 0; pass < passes; pass++) {
                             change(trainer, random, net.trained);
-                            NDList[] batch = net.batches().make(manager, 10 * step + pass);
+                            NDList[] batch = net.batches.make(manager, 10 * step + pass);
                             losses.add(backward(trainer, batch, random, net.trained));
                         }
                         change(trainer, random, net.trained);
                         trainer.step();
                     }
-                    NDList[] batch = net.batches().make(manager, 0);
+                    NDList[] batch = net.batches.make(manager, 0);
                     NDList output = trainer.evaluate(batch[0]);
                     losses.add(trainer.getLoss().evaluate(batch[1], output).getFloat());
                 });
@@ -246,16 +166,7 @@ public class FrozenBetweenPassesTest {
     }
 
     /** DJL tells a listener of a batch between its backward pass and its step. */
-    @Test(dataProvider = "networks", timeOut = 60_000)
-    public void byAListener(Net net, boolean adam, TrainerKind kind) {
-        Result expected =
-                ofDjl.computeIfAbsent(
-                        List.of("listener", net, adam),
-                        key -> fit(net, net.optimizer(adam), TrainerKind.PLAIN));
-        fit(net, net.optimizer(adam), kind).assertSame(expected, adam ? 1e-4 : 1e-5, "" + kind);
-    }
-
-    private static Result fit(Net net, Optimizer optimizer, TrainerKind kind) {
+    private static TrainingRun fit(Net net, boolean adam, TrainerKind kind) {
         SplittableRandom random = new SplittableRandom(5);
         TrainingListener listener =
                 new TrainingListenerAdapter() {
@@ -265,16 +176,15 @@ public class FrozenBetweenPassesTest {
                     }
                 };
         return train(
-                net.block(),
-                optimizer,
+                net,
+                Configs.of(new VocabParallelCrossEntropyLoss(), net.optimizer(adam))
+                        .addTrainingListeners(listener),
                 kind,
-                listener,
-                net.batches(),
                 (trainer, manager, losses) -> {
                     NDList data = new NDList();
                     NDList labels = new NDList();
                     for (int i = 0; i < 2 * STEPS; i++) {
-                        NDList[] batch = net.batches().make(manager, i);
+                        NDList[] batch = net.batches.make(manager, i);
                         data.add(batch[0].head());
                         labels.add(batch[1].head());
                     }
@@ -288,115 +198,80 @@ public class FrozenBetweenPassesTest {
                 });
     }
 
-    /** Something done with a trainer. */
-    @FunctionalInterface
-    private interface Use {
-        void with(Trainer trainer, NDManager manager, List<Float> losses)
-                throws IOException, TranslateException;
+    private static TrainingRun train(
+            Net net, TrainingConfig config, TrainerKind kind, TrainingRun.Loop loop) {
+        return TrainingRun.of(kind, net.block(), config, net.batches.shapes(), loop);
     }
 
-    private static Result train(
-            Block block,
-            Optimizer optimizer,
-            TrainerKind kind,
-            TrainingListener listener,
-            Batches batches,
-            Use use) {
-        Engine.getInstance().setRandomSeed(42);
-        Result result = new Result(new ArrayList<>(), new ArrayList<>());
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block);
-            DefaultTrainingConfig config =
-                    Configs.of(new VocabParallelCrossEntropyLoss(), optimizer)
-                            .addTrainingListeners(listener);
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(batches.make(manager, 0)[0].getShapes());
-                use.with(trainer, manager, result.losses);
-            } catch (IOException | TranslateException e) {
-                throw new AssertionError(e);
-            }
-            result.weights.addAll(TrainingRun.weights(block));
+    @DataProvider
+    public Object[][] networks() {
+        return TrainerKind.rows(List.of(Net.values()), List.of(false, true), KINDS);
+    }
+
+    @Test(dataProvider = "networks", timeOut = 60_000)
+    public void trainsAsDjl(Net net, boolean adam, TrainerKind kind) {
+        double tolerance = adam ? 1e-4 : 1e-5;
+        for (long seed = 0; seed < 4; seed++) {
+            long own = seed;
+            TrainingRun expected =
+                    ofDjl.computeIfAbsent(
+                            List.of(net, adam, own), key -> walk(net, adam, PLAIN, own));
+            walk(net, adam, kind, own).assertSame(expected, tolerance);
         }
-        return result;
-    }
-
-    /** Trains a network of one batch at a time, and says what must hold in between. */
-    private static void use(Block block, TrainerKind kind, Use use) {
-        Net net = Net.FUSED;
-        train(
-                block,
-                net.optimizer(false),
-                kind,
-                new TrainingListenerAdapter() {},
-                net.batches(),
-                use);
-    }
-
-    private static float backward(Trainer trainer, NDManager manager, int step) {
-        NDList[] batch = Net.FUSED.batches().make(manager, step);
-        return TrainingRun.backward(trainer, batch[0].head(), batch[1].head());
+        TrainingRun expected =
+                ofDjl.computeIfAbsent(List.of(net, adam), key -> fit(net, adam, PLAIN));
+        fit(net, adam, kind).assertSame(expected, tolerance);
     }
 
     /** A part that is recomputed has to be the same both times. */
     @Test(timeOut = 60_000)
     public void whatIsRecomputedIsNotFrozenInBetween() {
         Block net = sequence(new Recompute(linear(6)), tanh(), linear(6), Net.COLUMNS.block());
-        RuntimeException e =
-                Assert.expectThrows(
-                        RuntimeException.class,
-                        () ->
-                                use(
-                                        net,
-                                        new TrainerKind(ParallelMode.TENSOR, 2),
-                                        (trainer, manager, losses) -> {
-                                            NDList[] batch = Net.COLUMNS.batches().make(manager, 0);
-                                            Parameter weight = net.getParameters().valueAt(0);
-                                            try (GradientCollector collector =
-                                                    trainer.newGradientCollector()) {
-                                                NDList y = trainer.forward(batch[0], batch[1]);
-                                                NDArray loss =
-                                                        trainer.getLoss().evaluate(batch[1], y);
-                                                weight.freeze(true);
-                                                collector.backward(loss);
-                                            }
-                                        }));
-        Assert.assertTrue(("" + e).contains("may be frozen or thawed between"), "" + e);
+        TrainingRun.of(
+                TENSOR_2,
+                net,
+                new VocabParallelCrossEntropyLoss(),
+                Net.COLUMNS.batches.shapes()[0],
+                (trainer, manager, losses) -> {
+                    NDList[] batch = Net.COLUMNS.batches.make(manager, 0);
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        NDList y = trainer.forward(batch[0], batch[1]);
+                        NDArray loss = trainer.getLoss().evaluate(batch[1], y);
+                        net.getParameters().valueAt(0).freeze(true);
+                        expect(
+                                RuntimeException.class,
+                                () -> collector.backward(loss),
+                                "may be frozen or thawed between");
+                    }
+                });
     }
 
     /** The classes of a step are drawn for it: their gradient does not wait. */
     @Test(timeOut = 60_000)
     public void aHeadThatDrawsClassesForgetsWhatIsFrozen() {
-        Block net =
-                sequence(
-                        linear(6),
-                        tanh(),
-                        ClassificationHead.builder()
-                                .setUnits(CLASSES)
-                                .optSampleShare(0.5f)
-                                .optBias(false)
-                                .build());
-        use(
+        ClassificationHead.Builder head = ClassificationHead.builder().setUnits(CLASSES);
+        Block net = sequence(linear(6), tanh(), head.optSampleShare(0.5f).optBias(false).build());
+        TrainingRun.of(
+                TENSOR_2,
                 net,
-                new TrainerKind(ParallelMode.TENSOR, 2),
+                Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(0.1f, 0.5f)),
+                Net.FUSED.batches.shapes(),
                 (trainer, manager, losses) -> {
                     Parameter weight = net.getParameters().valueAt(2);
-                    ParallelTrainer ranks = (ParallelTrainer) trainer;
-                    backward(trainer, manager, 0);
-                    weight.freeze(true);
-                    float[] before = shard(ranks, weight);
-                    trainer.step();
-                    backward(trainer, manager, 1); // frozen in both passes
-                    weight.freeze(false);
-                    trainer.step();
-                    Assert.assertEquals(shard(ranks, weight), before);
-                    backward(trainer, manager, 2);
-                    trainer.step();
-                    Assert.assertNotEquals(shard(ranks, weight), before);
+                    float[] before = shard(trainer, weight);
+                    for (int i = 0; i < 3; i++) {
+                        // frozen between the pass and the step, then in both passes
+                        NDList[] batch = Net.FUSED.batches.make(manager, i);
+                        TrainingRun.backward(trainer, batch[0], batch[1]);
+                        weight.freeze(i == 0);
+                        trainer.step();
+                        boolean changed = !Arrays.equals(shard(trainer, weight), before);
+                        assertEquals(changed, i == 2, "step " + i);
+                    }
                 });
     }
 
-    private static float[] shard(ParallelTrainer trainer, Parameter weight) {
-        return trainer.getParameterStore(0).getHeld(weight).toFloatArray();
+    private static float[] shard(Trainer trainer, Parameter weight) {
+        return ((ParallelTrainer) trainer).getParameterStore(0).getHeld(weight).toFloatArray();
     }
 }

@@ -2,55 +2,56 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainingRun.random;
 
-import ai.djl.Model;
-import ai.djl.engine.Engine;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
 
 import io.djltp.head.LossOptions;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.testing.ArrayAssert;
+import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import java.util.List;
 import java.util.function.Consumer;
 
-/** A small network with a head that may be fused, and what five steps make of it. */
+/** A small network with a head that may be fused, and what a few steps make of it. */
 final class FusedTraining {
 
     static final int ROWS = 8;
     static final int FEATURES = 5;
     static final int CLASSES = 23; // uneven over 2, 3 and 4 ranks
-    private static final int STEPS = 5;
+    static final LossOptions DEFAULT = LossOptions.DEFAULT;
 
-    final float[] losses;
-    List<float[]> weights;
+    private FusedTraining() {}
 
-    private FusedTraining(int steps) {
-        losses = new float[steps];
+    /** Returns a body and a head, which is not fused unless an option says so. */
+    static Block network(Consumer<ClassificationHead.Builder> options) {
+        ClassificationHead.Builder head =
+                ClassificationHead.builder().setUnits(CLASSES).optBatchShardedInput(true);
+        options.accept(head.optFusedLoss(false));
+        return sequence(linear(6), tanh(), head.build());
     }
 
-    /** Returns a body and a head. */
-    static Block network(Consumer<ClassificationHead.Builder> head) {
-        ClassificationHead.Builder builder =
-                ClassificationHead.builder()
-                        .setUnits(CLASSES)
-                        .optBatchShardedInput(true)
-                        .optFusedLoss(false);
-        head.accept(builder);
-        return sequence(linear(6), Activation.tanhBlock(), builder.build());
+    static Block plain() {
+        return network(head -> {});
+    }
+
+    static Block fused() {
+        return fused(head -> {});
+    }
+
+    static Block fused(Consumer<ClassificationHead.Builder> options) {
+        return network(head -> options.accept(head.optFusedLoss(true)));
     }
 
     static Loss loss(LossOptions options) {
@@ -61,6 +62,10 @@ final class FusedTraining {
         return Configs.sgd(0.3f);
     }
 
+    static Optimizer adagrad(float rate) {
+        return RowwiseAdagrad.builder().optLearningRateTracker(Tracker.fixed(rate)).build();
+    }
+
     /** What is done with a trainer. */
     @FunctionalInterface
     interface Use {
@@ -69,62 +74,45 @@ final class FusedTraining {
 
     /** Opens a trainer from the weights that a fixed seed gives. */
     static void use(TrainerKind kind, Block block, Use use) {
-        use(kind, block, loss(LossOptions.DEFAULT), sgd(), use);
+        use(kind, block, loss(DEFAULT), sgd(), use);
     }
 
     static void use(TrainerKind kind, Block block, Loss loss, Optimizer optimizer, Use use) {
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(block);
-            DefaultTrainingConfig config = Configs.of(loss, optimizer);
-            try (Trainer trainer = kind.open(model, config);
-                    NDManager manager = NDManager.newBaseManager()) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
-                use.with(trainer, manager);
-            } catch (RuntimeException | Error e) {
-                throw e;
-            } catch (Exception e) {
-                throw new AssertionError(e);
-            }
-        }
+        Shape input = new Shape(ROWS, FEATURES);
+        TrainingRun.of(
+                kind, block, Configs.of(loss, optimizer), input, (t, m, n) -> use.with(t, m));
     }
 
-    /** What is done before a step. */
+    /** Computes the gradients of a step, and returns a loss. */
     @FunctionalInterface
     interface Pass {
-
-        /** Computes gradients, and returns a loss. */
         float run(Trainer trainer, NDManager manager, int step);
     }
 
-    static FusedTraining run(TrainerKind kind, Block block) {
-        return run(kind, block, loss(LossOptions.DEFAULT), sgd());
+    static TrainingRun run(TrainerKind kind, Block block, LossOptions options) {
+        return run(kind, block, loss(options), sgd());
     }
 
-    /** Trains with a batch in each step. */
-    static FusedTraining run(TrainerKind kind, Block block, Loss loss, Optimizer optimizer) {
-        return run(kind, block, loss, optimizer, STEPS, FusedTraining::backward);
+    /** Trains with a batch in each of five steps. */
+    static TrainingRun run(TrainerKind kind, Block block, Loss loss, Optimizer optimizer) {
+        return run(kind, block, loss, optimizer, 5, FusedTraining::backward);
     }
 
-    static FusedTraining run(
+    static TrainingRun run(
             TrainerKind kind, Block block, Loss loss, Optimizer optimizer, int steps, Pass pass) {
-        FusedTraining run = new FusedTraining(steps);
-        use(
+        return TrainingRun.of(
                 kind,
                 block,
-                loss,
-                optimizer,
-                (trainer, manager) -> {
+                Configs.of(loss, optimizer),
+                new Shape(ROWS, FEATURES),
+                (trainer, manager, losses) -> {
                     for (int step = 0; step < steps; step++) {
                         try (NDManager scope = manager.newSubManager()) {
-                            run.losses[step] = pass.run(trainer, scope, step);
+                            losses.add(pass.run(trainer, scope, step));
                         }
                         trainer.step();
                     }
-                    trainer.close(); // hands the weights back
-                    run.weights = TrainingRun.weights(block);
                 });
-        return run;
     }
 
     /** Computes the gradients of a batch, and returns its loss. */
@@ -132,20 +120,15 @@ final class FusedTraining {
         return TrainingRun.backward(trainer, data(manager, batch), labels(manager, batch));
     }
 
-    static NDArray data(NDManager manager, int step) {
-        return TrainingRun.random(manager, step, ROWS, FEATURES);
+    static NDList data(NDManager manager, int step) {
+        return new NDList(random(manager, step, ROWS, FEATURES));
     }
 
-    static NDArray labels(NDManager manager, int step) {
-        return TrainingRun.labels(manager, 100 + step, ROWS, CLASSES);
+    static NDList labels(NDManager manager, int step) {
+        return new NDList(TrainingRun.labels(manager, 100 + step, ROWS, CLASSES));
     }
 
-    static NDList list(NDArray array) {
-        return new NDList(array);
-    }
-
-    void assertSame(FusedTraining expected) {
-        ArrayAssert.assertClose(losses, expected.losses, 1e-5, "losses");
-        ArrayAssert.assertAllClose(weights, expected.weights, 1e-5, "parameter");
+    static void assertSame(TrainingRun actual, TrainingRun expected) {
+        actual.assertSame(expected, 1e-5);
     }
 }

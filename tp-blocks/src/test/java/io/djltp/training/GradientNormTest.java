@@ -1,5 +1,8 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
+import static io.djltp.testing.ArrayAssert.assertClose;
+import static io.djltp.testing.ArrayAssert.floats;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
@@ -7,47 +10,54 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.note;
 
-import ai.djl.Model;
-import ai.djl.engine.Engine;
-import ai.djl.ndarray.NDArray;
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.Trainer;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
-import io.djltp.optimizer.RowwiseAdagrad;
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
-import io.djltp.testing.Refusals;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.FloatBuffer;
 import java.util.ArrayList;
-import java.util.Collections;
-import java.util.IdentityHashMap;
+import java.util.Iterator;
 import java.util.List;
-import java.util.Set;
 
 /** The norm of all gradients counts each element once, and limits them as PyTorch does it. */
 public class GradientNormTest {
@@ -55,29 +65,11 @@ public class GradientNormTest {
     private static final double TOLERANCE = 1e-5;
     private static final float LIMIT = 0.2f;
 
-    /** What three steps leave: the norms, and the weights. */
-    private record Result(List<Float> norms, List<float[]> weights) {
-
-        void assertSame(Result expected, String what) {
-            ArrayAssert.assertClose(
-                    ArrayAssert.floats(norms), ArrayAssert.floats(expected.norms), TOLERANCE, what);
-            ArrayAssert.assertAllClose(weights, expected.weights, TOLERANCE, what);
-        }
-    }
-
     @DataProvider
     public static Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 1)},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.TENSOR, 4)},
-            {new TrainerKind(ParallelMode.DATA, 3)},
-            {new TrainerKind(ParallelMode.MIXED, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 3)},
-            {TrainerKind.mesh(2, 2)},
-            {TrainerKind.mesh(2, 3)},
-        };
+        return TrainerKind.rows(
+                TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, DATA_3, MIXED_2, MIXED_3, MESH_2X2,
+                MESH_2X3);
     }
 
     /**
@@ -107,26 +99,27 @@ public class GradientNormTest {
             0.0101633f, 0.062811f
         };
         Block block = sequence(head(6), tanh(), scattered(3));
+        List<float[]> start =
+                List.of(
+                        f(24, 7, 11, 5, 10),
+                        f(6, 3, 5, 2, 10),
+                        f(18, 5, 13, 6, 10),
+                        f(3, 2, 3, 1, 10));
+        Iterator<float[]> next = start.iterator();
+        block.setInitializer((m, shape, type) -> m.create(next.next(), shape), p -> true);
+        Network.Batches batches =
+                (manager, step) ->
+                        new NDList[] {
+                            new NDList(manager.create(f(24, 3, 7, 3, 3), new Shape(6, 4))),
+                            new NDList(manager.create(f(18, 2, 5, 2, 2), new Shape(6, 3)))
+                        };
         try (NDManager manager = NDManager.newBaseManager()) {
             block.initialize(manager, DataType.FLOAT32, new Shape(6, 4));
-            float[][] start = {
-                f(24, 7, 11, 5, 10), f(6, 3, 5, 2, 10), f(18, 5, 13, 6, 10), f(3, 2, 3, 1, 10)
-            };
-            int number = 0;
-            for (Parameter parameter : block.getParameters().values()) {
-                parameter.getArray().set(FloatBuffer.wrap(start[number++]));
-            }
-            NDArray data = manager.create(f(24, 3, 7, 3, 3), new Shape(6, 4));
-            NDArray labels = manager.create(f(18, 2, 5, 2, 2), new Shape(6, 3));
-            Result result = train(kind, block, LIMIT, data, labels);
-            ArrayAssert.assertClose(ArrayAssert.floats(result.norms), norms, TOLERANCE, "norms");
-            float[] all = new float[weights.length];
-            int at = 0;
-            for (float[] array : result.weights) {
-                System.arraycopy(array, 0, all, at, array.length);
-                at += array.length;
-            }
-            ArrayAssert.assertClose(all, weights, TOLERANCE, "weights");
+            TrainingRun run = train(kind.clippedTo(LIMIT), block, batches, LIMIT, 3);
+            assertClose(floats(run.getNumbers()), norms, TOLERANCE, "norms");
+            List<Float> all = new ArrayList<>();
+            run.getWeights().forEach(each -> note(all, manager.create(each)));
+            assertClose(floats(all), weights, TOLERANCE, "weights");
         }
     }
 
@@ -141,16 +134,13 @@ public class GradientNormTest {
     /** Cuts of several ranges, and ranges that several ranks have, beside replicas. */
     @Test(timeOut = 60_000)
     public void countsReplicatedRangesOnce() {
+        Network.Batches batches = Network.batches("4x7", "4x5");
         for (CutNetwork network : CutNetwork.values()) {
-            Result expected = trainOnRandom(TrainerKind.PLAIN, network.create(0), 0.05f, 4, 7);
-            for (TrainerKind kind :
-                    List.of(
-                            new TrainerKind(ParallelMode.TENSOR, 3),
-                            new TrainerKind(ParallelMode.TENSOR, 4),
-                            TrainerKind.mesh(2, 3))) {
+            TrainingRun expected = train(PLAIN, network.create(0), batches, 0.05f, 3);
+            for (TrainerKind kind : List.of(TENSOR_3, TENSOR_4, MESH_2X3)) {
                 int ranks = kind.mesh() == null ? kind.ranks() : 3;
-                trainOnRandom(kind, network.create(ranks), 0.05f, 4, 7)
-                        .assertSame(expected, network + " on " + kind);
+                train(kind.clippedTo(0.05f), network.create(ranks), batches, 0.05f, 3)
+                        .assertSame(expected, TOLERANCE);
             }
         }
     }
@@ -158,11 +148,11 @@ public class GradientNormTest {
     /** A weight that is used twice has one gradient, the sum of both; tokens are cut. */
     @Test(timeOut = 60_000)
     public void countsTiedWeightsOnce() {
-        Result expected = trainOnRandom(TrainerKind.PLAIN, tied(), 0.05f, 4, 5, 6);
-        Assert.assertTrue(expected.norms.get(0) > 0.05f, "" + expected.norms);
-        for (TrainerKind kind :
-                List.of(new TrainerKind(ParallelMode.TENSOR, 3), TrainerKind.mesh(2, 2))) {
-            trainOnRandom(kind, tied(), 0.05f, 4, 5, 6).assertSame(expected, "" + kind);
+        Network.Batches batches = Network.batches("4x5x6", "4x5x5");
+        TrainingRun expected = train(PLAIN, tied(), batches, 0.05f, 3);
+        assertTrue(expected.getNumbers().get(0) > 0.05f, "" + expected.getNumbers());
+        for (TrainerKind kind : List.of(TENSOR_3, MESH_2X2)) {
+            train(kind.clippedTo(0.05f), tied(), batches, 0.05f, 3).assertSame(expected, TOLERANCE);
         }
     }
 
@@ -183,147 +173,66 @@ public class GradientNormTest {
     /** With no limit the norm is computed, and nothing is scaled; with none, not even that. */
     @Test(timeOut = 60_000)
     public void theNormAlone() {
-        TrainerKind kind = TrainerKind.mesh(2, 2);
-        Result without = trainOnRandom(kind, CutNetwork.values()[0].create(2), 0, 4, 7);
-        Result with =
-                trainOnRandom(
-                        kind, CutNetwork.values()[0].create(2), Float.POSITIVE_INFINITY, 4, 7);
-        Assert.assertTrue(Float.isNaN(without.norms.get(2)));
-        Assert.assertTrue(with.norms.get(2) > 0.05f, "" + with.norms);
-        ArrayAssert.assertAllBitEqual(with.weights, without.weights, "weight");
+        Network.Batches batches = Network.batches("4x7", "4x5");
+        TrainingRun without = train(MESH_2X2, CutNetwork.UNEVEN.create(2), batches, 0, 3);
+        float any = Float.POSITIVE_INFINITY;
+        TrainingRun with =
+                train(MESH_2X2.clippedTo(any), CutNetwork.UNEVEN.create(2), batches, any, 3);
+        assertTrue(Float.isNaN(without.getNumbers().get(2)));
+        assertTrue(with.getNumbers().get(2) > 0.05f, "" + with.getNumbers());
+        assertAllBitEqual(with.getWeights(), without.getWeights(), "weight");
     }
 
     /** As in PyTorch: an infinite norm makes finite gradients zero, NaN makes all NaN. */
     @Test(timeOut = 60_000)
     public void aNormThatIsNotFinite() {
         for (float value : new float[] {Float.NaN, Float.POSITIVE_INFINITY}) {
-            Block block =
-                    linear(2); // a row of the weight each, and the second's gradient is finite
-            try (NDManager manager = NDManager.newBaseManager()) {
-                block.initialize(manager, DataType.FLOAT32, new Shape(2, 1));
-                float before = block.getParameters().valueAt(0).getArray().getFloat(1);
-                NDArray data = manager.ones(new Shape(2, 1));
-                NDArray labels = manager.create(new float[] {value, 0, 0, 0}, new Shape(2, 2));
-                TrainerKind kind = new TrainerKind(ParallelMode.DATA, 2);
-                Result result = train(kind, block, LIMIT, 1, data, labels);
-                Assert.assertEquals(result.norms.get(0), value);
-                float[] weight = result.weights.get(0);
-                Assert.assertTrue(Float.isNaN(weight[0]));
-                Assert.assertEquals(weight[1], Float.isNaN(value) ? Float.NaN : before);
-            }
+            // a row of the weight each, and the second's gradient is finite
+            Block block = linear(2);
+            block.setInitializer(Initializer.ONES, Parameter.Type.WEIGHT);
+            Network.Batches batches =
+                    (manager, step) ->
+                            new NDList[] {
+                                new NDList(manager.ones(new Shape(2, 1))),
+                                new NDList(
+                                        manager.create(
+                                                new float[] {value, 0, 0, 0}, new Shape(2, 2)))
+                            };
+            TrainingRun run = train(DATA_2.clippedTo(LIMIT), block, batches, LIMIT, 1);
+            assertEquals(run.getNumbers().get(0), value);
+            float[] weight = run.getWeights().get(0);
+            assertTrue(Float.isNaN(weight[0]));
+            assertEquals(weight[1], Float.isNaN(value) ? Float.NaN : 1);
         }
     }
 
-    /** What updates itself a part at a time has no gradient to be counted. */
-    @Test(timeOut = 60_000)
-    public void fusedHeadsAndTablesAreRefused() {
-        Block table = new EmbeddingBag(10, 4);
-        Object[][] cases = {
-            {sequence(linear(4), fused(5)), sgd(), new Shape(3, 4)},
-            {sequence(table, column(true, 5)), RowwiseAdagrad.builder().build(), new Shape(3, 4)},
-        };
-        for (Object[] each : cases) {
-            try (NDManager manager = NDManager.newBaseManager()) {
-                Shape shape = (Shape) each[2];
-                NDArray data =
-                        manager.ones(
-                                shape, each[0] == cases[1][0] ? DataType.INT64 : DataType.FLOAT32);
-                NDArray labels = manager.zeros(new Shape(3), DataType.INT64);
-                DefaultTrainingConfig config =
-                        new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                                .optOptimizer((Optimizer) each[1]);
-                Refusals.expect(
-                        IllegalArgumentException.class,
-                        () -> {
-                            try (Model model = Model.newInstance("net")) {
-                                model.setBlock((Block) each[0]);
-                                TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
-                                try (Trainer trainer =
-                                        new ParallelTrainer(model, config, config(kind, LIMIT))) {
-                                    trainer.initialize(shape);
-                                    TrainingRun.backward(trainer, data, labels);
-                                    trainer.step();
-                                }
-                            }
-                        },
-                        "belongs to a block",
-                        "optFusedLoss(false)");
-            }
-        }
-    }
-
-    @Test
-    public void badInput() {
-        for (float norm : new float[] {0, -1, Float.NaN}) {
-            Refusals.expect(
-                    IllegalArgumentException.class,
-                    () -> ParallelConfig.builder().optGradientClipNorm(norm),
-                    "more than 0, not " + norm);
-        }
-    }
-
-    private static ParallelConfig config(TrainerKind kind, float limit) {
-        ParallelConfig.Builder builder = ParallelConfig.builder();
-        if (kind.mesh() == null) {
-            builder.setMode(kind.mode()).setRanks(kind.ranks());
-        } else {
-            DeviceMesh mesh = kind.mesh();
-            builder.setMesh(mesh);
-        }
-        return limit == 0 ? builder.build() : builder.optGradientClipNorm(limit).build();
-    }
-
-    private static Optimizer sgd() {
-        return Configs.sgd(0.5f);
-    }
-
-    private static Result trainOnRandom(TrainerKind kind, Block block, float limit, long... shape) {
-        Engine.getInstance().setRandomSeed(42);
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray data = TrainingRun.random(manager, 1, shape);
-            long[] target = shape.clone();
-            target[target.length - 1] = CutNetwork.OUTPUTS;
-            return train(kind, block, limit, data, TrainingRun.random(manager, 2, target));
-        }
-    }
-
-    private static Result train(
-            TrainerKind kind, Block block, float limit, NDArray data, NDArray labels) {
-        return train(kind, block, limit, 3, data, labels);
-    }
-
-    private static Result train(
-            TrainerKind kind, Block block, float limit, int steps, NDArray data, NDArray labels) {
-        Result result = new Result(new ArrayList<>(), new ArrayList<>());
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(block);
-            DefaultTrainingConfig training = Configs.of(Loss.l2Loss(), sgd());
-            try (Trainer trainer =
-                    kind.isParallel()
-                            ? new ParallelTrainer(model, training, config(kind, limit))
-                            : model.newTrainer(training)) {
-                trainer.initialize(data.getShape());
-                for (int step = 0; step < steps; step++) {
-                    TrainingRun.backward(trainer, data, labels);
-                    double norm = kind.isParallel() ? Double.NaN : clip(block, limit);
-                    trainer.step();
-                    result.norms.add(
-                            (float)
-                                    (kind.isParallel()
-                                            ? ((ParallelTrainer) trainer).getGradientNorm()
-                                            : norm));
-                }
-            }
-            result.weights.addAll(TrainingRun.weights(block));
-        }
-        return result;
+    /** Notes the norms. */
+    private static TrainingRun train(
+            TrainerKind kind, Block block, Network.Batches batches, float limit, int steps) {
+        return TrainingRun.of(
+                kind,
+                block,
+                Configs.of(Loss.l2Loss(), Configs.sgd(0.5f)),
+                batches.shapes(),
+                (trainer, manager, norms) -> {
+                    for (int step = 0; step < steps; step++) {
+                        NDList[] batch = batches.make(manager, 0);
+                        backward(trainer, batch[0], batch[1]);
+                        double norm = kind.isParallel() ? 0 : clip(block, limit);
+                        trainer.step();
+                        if (trainer instanceof ParallelTrainer parallel) {
+                            norm = parallel.getGradientNorm();
+                        }
+                        norms.add((float) norm);
+                    }
+                });
     }
 
     /** Limits the gradients of DJL's own trainer. */
     private static double clip(Block block, float limit) {
         double sum = 0;
-        Set<Parameter> parameters = Collections.newSetFromMap(new IdentityHashMap<>());
-        parameters.addAll(block.getParameters().values()); // a tied one is listed twice
+        // a tied one is listed twice
+        List<Parameter> parameters = block.getParameters().values().stream().distinct().toList();
         for (Parameter parameter : parameters) {
             for (float value : parameter.getArray().getGradient().toFloatArray()) {
                 sum += (double) value * value;
@@ -334,5 +243,32 @@ public class GradientNormTest {
             parameter.getArray().getGradient().muli(Math.min(1, limit / (norm + 1e-6)));
         }
         return norm;
+    }
+
+    @DataProvider
+    public Object[][] belongings() {
+        return new Object[][] {
+            {sequence(linear(4), fused(5)), Configs.sgd(0.5f), "3x4"},
+            {sequence(new EmbeddingBag(10, 4), column(5)), FusedTraining.adagrad(0.1f), "3x4:10"},
+        };
+    }
+
+    /** What updates itself a part at a time has no gradient to be counted. */
+    @Test(dataProvider = "belongings", timeOut = 60_000)
+    public void fusedHeadsAndTables(Block block, Optimizer rule, String data) {
+        DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss(), rule);
+        Network.Batches batches = Network.batches(data, "3:5");
+        throwsArgument(
+                () -> TrainingRun.of(TENSOR_2.clippedTo(LIMIT), block, config, batches, 1),
+                "belongs to a block .. optFusedLoss(false)");
+    }
+
+    @Test
+    public void badInput() {
+        for (float norm : new float[] {0, -1, Float.NaN}) {
+            throwsArgument(
+                    () -> ParallelConfig.builder().optGradientClipNorm(norm),
+                    "more than 0, not " + norm);
+        }
     }
 }

@@ -1,19 +1,22 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainingRun.step;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.internal.torch.HostReads;
@@ -21,14 +24,11 @@ import io.djltp.launch.Backend;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Configs;
 import io.djltp.testing.NcclDoubleListener;
 
-import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -96,52 +96,27 @@ public class HostWaitTest {
                 NDArray data = manager.randomUniform(-1, 1, new Shape(8, 12));
                 NDArray labels = manager.arange(8f).toType(DataType.INT64, false);
                 trainer.initialize(data.getShape());
-                float first = step(trainer, data, labels, 1);
+                float first = step(trainer, data.duplicate(), labels.duplicate());
                 for (int i = 2; i < FIRST; i++) {
-                    step(trainer, data, labels, i);
+                    step(trainer, data.duplicate(), labels.duplicate());
                 }
                 long waits = (long) NcclDoubleListener.call("hostWaits");
                 long ofStreams = (long) NcclDoubleListener.call("streamWaits");
                 long read = HostReads.getCount();
                 float last = 0;
                 for (int i = 0; i < STEPS; i++) {
-                    last = step(trainer, data, labels, FIRST + i);
+                    last = step(trainer, data.duplicate(), labels.duplicate());
                 }
-                Assert.assertEquals((long) NcclDoubleListener.call("hostWaits") - waits, 0, name);
-                Assert.assertEquals(
-                        HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
-                Assert.assertTrue((long) NcclDoubleListener.call("streamWaits") > ofStreams, name);
-                Assert.assertTrue(last < first, first + " " + last); // what was computed is right
+                assertEquals((long) NcclDoubleListener.call("hostWaits") - waits, 0, name);
+                assertEquals(HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
+                assertTrue((long) NcclDoubleListener.call("streamWaits") > ofStreams, name);
+                assertTrue(last < first, first + " " + last); // what was computed is right
             }
-        }
-    }
-
-    private static float step(ParallelTrainer trainer, NDArray data, NDArray labels, int number) {
-        try (NDManager scope = trainer.getManager().newSubManager()) {
-            NDArray x = data.duplicate();
-            x.attach(scope);
-            NDArray y = labels.duplicate();
-            y.attach(scope);
-            NDArray loss;
-            try (GradientCollector collector = trainer.newGradientCollector()) {
-                NDList predictions = trainer.forward(new NDList(x), new NDList(y));
-                loss = trainer.getLoss().evaluate(new NDList(y), predictions);
-                collector.backward(loss);
-            }
-            trainer.step();
-            return loss.getFloat(); // the user's own wait
         }
     }
 
     private static Block mlp(boolean whole) {
-        SequentialBlock block = new SequentialBlock();
-        block.add(ColumnParallelLinear.builder().setUnits(16).optGatherOutput(false).build());
-        block.add(Activation::relu);
-        block.add(RowParallelLinear.builder().setUnits(12).optInputIsParallel(true).build());
-        return whole
-                ? block.add(linear(8))
-                : block.add(
-                        ColumnParallelLinear.builder().setUnits(8).optGatherOutput(false).build());
+        return sequence(column(16), relu(), row(12), whole ? linear(8) : column(8));
     }
 
     private static Block head() {

@@ -1,15 +1,27 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
+import static io.djltp.testing.ArrayAssert.assertExact;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.held;
+import static io.djltp.testing.TrainingRun.weights;
 
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
@@ -19,67 +31,165 @@ import ai.djl.training.Trainer;
 import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.initializer.NormalInitializer;
+import ai.djl.training.initializer.TruncatedNormalInitializer;
 import ai.djl.training.initializer.UniformInitializer;
 import ai.djl.training.initializer.XavierInitializer;
+import ai.djl.training.initializer.XavierInitializer.FactorType;
+import ai.djl.training.initializer.XavierInitializer.RandomType;
 import ai.djl.training.loss.Loss;
+import ai.djl.util.RandomUtils;
+import ai.djl.util.Utils;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.stream.Stream;
+import java.util.Map;
+import java.util.Random;
+import java.util.function.Supplier;
 
 /**
  * A model starts from the weights that DJL gives it with the same seed, bit for bit, whatever the
- * mode and the number of ranks; or from the weights that it was loaded with.
+ * mode, the number of ranks and the initializer: all of DJL's, and some that draw twice, look at
+ * what they have drawn, or change it. Or it starts from the weights that it was loaded with.
  */
 public class InitializationTest {
 
-    private static final int SEED = 42;
+    private static final Map<String, Supplier<Initializer>> INITIALIZERS = new LinkedHashMap<>();
 
-    /** An initializer that does more than fill. */
-    private static final class Orthogonalized implements Initializer {
-        @Override
-        public NDArray initialize(NDManager manager, Shape shape, DataType type) {
-            NDArray values = manager.randomNormal(shape, type);
-            return values.sub(values.mean(new int[] {0}, true)).mul(0.5f);
+    /** Which are tried in all modes, at several sizes. */
+    private static final List<String> OF_ALL_MODES =
+            List.of(
+                    "xavier UNIFORM AVG",
+                    "normal",
+                    "uniform",
+                    "ones",
+                    "zeros",
+                    "constant",
+                    "centred");
+
+    static {
+        INITIALIZERS.put("zeros", () -> Initializer.ZEROS);
+        INITIALIZERS.put("ones", () -> Initializer.ONES);
+        INITIALIZERS.put("constant", () -> new ConstantInitializer(0.3f));
+        INITIALIZERS.put("normal", () -> new NormalInitializer(0.2f));
+        INITIALIZERS.put("truncated normal", () -> new TruncatedNormalInitializer(0.5f));
+        INITIALIZERS.put("uniform", () -> new UniformInitializer(0.4f));
+        for (RandomType random : RandomType.values()) {
+            for (FactorType factor : FactorType.values()) {
+                INITIALIZERS.put(
+                        "xavier " + random + " " + factor,
+                        () -> new XavierInitializer(random, factor, 3));
+            }
         }
+        own("drawn twice", (m, s, t) -> m.randomNormal(s, t).add(m.randomUniform(-1, 1, s, t)));
+        own("scaled in place", (m, s, t) -> m.randomNormal(s, t).muli(0.25f));
+        own("first element set", InitializationTest::firstElementSet);
+        own("read", InitializationTest::dividedByItsLength);
+        own("read and returned", InitializationTest::drawnUntilLargeEnough);
+        own("as the second operand", (m, s, t) -> m.ones(s, t).sub(m.randomNormal(s, t)));
+        own("in a list", InitializationTest::meanOfTwo);
+        own("of a sub manager", InitializationTest::ofSubManager);
+        own("drawn after it", InitializationTest::drawnAfterwards);
+        own("of Java's generator", InitializationTest::gaussianOfJava);
+        own("centred", InitializationTest::centred);
+        INITIALIZERS.put("of its own generator", InitializationTest::ownGenerator);
+    }
+
+    private static void own(String name, Initializer initializer) {
+        INITIALIZERS.put(name, () -> initializer);
+    }
+
+    private static NDArray firstElementSet(NDManager manager, Shape shape, DataType type) {
+        NDArray values = manager.randomUniform(0, 1, shape, type);
+        values.set(new NDIndex(new long[shape.dimension()]), 7f);
+        return values;
+    }
+
+    private static NDArray dividedByItsLength(NDManager manager, Shape shape, DataType type) {
+        NDArray values = manager.randomNormal(shape, type);
+        return values.div(values.norm().getFloat());
+    }
+
+    private static NDArray drawnUntilLargeEnough(NDManager manager, Shape shape, DataType type) {
+        NDArray values = manager.randomNormal(shape, type);
+        while (values.max().getFloat() < 1.5f) {
+            values = manager.randomNormal(shape, type);
+        }
+        return values;
+    }
+
+    private static NDArray meanOfTwo(NDManager manager, Shape shape, DataType type) {
+        NDArray values = manager.randomNormal(shape, type);
+        NDArray others = manager.randomNormal(shape, type);
+        return NDArrays.stack(new NDList(others, values)).mean(new int[] {0});
+    }
+
+    private static NDArray ofSubManager(NDManager manager, Shape shape, DataType type) {
+        try (NDManager scope = manager.newSubManager()) {
+            NDArray values = scope.randomNormal(shape, type).mul(2);
+            values.attach(manager);
+            return values;
+        }
+    }
+
+    /** Nothing that the manager sees. */
+    private static NDArray drawnAfterwards(NDManager manager, Shape shape, DataType type) {
+        NDArray values = manager.randomNormal(shape, type);
+        try (NDManager other = NDManager.newBaseManager()) {
+            other.randomNormal(new Shape(3));
+        }
+        return values;
+    }
+
+    private static NDArray gaussianOfJava(NDManager manager, Shape shape, DataType type) {
+        float[] values = new float[(int) shape.size()];
+        for (int i = 0; i < values.length; i++) {
+            values[i] = (float) RandomUtils.nextGaussian();
+        }
+        return manager.create(values, shape);
+    }
+
+    private static NDArray centred(NDManager manager, Shape shape, DataType type) {
+        NDArray values = manager.randomNormal(shape, type);
+        return values.sub(values.mean(new int[] {0}, true)).mul(0.5f);
+    }
+
+    private static Initializer ownGenerator() {
+        Random random = new Random(5);
+        return (manager, shape, type) ->
+                manager.randomUniform(0, 1, shape, type).mul(random.nextFloat());
     }
 
     @DataProvider
     public Object[][] initializers() {
-        List<Object[]> cases = new ArrayList<>();
-        for (Object[] kind : TrainerKind.parallel()) {
-            cases.add(new Object[] {kind[0], new XavierInitializer()});
-            cases.add(new Object[] {kind[0], new NormalInitializer(0.3f)});
-            cases.add(new Object[] {kind[0], new UniformInitializer(0.2f)});
-            cases.add(new Object[] {kind[0], Initializer.ONES});
-            cases.add(new Object[] {kind[0], Initializer.ZEROS});
-            cases.add(new Object[] {kind[0], new ConstantInitializer(0.7f)});
-            cases.add(new Object[] {kind[0], new Orthogonalized()});
-        }
-        return cases.toArray(new Object[0][]);
+        return TrainerKind.rows(INITIALIZERS.keySet());
     }
 
     /** Sixteen and nine are the sizes at which libtorch changes how it draws. */
     @Test(dataProvider = "initializers", timeOut = 60_000)
-    public void theSeedDecides(TrainerKind kind, Initializer initializer) {
+    public void theBitsAreThoseOfDjl(String name) {
+        boolean all = OF_ALL_MODES.contains(name);
+        List<TrainerKind> kinds = TrainerKind.all(1, 2, 3, 4);
+        List<TrainerKind> tensor = List.of(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4);
         for (long[] sizes : new long[][] {{16, 16, 16}, {13, 21, 7}, {5, 4, 4}, {40, 64, 100}}) {
-            assertSameStart(kind, initializer, sizes);
+            List<float[]> expected = start(PLAIN, block(PLAIN, sizes), sizes[0], name);
+            for (TrainerKind kind : all ? kinds : tensor) {
+                String what = name + ", " + kind + " " + Arrays.toString(sizes) + ", parameter";
+                assertAllBitEqual(start(kind, block(kind, sizes), sizes[0], name), expected, what);
+            }
         }
     }
 
@@ -87,159 +197,98 @@ public class InitializationTest {
     public Object[][] large() {
         return new Object[][] {
             // blocks of rows of 16 MiB: three of them, the last shorter
-            {70_001L, 67L, 3},
-            {140_001L, 67L, 4},
+            {70_001L, 67L, TENSOR_3},
+            {140_001L, 67L, TENSOR_4},
             // one row more than a block: too few elements to be drawn alone
-            {(1 << 22) + 1L, 1L, 2},
-            {(1 << 21) + 16L, 2L, 3},
+            {(1 << 22) + 1L, 1L, TENSOR_2},
+            {(1 << 21) + 16L, 2L, TENSOR_3},
         };
     }
 
     @Test(dataProvider = "large", timeOut = 60_000)
-    public void aLargeLayerIsDrawnInBlocks(long units, long features, int ranks) {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
-        List<float[]> expected = start(TrainerKind.PLAIN, large(units, null), features);
-        assertSame(start(kind, large(units, true), features), expected, "column");
-        if (features >= ranks) {
-            assertSame(start(kind, large(units, false), features), expected, "row");
+    public void aLargeLayerIsDrawnInBlocks(long units, long features, TrainerKind kind) {
+        Block column = ColumnParallelLinear.builder().setUnits(units).optGatherOutput(true).build();
+        Block row = RowParallelLinear.builder().setUnits(units).optInputIsParallel(false).build();
+        List<float[]> expected = large(PLAIN, linear(units), features);
+        assertAllBitEqual(large(kind, column, features), expected, "column");
+        if (features >= kind.ranks()) {
+            assertAllBitEqual(large(kind, row, features), expected, "row");
         }
     }
 
-    private static List<float[]> start(TrainerKind kind, Block block, long features) {
-        return start(kind, block, new Shape(4, features), null);
+    private static List<float[]> large(TrainerKind kind, Block layer, long features) {
+        return start(kind, sequence(layer, linear(1)), features, "xavier GAUSSIAN IN");
     }
 
-    /** Two layers: the second goes on where the first one left the generator. */
-    private static Block large(long units, Boolean column) {
-        Block layer;
-        if (column == null) {
-            layer = linear(units);
-        } else if (column) {
-            layer = ColumnParallelLinear.builder().setUnits(units).optGatherOutput(true).build();
-        } else {
-            layer = RowParallelLinear.builder().setUnits(units).optInputIsParallel(false).build();
+    /** Weights and biases; what comes after each shows where the generators were left. */
+    private static List<float[]> start(TrainerKind kind, Block block, long features, String name) {
+        try (Model model = Model.newInstance("net", Device.cpu())) {
+            model.setBlock(block);
+            Engine.getInstance().setRandomSeed(42);
+            RandomUtils.RANDOM.setSeed(43);
+            Initializer initializer = INITIALIZERS.get(name).get();
+            DefaultTrainingConfig config =
+                    Configs.of(Loss.l2Loss()).optInitializer(initializer, Parameter.Type.WEIGHT);
+            if (!(initializer instanceof XavierInitializer)) { // which needs two axes
+                config.optInitializer(initializer, Parameter.Type.BIAS);
+            }
+            List<float[]> values = new ArrayList<>();
+            try (Trainer trainer = kind.open(model, config, new Shape(8, features));
+                    NDManager manager = NDManager.newBaseManager()) {
+                values.add(manager.randomNormal(new Shape(5)).toFloatArray());
+            }
+            values.addAll(weights(block));
+            return values;
         }
-        return sequence(layer, linear(1));
+    }
+
+    /** Three layers: the second and third go on where the one before left the generator. */
+    private static Block block(TrainerKind kind, long... sizes) {
+        return kind.equals(PLAIN)
+                ? sequence(linear(sizes[0]), linear(sizes[1]), linear(sizes[2]))
+                : sequence(linear(sizes[0]), head(sizes[1]), row(sizes[2]));
     }
 
     /** The model may be asked for its weights before the first step. */
     @Test(timeOut = 60_000)
     public void loadedWeightsAreCutAndKept() throws Exception {
         Path folder = Files.createTempDirectory("initialization");
+        Shape input = new Shape(8, 13);
         try {
             List<float[]> saved;
             try (Model model = Model.newInstance("net")) {
-                model.setBlock(block(TrainerKind.PLAIN, 13, 21, 7));
-                Engine.getInstance().setRandomSeed(SEED);
-                model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, input(13));
+                model.setBlock(block(PLAIN, 13, 21, 7));
+                model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, input);
                 model.save(folder, "net");
-                saved = values(model.getBlock());
+                saved = weights(model.getBlock());
             }
-            for (Object[] row : TrainerKind.parallel()) {
-                TrainerKind kind = (TrainerKind) row[0];
+            for (TrainerKind kind : TrainerKind.all(1, 2, 3, 4)) {
                 try (Model model = Model.newInstance("net")) {
                     model.setBlock(block(kind, 13, 21, 7));
                     model.load(folder, "net");
-                    Engine.getInstance().setRandomSeed(SEED + 1); // nothing is drawn
-                    try (Trainer trainer = kind.open(model, config(null))) {
-                        trainer.initialize(input(13));
+                    try (Trainer trainer = kind.open(model, Configs.of(Loss.l2Loss()), input)) {
                         assertShards((ParallelTrainer) trainer, saved.get(2), 21, 13);
                     }
-                    assertSame(values(model.getBlock()), saved, kind.toString());
+                    assertAllBitEqual(weights(model.getBlock()), saved, kind + ": parameter");
                 }
             }
         } finally {
-            delete(folder);
+            Utils.deleteQuietly(folder);
         }
     }
 
     /** The second layer's weight: every rank has its rows. */
     private static void assertShards(
             ParallelTrainer trainer, float[] whole, int units, int features) {
-        Parameter weight =
-                trainer.getModel()
-                        .getBlock()
-                        .getChildren()
-                        .values()
-                        .get(1)
-                        .getDirectParameters()
-                        .get("weight");
         for (int rank = 0; rank < trainer.getRanks().size(); rank++) {
             var group = trainer.getRanks().getContext(rank).getTensorGroup();
             ShardRange own = Cut.balanced(units, group.getSize()).getRange(group.getRank());
-            ArrayAssert.assertExact(
-                    trainer.getParameterStore(rank).getValue(weight, Device.cpu(), true),
-                    Arrays.copyOfRange(
-                            whole, (int) own.start() * features, (int) own.end() * features),
+            int start = (int) own.start() * features;
+            assertExact(
+                    held(trainer, rank, 2),
+                    Arrays.copyOfRange(whole, start, (int) own.end() * features),
                     new Shape(own.length(), features),
                     "shard of rank " + rank);
         }
-    }
-
-    private static void assertSameStart(TrainerKind kind, Initializer initializer, long[] sizes) {
-        List<float[]> expected =
-                start(
-                        TrainerKind.PLAIN,
-                        block(TrainerKind.PLAIN, sizes),
-                        input(sizes[0]),
-                        initializer);
-        List<float[]> actual = start(kind, block(kind, sizes), input(sizes[0]), initializer);
-        assertSame(actual, expected, kind + " " + Arrays.toString(sizes));
-    }
-
-    private static void assertSame(List<float[]> actual, List<float[]> expected, String what) {
-        ArrayAssert.assertAllBitEqual(actual, expected, what + ": parameter");
-    }
-
-    private static List<float[]> start(
-            TrainerKind kind, Block block, Shape input, Initializer initializer) {
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(block);
-            Engine.getInstance().setRandomSeed(SEED);
-            try (Trainer trainer = kind.open(model, config(initializer))) {
-                trainer.initialize(input);
-            }
-            return values(block);
-        }
-    }
-
-    private static DefaultTrainingConfig config(Initializer initializer) {
-        DefaultTrainingConfig config = Configs.of(Loss.l2Loss());
-        if (initializer != null) {
-            config.optInitializer(initializer, Parameter.Type.WEIGHT);
-        }
-        return config;
-    }
-
-    private static Shape input(long features) {
-        return new Shape(8, features);
-    }
-
-    /** Three layers: the second and third go on where the one before left the generator. */
-    private static Block block(TrainerKind kind, long... sizes) {
-        if (kind.equals(TrainerKind.PLAIN)) {
-            return sequence(linear(sizes[0]), linear(sizes[1]), linear(sizes[2]));
-        }
-        return sequence(linear(sizes[0]), column(sizes[1]), row(sizes[2]));
-    }
-
-    private static Block column(long units) {
-        return head(units);
-    }
-
-    private static List<float[]> values(Block block) {
-        List<float[]> values = new ArrayList<>();
-        block.getParameters()
-                .forEach(pair -> values.add(pair.getValue().getArray().toFloatArray()));
-        return values;
-    }
-
-    private static void delete(Path folder) throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
-            for (Path file : files.toList()) {
-                Files.delete(file);
-            }
-        }
-        Files.delete(folder);
     }
 }

@@ -1,6 +1,7 @@
 package io.djltp.training;
 
-import org.testng.Assert;
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -12,7 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** Processes that find each other by the variables of a launcher, and run one job or several. */
+/** Java processes of tests, such as find each other by the variables of a launcher. */
 public final class JobProcess {
 
     private JobProcess() {}
@@ -34,54 +35,92 @@ public final class JobProcess {
     /** Runs the two processes of jobs to their end, a good one, and returns the lines of each. */
     public static List<List<String>> runTwo(
             Class<?> main, Path folder, int seconds, List<String> arguments) throws Exception {
-        List<Process> processes = new ArrayList<>();
+        return run(main, seconds, arguments, 0, 0);
+    }
+
+    /**
+     * Runs the processes of jobs to their end, and returns the lines of each.
+     *
+     * @param main their class
+     * @param seconds how long they may take
+     * @param arguments their arguments
+     * @param statuses the status with which each ends
+     * @return the lines of each
+     */
+    public static List<List<String>> run(
+            Class<?> main, int seconds, List<String> arguments, int... statuses)
+            throws IOException, InterruptedException {
+        List<Running> processes = new ArrayList<>();
         List<List<String>> lines = new ArrayList<>();
         try {
-            for (int i = 0; i < 2; i++) {
-                processes.add(start(main, i, 2, folder.resolve("output" + i), arguments));
+            for (int i = 0; i < statuses.length; i++) {
+                ProcessBuilder builder = java(main, List.of("-Xmx128m"), arguments);
+                builder.environment()
+                        .putAll(
+                                Map.of(
+                                        "RANK",
+                                        "" + i,
+                                        "WORLD_SIZE",
+                                        "" + statuses.length,
+                                        "MASTER_ADDR",
+                                        "127.0.0.1",
+                                        "OMP_NUM_THREADS",
+                                        "1"));
+                processes.add(start(builder));
             }
-            for (int i = 0; i < 2; i++) {
-                boolean ended = processes.get(i).waitFor(seconds, TimeUnit.SECONDS);
-                lines.add(Files.readAllLines(folder.resolve("output" + i)));
-                Assert.assertTrue(ended, "process " + i + " hangs: " + lines.get(i));
-                Assert.assertEquals(processes.get(i).exitValue(), 0, "" + lines.get(i));
+            for (int i = 0; i < statuses.length; i++) {
+                lines.add(processes.get(i).end(seconds, statuses[i]));
             }
         } finally {
-            processes.forEach(Process::destroyForcibly);
+            for (Running each : processes) {
+                each.close();
+            }
         }
         return lines;
     }
 
-    /** Starts a process of the jobs, with the class path of this one. */
-    public static Process start(
-            Class<?> main, int process, int processes, Path output, List<String> arguments)
-            throws IOException {
+    /** Returns what starts a Java process with the class path of this one. */
+    static ProcessBuilder java(Class<?> main, List<String> options, List<String> arguments) {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "-Xmx128m",
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
-                        "-XX:-UsePerfData"));
+        command.addAll(options);
+        command.addAll(List.of("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"));
         command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-        command.add(main.getName());
+        command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
         command.addAll(arguments);
-        ProcessBuilder builder = new ProcessBuilder(command);
-        builder.environment()
-                .putAll(
-                        Map.of(
-                                "RANK",
-                                "" + process,
-                                "WORLD_SIZE",
-                                "" + processes,
-                                "MASTER_ADDR",
-                                "127.0.0.1",
-                                "OMP_NUM_THREADS",
-                                "1"));
-        return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
+        return new ProcessBuilder(command);
+    }
+
+    /** Runs a process to its end, a good one, and returns what it prints. */
+    static String run(ProcessBuilder builder, int seconds)
+            throws IOException, InterruptedException {
+        try (Running process = start(builder)) {
+            return String.join("\n", process.end(seconds, 0));
+        }
+    }
+
+    private static Running start(ProcessBuilder builder) throws IOException {
+        Path output = Files.createTempFile("process", ".txt");
+        builder.redirectErrorStream(true).redirectOutput(output.toFile());
+        return new Running(builder.start(), output);
+    }
+
+    private record Running(Process process, Path output) implements AutoCloseable {
+
+        List<String> end(int seconds, int status) throws IOException, InterruptedException {
+            boolean ended = process.waitFor(seconds, TimeUnit.SECONDS);
+            List<String> lines = Files.readAllLines(output);
+            assertTrue(ended, "the process hangs: " + lines);
+            assertEquals(process.exitValue(), status, "" + lines);
+            return lines;
+        }
+
+        @Override
+        public void close() throws IOException {
+            process.destroyForcibly();
+            Files.delete(output);
+        }
     }
 }

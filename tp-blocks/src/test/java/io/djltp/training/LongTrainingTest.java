@@ -1,17 +1,49 @@
 package io.djltp.training;
 
-import org.testng.Assert;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.listener.EvaluatorTrainingListener;
+import ai.djl.training.optimizer.Optimizer;
+
+import io.djltp.head.Margin;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelAccuracy;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.Recompute;
+import io.djltp.testing.Configs;
+import io.djltp.testing.TrainerKind;
+
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
-import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * A thousand steps hold no more than ten: not one array, and no native memory, in a JVM whose heap
@@ -26,6 +58,10 @@ public class LongTrainingTest {
     private static final long SLACK_KIB = 4 * 1024;
 
     private static final Pattern REPORT = Pattern.compile("(\\d+) arrays=(\\d+) rss=(\\d+)");
+    private static final int BATCH = 8;
+    private static final int EPOCH = 10; // batches
+    private static final int FEATURES = 128;
+    private static final int CLASSES = 500;
 
     @DataProvider
     public Object[][] modes() {
@@ -34,16 +70,16 @@ public class LongTrainingTest {
 
     @DataProvider
     public Object[][] otherModes() {
-        return new Object[][] {
-            {"TENSOR:plain"},
-            {"DATA:plain"},
-            {"MIXED:plain"},
-            {"TENSOR:fused"},
-            {"MIXED:sampled"},
-            {"TENSOR:fused-skipped"},
-            {"DATA:fused-skipped"},
-            {"MIXED:plain-skipped"}
-        };
+        return TrainerKind.rows(
+                List.of(
+                        "TENSOR:plain",
+                        "DATA:plain",
+                        "MIXED:plain",
+                        "TENSOR:fused",
+                        "MIXED:sampled",
+                        "TENSOR:fused-skipped",
+                        "DATA:fused-skipped",
+                        "MIXED:plain-skipped"));
     }
 
     @Test(groups = "sweep", dataProvider = "otherModes", timeOut = 300_000)
@@ -53,56 +89,119 @@ public class LongTrainingTest {
 
     @Test(dataProvider = "modes", timeOut = 300_000)
     public void aThousandStepsHoldNoMoreThanTen(String mode) throws Exception {
-        String output = run(mode);
-        Map<Integer, long[]> reports = new HashMap<>();
-        Matcher matcher = REPORT.matcher(output);
-        while (matcher.find()) {
-            reports.put(
-                    Integer.parseInt(matcher.group(1)),
-                    new long[] {
-                        Long.parseLong(matcher.group(2)), Long.parseLong(matcher.group(3))
-                    });
-        }
-        Assert.assertEquals(reports.size(), 4, output);
-        Assert.assertEquals(reports.get(1000)[0], reports.get(10)[0], "live arrays: " + output);
-        long growth = reports.get(1000)[1] - reports.get(300)[1];
-        Assert.assertTrue(growth < SLACK_KIB, growth + " KiB more: " + output);
+        List<String> heap = List.of("-Xms96m", "-Xmx96m", "-XX:+AlwaysPreTouch");
+        ProcessBuilder process = JobProcess.java(getClass(), heap, List.of(mode));
+        process.environment().put("MALLOC_ARENA_MAX", "2"); // not one for each thread
+        String output = JobProcess.run(process, 280);
+        Map<Long, long[]> reports = new HashMap<>();
+        REPORT.matcher(output)
+                .results()
+                .map(r -> Stream.of(1, 2, 3).mapToLong(i -> Long.parseLong(r.group(i))).toArray())
+                .forEach(numbers -> reports.put(numbers[0], numbers));
+        assertEquals(reports.size(), 4, output);
+        assertEquals(reports.get(1000L)[1], reports.get(10L)[1], "live arrays: " + output);
+        long growth = reports.get(1000L)[2] - reports.get(300L)[2];
+        assertTrue(growth < SLACK_KIB, growth + " KiB more: " + output);
         // when all is closed, there are the data and the labels
-        Assert.assertEquals(reports.get(0)[0], 2, "live arrays after all: " + output);
+        assertEquals(reports.get(0L)[1], 2, "live arrays after all: " + output);
     }
 
-    private static String run(String mode) throws IOException, InterruptedException {
-        Path output = Files.createTempFile("long-training", ".txt");
-        ProcessBuilder builder =
-                new ProcessBuilder(
-                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                                "-Xms96m",
-                                "-Xmx96m",
-                                "-XX:+AlwaysPreTouch",
-                                "-XX:+UseSerialGC",
-                                "-XX:-UsePerfData",
-                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
-                                // the second compiler takes tens of MiB when it has work
-                                "-XX:TieredStopAtLevel=1",
-                                "-Dai.djl.offline=true",
-                                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                LongTraining.class.getName(),
-                                mode)
-                        .redirectErrorStream(true)
-                        .redirectOutput(output.toFile());
-        builder.environment().put("MALLOC_ARENA_MAX", "2"); // not one for each thread
-        Process process = builder.start();
-        try {
-            boolean over = process.waitFor(280, TimeUnit.SECONDS);
-            String text = Files.readString(output);
-            Assert.assertTrue(over, text);
-            Assert.assertEquals(process.exitValue(), 0, text);
-            return text;
-        } finally {
-            process.destroyForcibly();
-            Files.delete(output);
+    /**
+     * Trains a model, and prints what it holds early and late.
+     *
+     * @param args the mode and the head, such as TENSOR:fused: "plain", "fused" for a fused head,
+     *     "sampled" for one with a margin too, or "recompute" for a plain one behind layers that
+     *     are computed again in the backward pass
+     * @throws Exception if the training fails
+     */
+    public static void main(String[] args) throws Exception {
+        String[] parts = args[0].split(":");
+        String[] names = parts[1].split("-");
+        try (NDManager manager = NDManager.newBaseManager()) {
+            TrainerKind kind = new TrainerKind(ParallelMode.valueOf(parts[0]), 2);
+            train(kind, names[0], names.length > 1, manager);
+            report(0, manager); // everything is closed but the data
         }
+    }
+
+    private static Block network(String name) {
+        Block hidden = sequence(head(FEATURES), relu(), row(FEATURES));
+        boolean fused = name.equals("fused") || name.equals("sampled");
+        ClassificationHead.Builder head =
+                ClassificationHead.builder().setUnits(CLASSES).optFusedLoss(fused);
+        if ("sampled".equals(name)) {
+            head.optSampleShare(0.3f).optMargin(Margin.arcFace(16, 0.3f)).optBias(false);
+        }
+        Block body = name.equals("recompute") ? new Recompute(hidden) : hidden;
+        return sequence(linear(FEATURES), relu(), body, head.build());
+    }
+
+    private static void train(TrainerKind kind, String name, boolean skipped, NDManager manager)
+            throws Exception {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(network(name));
+            NDArray data = manager.randomNormal(new Shape(EPOCH * BATCH, FEATURES));
+            Shape rows = new Shape(EPOCH * BATCH);
+            NDArray labels = manager.randomInteger(0, CLASSES, rows, DataType.INT64);
+            ArrayDataset training = dataset(data, labels, BATCH);
+            ArrayDataset validation = dataset(data, labels, EPOCH * BATCH);
+            DefaultTrainingConfig config =
+                    Configs.of(new VocabParallelCrossEntropyLoss(), Optimizer.adam().build())
+                            .addEvaluator(new VocabParallelAccuracy())
+                            .addTrainingListeners(new EvaluatorTrainingListener());
+            try (Trainer trainer = kind.open(model, config, new Shape(BATCH, FEATURES))) {
+                for (int step = EPOCH; step <= 1000; step += EPOCH) {
+                    for (Batch batch : trainer.iterateDataset(training)) {
+                        if (skipped) {
+                            skip(trainer, batch);
+                        } else {
+                            EasyTrain.trainBatch(trainer, batch);
+                            trainer.step();
+                        }
+                        batch.close();
+                    }
+                    // of as many rows as the steps: what a row leaves behind adds up to as much
+                    for (Batch batch : trainer.iterateDataset(validation)) {
+                        EasyTrain.validateBatch(trainer, batch);
+                        batch.close();
+                    }
+                    report(step, manager);
+                }
+            }
+        }
+    }
+
+    /** Does with a batch what a loop does that finds its loss to be NaN. */
+    @SuppressWarnings("try") // a collector is used by being open
+    private static void skip(Trainer trainer, Batch batch) {
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            NDList output = trainer.forward(batch.getData(), batch.getLabels());
+            trainer.getLoss().evaluate(batch.getLabels(), output);
+        }
+    }
+
+    private static ArrayDataset dataset(NDArray data, NDArray labels, int batch) {
+        return new ArrayDataset.Builder()
+                .setData(data)
+                .optLabels(labels)
+                .setSampling(batch, true)
+                .build();
+    }
+
+    private static void report(int step, NDManager manager) throws Exception {
+        if (step == 10 || step == 300 || step == 1000 || step == 0) {
+            System.gc(); // what hangs on unreachable objects is no leak
+            // of the manager above all others
+            int arrays = manager.getParentManager().getManagedArrays().size();
+            System.out.println(step + " arrays=" + arrays + " rss=" + residentKiB());
+        }
+    }
+
+    private static String residentKiB() throws Exception {
+        Path status = Path.of("/proc/self/status");
+        if (!Files.isReadable(status)) {
+            return "0"; // not on Linux
+        }
+        return Files.readString(status).replaceAll("(?s).*VmRSS:\\s*(\\d+).*", "$1");
     }
 }

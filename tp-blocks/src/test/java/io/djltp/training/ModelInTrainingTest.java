@@ -1,9 +1,32 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
+import static io.djltp.testing.ArrayAssert.assertBitEqual;
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.steps;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertNotEquals;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -12,8 +35,10 @@ import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
@@ -21,21 +46,22 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
+import ai.djl.util.PairList;
+import ai.djl.util.Utils;
 
 import io.djltp.head.TopClasses;
-import io.djltp.layout.ParallelMode;
+import io.djltp.loss.ShardedLoss;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
 import io.djltp.search.ClassSearch;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
-import io.djltp.testing.Ranks;
-import io.djltp.testing.Refusals;
+import io.djltp.testing.Network;
+import io.djltp.testing.RankThreads;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
-import org.testng.Assert.ThrowingRunnable;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -43,6 +69,12 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * While ranks hold the parts of a model, whoever takes it for a whole one gets an error, and never
@@ -50,24 +82,29 @@ import java.nio.file.Path;
  */
 public class ModelInTrainingTest {
 
-    private static final int ROWS = 6;
-    private static final int FEATURES = 5;
     private static final int CLASSES = 9;
+    private static final Network.Batches BATCHES = Network.batches("6x5", "6:9");
+    private static final Shape INPUT = new Shape(6, 5);
+    private static final String[] TAKEN = {
+        "weight (9, 5)", "open ParallelTrainer", "evaluate", "close", "save"
+    };
 
     private Model model;
     private ColumnParallelLinear head;
     private NDManager manager;
+    private NDList data;
 
     @BeforeMethod
     public void createModel() {
         Engine.getInstance().setRandomSeed(5);
         model = Model.newInstance("net", Device.cpu());
         head = gathered(CLASSES);
-        model.setBlock(sequence(linear(FEATURES), head));
+        model.setBlock(sequence(linear(5), head));
         manager = NDManager.newBaseManager();
+        data = BATCHES.make(manager, 3)[0];
     }
 
-    @AfterMethod
+    @AfterMethod(alwaysRun = true)
     public void closeModel() {
         manager.close();
         model.close();
@@ -76,50 +113,56 @@ public class ModelInTrainingTest {
     /** Modes in which something is cut. */
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 2)}, {new TrainerKind(ParallelMode.MIXED, 3)}
-        };
+        return TrainerKind.rows(TENSOR_2, MIXED_3);
+    }
+
+    private static DefaultTrainingConfig config() {
+        return Configs.of(Loss.softmaxCrossEntropyLoss());
+    }
+
+    private Trainer open(TrainerKind kind) {
+        return kind.open(model, config(), INPUT);
+    }
+
+    private static void step(Trainer trainer) {
+        steps(trainer, new ArrayList<>(), BATCHES, 4, 5);
+    }
+
+    private Predictor<NDList, NDList> predictor() {
+        return model.newPredictor(new NoopTranslator());
+    }
+
+    private static float[] values(NDList output) {
+        return output.singletonOrThrow().toFloatArray();
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aPredictor(TrainerKind kind) throws Exception {
-        NDList data = data();
+        Predictor<NDList, NDList> meanwhile;
         try (Predictor<NDList, NDList> unused = predictor();
                 Predictor<NDList, NDList> used = predictor()) {
-            model.getBlock()
-                    .initialize(model.getNDManager(), model.getDataType(), data.getShapes());
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
             float[] start = values(used.predict(data));
-            Predictor<NDList, NDList> meanwhile;
             try (Trainer trainer = open(kind)) {
-                ArrayAssert.assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
+                assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
                 step(trainer);
                 meanwhile = predictor();
-                assertRefused(unused, data);
-                assertRefused(used, data);
-                assertRefused(meanwhile, data);
+                for (Predictor<NDList, NDList> each : List.of(unused, used, meanwhile)) {
+                    throwsState(
+                            () -> {
+                                throw expectThrows(
+                                                TranslateException.class, () -> each.predict(data))
+                                        .getCause();
+                            },
+                            TAKEN);
+                }
                 step(trainer); // which goes on
             }
             float[] trained = values(unused.predict(data));
-            Assert.assertNotEquals(trained, start);
-            ArrayAssert.assertBitEqual(values(used.predict(data)), trained, "used before");
-            ArrayAssert.assertBitEqual(values(meanwhile.predict(data)), trained, "made meanwhile");
+            assertNotEquals(trained, start);
+            assertBitEqual(values(used.predict(data)), trained, "used before");
+            assertBitEqual(values(meanwhile.predict(data)), trained, "made meanwhile");
             meanwhile.close();
-        }
-    }
-
-    private static void assertRefused(Predictor<NDList, NDList> predictor, NDList data) {
-        assertMessage(
-                Assert.expectThrows(TranslateException.class, () -> predictor.predict(data))
-                        .getCause());
-    }
-
-    private static void assertMessage(Throwable e) {
-        Assert.assertEquals(e.getClass(), IllegalStateException.class);
-        for (String part :
-                new String[] {
-                    "weight (9, 5)", "open ParallelTrainer", "evaluate", "close", "save"
-                }) {
-            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
         }
     }
 
@@ -127,50 +170,63 @@ public class ModelInTrainingTest {
     public void aSecondTrainer(TrainerKind kind) {
         try (Trainer trainer = open(kind)) {
             step(trainer);
-            for (ParallelMode mode : ParallelMode.values()) {
-                Refusals.expect(
-                        IllegalStateException.class,
-                        () -> new ParallelTrainer(model, config(), Ranks.config(mode, 2)),
-                        "Another open ParallelTrainer",
-                        "close it first");
+            for (TrainerKind other : List.of(TENSOR_2, DATA_2, MIXED_2)) {
+                throwsState(
+                        () -> other.open(model, config()),
+                        "Another open ParallelTrainer .. close it first");
             }
-            trainer.initialize(new Shape(ROWS, FEATURES)); // the same one may
-            try (Trainer other = model.newTrainer(Configs.of(Loss.softmaxCrossEntropyLoss()))) {
-                other.initialize(new Shape(ROWS, FEATURES));
-                assertMessage(
-                        Assert.expectThrows(
-                                IllegalStateException.class, () -> other.forward(data())));
+            trainer.initialize(INPUT); // the same one may
+            try (Trainer other = PLAIN.open(model, config(), INPUT)) {
+                throwsState(() -> other.forward(data), TAKEN);
             }
         }
-        try (Trainer trainer = open(kind)) {
-            step(trainer);
+        for (TrainerKind next : List.of(kind, PLAIN)) {
+            try (Trainer trainer = open(next)) {
+                step(trainer);
+            }
         }
-        try (Trainer plain = TrainerKind.PLAIN.open(model, config())) {
-            plain.initialize(new Shape(ROWS, FEATURES));
-            step(plain);
+        // one that was opened before the other was initialized
+        try (Trainer first = TENSOR_2.open(model, config());
+                Trainer second = TENSOR_3.open(model, config())) {
+            first.initialize(INPUT);
+            throwsState(() -> second.initialize(INPUT));
+            step(first);
         }
+    }
+
+    /** What DJL's trainer makes of a parameter that is not cut is that of rank 0 alone. */
+    @Test(timeOut = 60_000)
+    public void aTrainerOfDjlOnReplicas() {
+        expect(
+                RankFailedException.class,
+                () -> {
+                    try (Trainer trainer = open(DATA_2)) {
+                        step(trainer);
+                        try (Trainer other = open(PLAIN)) {
+                            step(other);
+                        }
+                        step(trainer);
+                    }
+                },
+                "another trainer of the model");
+    }
+
+    private void assertAllThrow(Trainer trainer, String... parts) {
+        throwsState(() -> step(trainer), parts);
+        throwsState(() -> trainer.evaluate(data), parts);
+        throwsState(trainer::step, parts);
     }
 
     /** Its arrays are gone, those of the ranks too. */
     @Test(timeOut = 60_000)
     public void aModelThatIsClosedFirst() {
-        for (ParallelMode mode : ParallelMode.values()) {
+        for (TrainerKind kind : List.of(TENSOR_2, DATA_2, MIXED_2)) {
             createModel();
-            try (Trainer trainer = open(new TrainerKind(mode, 2))) {
+            try (Trainer trainer = open(kind)) {
                 step(trainer);
                 model.close();
-                for (ThrowingRunnable call :
-                        new ThrowingRunnable[] {
-                            () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
-                        }) {
-                    Refusals.expect(
-                            IllegalStateException.class,
-                            call,
-                            "model net was closed",
-                            "close the trainer before");
-                }
+                assertAllThrow(trainer, "model net was closed .. close the trainer before");
             }
-            manager.close();
         }
     }
 
@@ -181,168 +237,154 @@ public class ModelInTrainingTest {
             step(trainer);
             Block block = model.getBlock();
             model.setBlock(linear(CLASSES));
-            for (ThrowingRunnable call :
-                    new ThrowingRunnable[] {
-                        () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
-                    }) {
-                Refusals.expect(
-                        IllegalStateException.class,
-                        call,
-                        "model net was given another block",
-                        "close the trainer");
-            }
+            assertAllThrow(trainer, "model net was given another block .. close the trainer");
             model.setBlock(block);
             step(trainer); // nothing is lost
         }
     }
 
-    /** What DJL's trainer makes of a parameter that is not cut is that of rank 0 alone. */
-    @Test(timeOut = 60_000)
-    public void aTrainerOfDjlOnReplicas() {
-        Refusals.expect(
-                RankFailedException.class,
-                () -> {
-                    try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2))) {
-                        step(trainer);
-                        try (Trainer other = TrainerKind.PLAIN.open(model, config())) {
-                            other.initialize(new Shape(ROWS, FEATURES));
-                            step(other);
-                        }
-                        step(trainer);
-                    }
-                },
-                "another trainer of the model");
-    }
-
-    /** One that was opened before, and refused what it was given. */
-    @Test(timeOut = 60_000)
-    public void aTrainerOpenedBeforeTheOtherWasInitialized() {
-        try (Trainer first =
-                        new ParallelTrainer(model, config(), Ranks.config(ParallelMode.TENSOR, 2));
-                Trainer second =
-                        new ParallelTrainer(
-                                model, config(), Ranks.config(ParallelMode.TENSOR, 3))) {
-            first.initialize(new Shape(ROWS, FEATURES));
-            Assert.expectThrows(
-                    IllegalStateException.class,
-                    () -> second.initialize(new Shape(ROWS, FEATURES)));
-            step(first);
-        }
-    }
-
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aSearchAndABlock(TrainerKind kind) {
-        NDArray features = TrainingRun.random(manager, 1, ROWS, FEATURES);
         ParameterStore store = new ParameterStore(manager, false);
+        Parameter weight = head.getDirectParameters().get("weight");
         try (Trainer trainer = open(kind)) {
             step(trainer);
-            assertMessage(
-                    Assert.expectThrows(IllegalStateException.class, () -> ClassSearch.of(head)));
-            assertMessage(
-                    Assert.expectThrows(
-                            IllegalStateException.class,
-                            () -> head.forward(store, new NDList(features), false)));
+            throwsState(() -> ClassSearch.of(head), TAKEN);
+            throwsState(() -> head.forward(store, data, false), TAKEN);
+            // the array itself is NaN: nobody can throw there, it is the second line of defence
+            assertEquals(weight.getArray().getShape(), new Shape(CLASSES, 5));
+            assertTrue(weight.getArray().isNaN().all().getBoolean());
+            assertTrue(weight.getArray().sum().isNaN().getBoolean());
         }
-        float[] logits = values(head.forward(store, new NDList(features), false));
+        assertFalse(weight.getArray().isNaN().any().getBoolean());
+        NDArray logits = head.forward(store, data, false).head();
         try (ClassSearch search = ClassSearch.of(head);
-                TopClasses best = search.topK(features, 1)) {
-            float largest = Float.NEGATIVE_INFINITY;
-            for (int i = 0; i < CLASSES; i++) {
-                largest = Math.max(largest, logits[i]);
-            }
-            Assert.assertEquals(best.logits().toFloatArray()[0], largest, 1e-6f);
+                TopClasses best = search.topK(data.head(), 1)) {
+            float largest = logits.get(0).max().getFloat();
+            assertEquals(best.logits().toFloatArray()[0], largest, 1e-6f);
         }
-    }
-
-    /** Nobody can throw there: the second line of defence. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void theArrayItselfIsNaN(TrainerKind kind) {
-        try (Trainer trainer = open(kind)) {
-            step(trainer);
-            Parameter weight = head.getDirectParameters().get("weight");
-            Assert.assertEquals(weight.getArray().getShape(), new Shape(CLASSES, FEATURES));
-            Assert.assertTrue(weight.getArray().isNaN().all().getBoolean());
-            Assert.assertTrue(weight.getArray().sum().isNaN().getBoolean());
-        }
-        Assert.assertFalse(
-                head.getDirectParameters().get("weight").getArray().isNaN().any().getBoolean());
     }
 
     /** A trainer that cannot be initialized leaves the model as it was. */
     @Test(timeOut = 60_000)
     public void aTrainerThatRefusesTheModel() {
-        Block wide = column(8);
-        Block narrow = column(3);
-        model.setBlock(sequence(wide, narrow));
-        model.getBlock()
-                .initialize(model.getNDManager(), model.getDataType(), new Shape(ROWS, FEATURES));
-        float[] before = wide.getParameters().valueAt(0).getArray().toFloatArray();
-        for (TrainerKind kind :
-                new TrainerKind[] {
-                    new TrainerKind(ParallelMode.TENSOR, 4), new TrainerKind(ParallelMode.MIXED, 2)
-                }) {
+        model.setBlock(sequence(column(8), column(3)));
+        model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
+        List<float[]> before = weights(model.getBlock());
+        for (TrainerKind kind : List.of(TENSOR_4, MIXED_2)) {
             try (Trainer trainer = kind.open(model, config())) {
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> trainer.initialize(new Shape(ROWS, FEATURES)));
+                throwsArgument(() -> trainer.initialize(INPUT));
             }
-            ArrayAssert.assertBitEqual(
-                    wide.getParameters().valueAt(0).getArray().toFloatArray(), before, "" + kind);
+            assertAllBitEqual(weights(model.getBlock()), before, "" + kind);
         }
     }
 
     /** A loaded weight lies in a buffer of Java's, which nobody may go on reading or writing. */
     @Test(timeOut = 60_000)
     public void aLoadedModel() throws Exception {
-        model.getBlock()
-                .initialize(model.getNDManager(), model.getDataType(), new Shape(ROWS, FEATURES));
+        model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
         Path folder = Files.createTempDirectory("in-training");
-        try {
+        try (Predictor<NDList, NDList> predictor = predictor()) {
             model.save(folder, "net");
             model.load(folder, "net");
-            NDList data = data();
-            try (Predictor<NDList, NDList> predictor = predictor()) {
-                float[] start = values(predictor.predict(data));
-                try (Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 2))) {
-                    ArrayAssert.assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
-                    System.gc();
-                    step(trainer);
-                }
-                Assert.assertNotEquals(values(predictor.predict(data)), start);
+            float[] start = values(predictor.predict(data));
+            try (Trainer trainer = open(TENSOR_2)) {
+                assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
+                System.gc();
+                step(trainer);
             }
+            assertNotEquals(values(predictor.predict(data)), start);
         } finally {
-            Files.delete(folder.resolve("net-0000.params"));
-            Files.delete(folder);
+            Utils.deleteQuietly(folder);
         }
     }
 
-    private Predictor<NDList, NDList> predictor() {
-        return model.newPredictor(new NoopTranslator());
+    /** A block that is no child of another one is initialized once, before the ranks begin. */
+    @Test(timeOut = 60_000)
+    public void aBlockInAField() {
+        AtomicInteger initialized = new AtomicInteger();
+        LambdaBlock inner =
+                new LambdaBlock(input -> input) {
+                    @Override
+                    public void initialize(NDManager m, DataType type, Shape... shapes) {
+                        initialized.incrementAndGet();
+                        super.initialize(m, type, shapes);
+                    }
+                };
+        LambdaBlock outer =
+                new LambdaBlock(input -> input) {
+                    private final Block field = inner;
+
+                    @Override
+                    protected NDList forwardInternal(
+                            ParameterStore store,
+                            NDList inputs,
+                            boolean training,
+                            PairList<String, Object> params) {
+                        return field.forward(store, inputs, training);
+                    }
+                };
+        model.setBlock(sequence(linear(3), outer));
+        try (Trainer trainer = DATA_4.open(model, Configs.of(Loss.l1Loss()), INPUT)) {
+            assertEquals(initialized.get(), 1);
+            steps(trainer, new ArrayList<>(), Network.batches("6x5", "6x3"), 0, 1);
+            assertEquals(initialized.get(), 1); // and by none of the ranks
+        }
     }
 
-    private Trainer open(TrainerKind kind) {
-        Trainer trainer = kind.open(model, config());
-        trainer.initialize(new Shape(ROWS, FEATURES));
-        return trainer;
+    /** A trainer that cannot be made leaves nothing behind. */
+    @Test(timeOut = 60_000)
+    public void theRanksOfATrainerThatWasNotMadeEnd() throws InterruptedException {
+        int arrays = model.getNDManager().getManagedArrays().size();
+        RankThreads ranks = new RankThreads();
+        for (int i = 0; i < 3; i++) {
+            DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), null);
+            expect(RuntimeException.class, () -> TENSOR_2.open(model, config));
+        }
+        ranks.assertCount(0);
+        assertEquals(model.getNDManager().getManagedArrays().size(), arrays);
     }
 
-    private static DefaultTrainingConfig config() {
-        return Configs.of(Loss.softmaxCrossEntropyLoss());
+    /**
+     * What a rank computes with belongs to managers of its own, which are on its device: a constant
+     * that a block or a loss makes beside an array is then where the array is. On a CPU all devices
+     * are one; that no manager serves two ranks is what can be seen of it there.
+     */
+    @Test(timeOut = 60_000)
+    public void noManagerServesTwoRanks() {
+        for (TrainerKind kind : List.of(TENSOR_2, DATA_2, MIXED_2)) {
+            Owners owners = new Owners();
+            Block block = kind == DATA_2 ? linear(CLASSES) : head(CLASSES);
+            TrainingRun.of(kind, block, Configs.of(owners), BATCHES, 1);
+            assertTrue(owners.ranks.size() >= 4, owners.ranks.toString());
+        }
     }
 
-    private NDList data() {
-        return new NDList(TrainingRun.random(manager, 3, ROWS, FEATURES));
-    }
+    /** Notes which rank has arrays of which manager. */
+    private static final class Owners extends Loss implements ShardedLoss {
+        private final Loss loss = new VocabParallelCrossEntropyLoss();
+        private final Map<NDManager, Integer> ranks =
+                Collections.synchronizedMap(new IdentityHashMap<>());
 
-    private void step(Trainer trainer) {
-        TrainingRun.backward(
-                trainer,
-                TrainingRun.random(manager, 4, ROWS, FEATURES),
-                TrainingRun.labels(manager, 4, ROWS, CLASSES));
-        trainer.step();
-    }
+        Owners() {
+            super("owners");
+        }
 
-    private static float[] values(NDList output) {
-        return output.singletonOrThrow().toFloatArray();
+        @Override
+        public NDArray evaluate(NDList labels, NDList predictions) {
+            NDArray value = loss.evaluate(labels, predictions);
+            for (NDArray array : List.of(labels.head(), predictions.head(), value)) {
+                ParallelContext context = ParallelContext.current();
+                assertEquals(array.getManager().getDevice(), context.getDevice());
+                Integer other = ranks.put(array.getManager(), context.getRank());
+                assertTrue(other == null || other == context.getRank(), "shared: " + array);
+            }
+            return value;
+        }
+
+        @Override
+        public float getWeight(NDList labels) {
+            return labels.head().size();
+        }
     }
 }

@@ -1,166 +1,183 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+import static io.djltp.testing.TrainingRun.random;
 
 import static org.testng.Assert.assertEquals;
-import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.inference.Predictor;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.rank.DeviceMesh;
-import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
+
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /** A predictor on ranks says what DJL's own says. */
 public class ParallelPredictorTest {
 
     private static final Shape INPUT = new Shape(5, 6);
 
-    /** The meshes to predict on, and the all-reduces and all-gathers of a prediction. */
+    /** Where to predict, and what a prediction communicates. */
     @DataProvider
-    public Object[][] meshes() {
+    public Object[][] kinds() {
+        String two = "1 all-reduce, 1 all-gather";
         return new Object[][] {
-            {DeviceMesh.of(ParallelMode.TENSOR, 1), 0, 0},
-            {DeviceMesh.of(ParallelMode.TENSOR, 2), 1, 1},
-            {DeviceMesh.of(ParallelMode.TENSOR, 3), 1, 1},
-            {DeviceMesh.of(ParallelMode.TENSOR, 4), 1, 1},
-            {DeviceMesh.parse("2x2"), 1, 1},
+            {TENSOR_1, "none"},
+            {TENSOR_2, two},
+            {TENSOR_3, two},
+            {TENSOR_4, two},
+            {MESH_2X2, two},
         };
     }
 
-    private static Model model(boolean gather) {
-        Model model = Model.newInstance("model");
-        model.setBlock(
-                sequence(
-                        column(7),
-                        tanh(),
-                        row(4),
-                        ColumnParallelLinear.builder()
-                                .setUnits(5)
-                                .optGatherOutput(gather)
-                                .build()));
-        return model;
+    private static Block network(boolean gather) {
+        return sequence(column(7), tanh(), row(4), gather ? gatheredOfAll() : column(5));
     }
 
-    private static Model initialized(boolean gather) {
+    private static Block gatheredOfAll() {
+        return ColumnParallelLinear.builder().setUnits(5).optGatherOutput(true).build();
+    }
+
+    private static Model initialized(Block block) {
         Engine.getInstance().setRandomSeed(3);
-        Model model = model(gather);
+        Model model = Model.newInstance("model");
+        model.setBlock(block);
         model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
         return model;
     }
 
-    private static ParallelConfig on(DeviceMesh mesh) {
-        return ParallelConfig.builder().setMesh(mesh).build();
+    private static ParallelPredictor<NDList, NDList> predictor(Model model, TrainerKind kind) {
+        return new ParallelPredictor<>(model, new NoopTranslator(), kind.config());
     }
 
-    @Test(dataProvider = "meshes", timeOut = 60_000)
-    public void predictsAsDjlDoes(DeviceMesh mesh, int reduces, int gathers)
+    private static float[] predict(Predictor<NDList, NDList> predictor, NDList input)
             throws TranslateException {
+        return predictor.predict(input).singletonOrThrow().toFloatArray();
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void predictsAsDjlDoes(TrainerKind kind, String communicated) throws TranslateException {
         try (NDManager manager = NDManager.newBaseManager();
-                Model model = initialized(true)) {
-            NDArray input = manager.randomUniform(-1, 1, INPUT);
-            NDArray expected = predict(model.newPredictor(new NoopTranslator()), input);
-            try (ParallelPredictor<NDList, NDList> predictor =
-                    new ParallelPredictor<>(model, new NoopTranslator(), on(mesh))) {
-                CollectiveCounts before = predictor.getCollectiveCounts(); // groups were formed
+                Model model = initialized(network(true));
+                Predictor<NDList, NDList> djls = model.newPredictor(new NoopTranslator())) {
+            NDList input = new NDList(random(manager, 1, 5, 6));
+            float[] expected = predict(djls, input);
+            try (ParallelPredictor<NDList, NDList> predictor = predictor(model, kind)) {
                 for (int i = 0; i < 3; i++) {
-                    NDArray actual = predictor.predict(new NDList(input)).singletonOrThrow();
-                    assertTrue(expected.allClose(actual, 1e-5, 1e-6, false), actual.toString());
+                    CollectiveCounts before = predictor.getCollectiveCounts();
+                    assertClose(predict(predictor, input), expected, 1e-5, "prediction");
                     CollectiveCounts counts = predictor.getCollectiveCounts().minus(before);
-                    assertEquals(counts.get(Collective.ALL_REDUCE), (i + 1) * reduces);
-                    assertEquals(counts.get(Collective.ALL_GATHER), (i + 1) * gathers);
-                    assertEquals(counts.total(), (i + 1) * (reduces + gathers), "" + counts);
+                    assertEquals(counts.toString(), communicated);
                 }
             }
             // the model has its weights again
-            NDArray after = predict(model.newPredictor(new NoopTranslator()), input);
-            assertEquals(after.toFloatArray(), expected.toFloatArray());
-        }
-    }
-
-    private static NDArray predict(Predictor<NDList, NDList> predictor, NDArray input)
-            throws TranslateException {
-        try (predictor) {
-            NDArray output = predictor.predict(new NDList(input)).singletonOrThrow();
-            output.attach(input.getManager());
-            return output;
+            assertEquals(predict(djls, input), expected);
         }
     }
 
     @Test(timeOut = 60_000)
-    public void refusesAModelWithoutValues() {
-        try (Model model = model(true)) {
-            IllegalStateException e =
-                    expectThrows(
-                            IllegalStateException.class,
-                            () ->
-                                    new ParallelPredictor<>(
-                                            model,
-                                            new NoopTranslator(),
-                                            on(DeviceMesh.of(ParallelMode.TENSOR, 2))));
-            assertTrue(e.getMessage().contains("weight has no value"), e.getMessage());
+    public void aModelWithoutValuesAndAnOutputThatIsCut() {
+        try (Model model = Model.newInstance("model")) {
+            model.setBlock(network(true));
+            throwsState(() -> predictor(model, TENSOR_2), "weight has no value");
         }
-    }
-
-    @Test(timeOut = 60_000)
-    public void refusesAnOutputThatIsCut() {
         try (NDManager manager = NDManager.newBaseManager();
-                Model model = initialized(false);
-                ParallelPredictor<NDList, NDList> predictor =
-                        new ParallelPredictor<>(
-                                model,
-                                new NoopTranslator(),
-                                on(DeviceMesh.of(ParallelMode.TENSOR, 2)))) {
-            TranslateException e =
-                    expectThrows(
-                            TranslateException.class,
-                            () -> predictor.predict(new NDList(manager.ones(INPUT))));
-            assertTrue(e.getMessage().contains("optGatherOutput(true)"), e.getMessage());
+                Model model = initialized(network(false));
+                ParallelPredictor<NDList, NDList> predictor = predictor(model, TENSOR_2)) {
+            NDList input = new NDList(manager.ones(INPUT));
+            expect(
+                    TranslateException.class,
+                    () -> predictor.predict(input),
+                    "optGatherOutput(true)");
         }
     }
 
     @Test(timeOut = 60_000)
     public void namesPredictorsWhereAnotherOneHoldsTheModel() throws TranslateException {
-        ParallelConfig config = on(DeviceMesh.of(ParallelMode.TENSOR, 2));
+        String taken = "ParallelTrainer or ParallelPredictor";
         try (NDManager manager = NDManager.newBaseManager();
-                Model model = initialized(true);
-                ParallelPredictor<NDList, NDList> first =
-                        new ParallelPredictor<>(model, new NoopTranslator(), config);
+                Model model = initialized(network(true));
+                ParallelPredictor<NDList, NDList> first = predictor(model, TENSOR_2);
                 Predictor<NDList, NDList> djls = model.newPredictor(new NoopTranslator())) {
             NDList input = new NDList(manager.ones(INPUT));
             first.predict(input);
-            IllegalStateException second =
-                    expectThrows(
-                            IllegalStateException.class,
-                            () -> new ParallelPredictor<>(model, new NoopTranslator(), config));
-            assertTrue(
-                    second.getMessage().contains("ParallelTrainer or ParallelPredictor")
-                            && second.getMessage().contains("shared by threads"),
-                    second.getMessage());
-            TranslateException other =
-                    expectThrows(TranslateException.class, () -> djls.predict(input));
-            assertTrue(
-                    other.getMessage().contains("ParallelTrainer or ParallelPredictor"),
-                    other.getMessage());
+            throwsState(() -> predictor(model, TENSOR_2), taken, "shared by threads");
+            expect(TranslateException.class, () -> djls.predict(input), taken);
+        }
+    }
+
+    /** It says so: to who predicts later, and to who is predicting. */
+    @Test(timeOut = 60_000)
+    public void closedByAnotherThread() throws Exception {
+        CountDownLatch inPass = new CountDownLatch(1);
+        CountDownLatch closing = new CountDownLatch(1);
+        AtomicBoolean waits = new AtomicBoolean();
+        Block pause =
+                map(
+                        x -> {
+                            if (waits.compareAndSet(true, false)) { // a rank: the other one waits
+                                inPass.countDown();
+                                try {
+                                    closing.await();
+                                    Thread.sleep(500);
+                                } catch (InterruptedException e) {
+                                    Thread.currentThread().interrupt();
+                                }
+                            }
+                            return x;
+                        });
+        try (NDManager manager = NDManager.newBaseManager();
+                Model model = initialized(sequence(column(7), pause, row(4)))) {
+            NDList input = new NDList(manager.ones(INPUT));
+            ParallelPredictor<NDList, NDList> predictor = predictor(model, TENSOR_2);
+            predictor.predict(input);
+            waits.set(true);
+            FutureTask<NDList> prediction = new FutureTask<>(() -> predictor.predict(input));
+            new Thread(prediction).start();
+            inPass.await();
+            closing.countDown();
+            predictor.close();
+            Throwable cause = expectThrows(ExecutionException.class, prediction::get).getCause();
+            StringBuilder messages = new StringBuilder();
+            for (Throwable t = cause; t != null; t = t.getCause()) {
+                assertFalse(t == cause && t instanceof RankFailedException, "" + t);
+                messages.append(t.getMessage());
+            }
+            Refusals.assertContains(
+                    "" + messages, "closed by another thread during this prediction");
+            throwsState(() -> predictor.predict(input), "ParallelPredictor is closed");
         }
     }
 }

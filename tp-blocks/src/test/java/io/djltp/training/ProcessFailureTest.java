@@ -1,287 +1,415 @@
 package io.djltp.training;
 
-import io.djltp.layout.ParallelMode;
-import io.djltp.training.FaultyProcess.Fault;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.held;
+import static io.djltp.testing.TrainingRun.labels;
+import static io.djltp.testing.TrainingRun.random;
 
-import org.testng.Assert;
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.util.Utils;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Configs;
+import io.djltp.testing.TrainerKind;
+
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A rank of one process fails or does something else than the others: all processes say so. They go
- * through all faults of all modes one after another, each in a job of its own.
+ * A rank of one process fails or does something else than the others, at the third step: all
+ * processes say so. They go through all faults of all modes one after another, each in a job of its
+ * own.
  */
 public class ProcessFailureTest {
 
-    private static final int PROCESSES = 2;
-    private static final int SECONDS = 240;
+    private static final String DIFFERENT = "the ranks called different operations: ";
+    private static final int STEP = 3; // at which it happens
+    private static final int RANKS = 4;
+    private static final int STEPS = 6;
+    private static final int BATCH = 8;
 
-    /** What each process has printed. */
-    private final List<String> outputs = new ArrayList<>();
+    /** How long a rank waits for the others. */
+    private static final Duration TIMEOUT = Duration.ofSeconds(4);
 
-    /** In the process of rank 0 and in the other one. */
-    @DataProvider
-    public Object[][] victims() {
-        return new Object[][] {
-            {ParallelMode.TENSOR, 1}, {ParallelMode.MIXED, 3}, {ParallelMode.DATA, 2}
-        };
-    }
+    /** How long a process waits for the other to start, which a busy machine delays. */
+    private static final Duration JOIN_TIMEOUT = Duration.ofSeconds(60);
 
-    @DataProvider
-    public Object[][] modes() {
-        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.MIXED}, {ParallelMode.DATA}};
-    }
+    private final List<List<String>> outputs = new ArrayList<>();
 
-    @Test(dataProvider = "victims")
-    public void aRankThrows(ParallelMode mode, int victim) {
-        List<String> said = reports(mode, Fault.THROW, victim);
-        for (int process = 0; process < PROCESSES; process++) {
-            boolean here = victim / 2 == process;
-            String start = "rank " + victim + (here ? " here: " : " remote: ");
-            String report = said.get(process);
-            Assert.assertTrue(report.startsWith(start), said.toString());
-            Assert.assertTrue(report.contains("RankFailedException"), report);
-            Assert.assertTrue(report.contains("rank " + victim), report);
-            Assert.assertTrue(report.contains("failed: "), report);
-            Assert.assertTrue(report.contains("IllegalStateException: no more forward"), report);
-        }
-    }
-
-    @Test(dataProvider = "victims")
-    public void aRankLeavesOutAnOperation(ParallelMode mode, int victim) {
-        List<String> said = reports(mode, Fault.LEAVE_OUT, victim);
-        for (String report : said) {
-            assertMatches(report, "the ranks called different operations: ");
-            assertMatches(
-                    report, "rank " + (victim ^ 1) + " all-reduce #\\d+ \\(MAX\\) of \\(7\\)");
-            // what its layers call next
-            assertMatches(report, "rank " + victim + " all-[a-z]+ #\\d+ .*of \\((?!7\\))");
-        }
-    }
-
-    @Test(dataProvider = "victims")
-    public void aRankCallsAnotherOperation(ParallelMode mode, int victim) {
-        List<String> said = reports(mode, Fault.CALL_ANOTHER, victim);
-        for (String report : said) {
-            assertMatches(report, "the ranks called different operations: ");
-            assertMatches(report, "rank " + (victim ^ 1) + " all-reduce");
-            assertMatches(report, "rank " + victim + " broadcast");
-        }
-    }
-
-    @Test(dataProvider = "victims")
-    public void aRankDoesNotCome(ParallelMode mode, int victim) {
-        for (String report : reports(mode, Fault.SLEEP, victim)) {
-            assertMatches(report, "time-out after 4000 ms: rank \\d waits in .* for .*" + victim);
-        }
-    }
-
-    @Test(dataProvider = "modes")
-    public void aReplicaDrifts(ParallelMode mode) {
-        for (String report : reports(mode, Fault.DRIFT, 3)) {
-            assertMatches(
-                    report,
-                    "after step 3 rank 3 has other values of .*weight \\(6, 5\\) than rank 0");
-        }
-    }
-
-    @Test(dataProvider = "modes")
-    public void aProcessSavesAlone(ParallelMode mode) {
-        for (String report : reports(mode, Fault.SAVE_ALONE, 3)) {
-            assertMatches(report, "the ranks called different operations: ");
-            assertMatches(report, "issued by the save of the model, which all processes call");
-            assertMatches(report, "issued by the close of the trainer");
-        }
-    }
-
-    @Test(dataProvider = "modes")
-    public void aProcessSavesWhileTheOthersCallNothing(ParallelMode mode) {
-        for (String report : reports(mode, Fault.SAVE_UNHEARD, 3)) {
-            assertMatches(
-                    report,
-                    "time-out after 4000 ms: rank \\d waits in .*the save of the model, which all"
-                            + " processes call");
-        }
-    }
-
-    @Test(dataProvider = "modes")
-    public void aProcessIteratesAnotherBatch(ParallelMode mode) {
-        for (String report : reports(mode, Fault.OTHER_BATCH, 2)) {
-            assertMatches(report, "in step 3 rank 2 has the data of another batch than rank 0");
-        }
-    }
-
-    @Test(dataProvider = "modes")
-    public void aProcessGivesItsLossOtherLabels(ParallelMode mode) {
-        for (String report : reports(mode, Fault.OTHER_LABELS, 2)) {
-            assertMatches(report, "in step 3 rank 2 has the labels of another batch than rank 0");
-        }
-    }
-
-    @Test(dataProvider = "modes")
-    public void aProcessEvaluatesAnotherBatch(ParallelMode mode) {
-        String expected = "in evaluation batch 1 after step 3 rank 2 has the data of another batch";
-        for (String report : reports(mode, Fault.OTHER_EVALUATION, 2)) {
-            assertMatches(report, expected);
-        }
-    }
-
-    /**
-     * Nobody tells how many batches make a step. In tensor mode the comparison of the second one
-     * meets that of the replicas, as many numbers; whoever is first says what differs.
-     */
-    @Test(dataProvider = "modes")
-    public void aProcessMakesAStepOfMoreBatches(ParallelMode mode) {
-        String expected =
-                mode == ParallelMode.TENSOR
-                        ? "step 3 rank 2 has .*(the same batches, in the same order|drifted apart)"
-                        : "the ranks called different operations.* as many batches";
-        for (String report : reports(mode, Fault.ANOTHER_BATCH_IN_STEP, 2)) {
-            assertMatches(report, expected);
-        }
-    }
-
-    /** What is cut is updated by each rank alone: the others would train on without its part. */
-    @Test(dataProvider = "modes")
-    public void aProcessFreezesALayer(ParallelMode mode) {
-        String frozen = ", with 2 of 4 parameters frozen, the last 03ColumnParallelLinear_bias";
-        for (String report : reports(mode, Fault.FREEZE, 2)) {
-            assertMatches(report, "the ranks called different operations: ");
-            assertMatches(report, "rank 2 all-[^;]*" + frozen + " \\(checksum [0-9a-f]+\\)");
-            Assert.assertFalse(report.matches(".*rank 0 all-[^;]*" + frozen + ".*"), report);
-            assertMatches(report, "Freeze and thaw the same parameters on all processes");
-        }
-    }
-
-    @Test(dataProvider = "modes")
-    public void aProcessStopsEarly(ParallelMode mode) {
-        List<String> said = reports(mode, Fault.STOP_EARLY, 2);
-        if (mode == ParallelMode.DATA) { // each process has the whole model: that one is done
-            assertMatches(said.get(0), "the connection to rank [23] was lost in .*");
-            Assert.assertEquals(said.get(1), "trained");
-            return;
-        }
-        for (String report : said) {
-            assertMatches(report, "the ranks called different operations");
-            assertMatches(report, "issued by the close of the trainer");
-            assertMatches(
-                    report, "as many batches.*settings\\? One in the close of the trainer has");
-        }
-    }
-
-    /** Its close gathers as many numbers as the comparison of batches. */
-    @Test(dataProvider = "modes")
-    public void aProcessClosesWhereOthersCompareBatches(ParallelMode mode) {
-        for (String report : reports(mode, Fault.CLOSE_AT_COMPARISON, 2)) {
-            assertMatches(report, "the ranks called different operations: ");
-            assertMatches(report, "issued by the comparison of batches");
-            assertMatches(report, "issued by the close of the trainer, comparing replicas");
-        }
-    }
-
-    @Test(dataProvider = "victims")
-    public void aProcessLeavesItsTrainerOpen(ParallelMode mode, int victim) {
-        List<String> said = reports(mode, Fault.LEAVE_OPEN, victim);
-        int process = victim / 2;
-        Assert.assertEquals(said.get(process), "caller: java.lang.IllegalStateException: no data");
-        assertMatches(
-                said.get(1 - process),
-                "remote: .*process "
-                        + process
-                        + " \\(.*\\) has left the job with a trainer or predictor open: see the"
-                        + " output of its process for an exception");
-    }
-
-    @Test(dataProvider = "modes")
-    public void theCallerOfOneProcessThrowsAndTells(ParallelMode mode) {
-        List<String> said = reports(mode, Fault.CALLER_THROWS, 2);
-        assertMatches(
-                said.get(0),
+    /** What a rank does, and what both processes say, V being the rank and W its neighbour. */
+    private enum Fault {
+        /** Throws in its forward pass. */
+        THROW(0, "rank V .*RankFailedException.*rank V.*failed: .*State.*: no more forward"),
+        /** Leaves out a collective operation that the others call; its layers call the next. */
+        LEAVE_OUT(
+                0,
+                DIFFERENT,
+                "rank W all-reduce #\\d+ \\(MAX\\) of \\(7\\)",
+                "rank V all-[a-z]+ #\\d+ .*of \\((?!7\\))"),
+        /** Calls another collective operation than the others. */
+        CALL_ANOTHER(0, DIFFERENT, "rank W all-reduce", "rank V broadcast"),
+        /** Changes one of its replicas a little. */
+        DRIFT(3, "after step 3 rank 3 has other values of .*weight \\(6, 5\\) than rank 0"),
+        /** Its process iterates another batch. */
+        OTHER_BATCH(2, "in step 3 rank 2 has the data of another batch than rank 0"),
+        /** Its process has other labels, which the loss is given and the forward pass is not. */
+        OTHER_LABELS(2, "in step 3 rank 2 has the labels of another batch than rank 0"),
+        /** Its process evaluates another batch, after the step. */
+        OTHER_EVALUATION(
+                2, "in evaluation batch 1 after step 3 rank 2 has the data of another batch"),
+        /**
+         * Its process makes a step of two batches. Nobody tells how many make a step: in tensor
+         * mode the comparison of the second one meets that of the replicas, as many numbers, and
+         * whoever is first says what differs.
+         */
+        ANOTHER_BATCH_IN_STEP(
+                2,
+                "step 3 rank 2 has .*(the same batches, in the same order|drifted apart)"
+                        + "|the ranks called different operations.* as many batches"),
+        /**
+         * Its process freezes the last layer between a backward pass and the update. What is cut is
+         * updated by each rank alone: the others would train on without its part.
+         */
+        FREEZE(
+                2,
+                DIFFERENT,
+                "rank 2 all-[^;]*, with 2 of 4 parameters frozen, the last"
+                        + " 03ColumnParallelLinear_bias \\(checksum [0-9a-f]+\\)",
+                "Freeze and thaw the same parameters on all processes"),
+        /** Its process makes one step less; in data mode it has the whole model. */
+        STOP_EARLY(
+                2,
+                DIFFERENT.replace(": ", "") + ".*|the connection to rank [23] was lost in |trained",
+                "issued by the close of the trainer|lost|trained",
+                "as many batches.*settings\\? One in the close of the trainer has|lost|trained"),
+        /** So, where the others compare batches: its close gathers as many numbers. */
+        CLOSE_AT_COMPARISON(
+                2,
+                DIFFERENT,
+                "issued by the comparison of batches",
+                "issued by the close of the trainer, comparing replicas"),
+        /** Its process throws before it has begun to train, and leaves the trainer open. */
+        LEAVE_OPEN(
+                0,
+                "caller: java.lang.IllegalStateException: no data$|remote: .*process \\d \\(.*\\)"
+                        + " has left the job with a trainer or predictor open: see the output of"
+                        + " its process for an exception"),
+        /** Its process alone saves the model at the end, where the others close. */
+        SAVE_ALONE(
+                3,
+                DIFFERENT,
+                "issued by the save of the model, which all processes call",
+                "issued by the close of the trainer"),
+        /** Its process alone saves the model at the end, while the others call nothing. */
+        SAVE_UNHEARD(
+                3,
+                "time-out after 4000 ms: rank \\d waits in .*the save of the model, which all"
+                        + " processes call"),
+        /** The caller's code throws in its process, which tells the others. */
+        CALLER_THROWS(
+                2,
                 "rank -1 remote: .*process 1 \\(.*\\) failed: java.lang.IllegalStateException: no"
-                        + " more batches");
-        Assert.assertEquals(
-                said.get(1), "caller: java.lang.IllegalStateException: no more batches");
+                        + " more batches|caller: java.lang.IllegalStateException: no more"
+                        + " batches$"),
+        /** Does not come. */
+        SLEEP(0, "time-out after 4000 ms: rank \\d waits in .* for .*V");
+
+        private final int fixed;
+        private final String[] patterns;
+
+        Fault(int victim, String... patterns) {
+            fixed = victim;
+            this.patterns = patterns;
+        }
+
+        /** Returns the rank: of the process of rank 0, or of the other one. */
+        private int victim(ParallelMode mode) {
+            return fixed > 0 ? fixed : 1 + mode.ordinal();
+        }
     }
 
-    private static void assertMatches(String report, String expected) {
-        Assert.assertTrue(report.matches(".*" + expected + ".*"), report);
+    @DataProvider
+    public Object[][] faults() {
+        return TrainerKind.rows(List.of(ParallelMode.values()), List.of(Fault.values()));
     }
 
-    /** Returns the reports of the processes. */
-    private List<String> reports(ParallelMode mode, Fault fault, int victim) {
-        Assert.assertEquals(victim, victim(mode, fault));
+    @Test(dataProvider = "faults")
+    public void allProcessesSaySo(ParallelMode mode, Fault fault) {
+        int victim = fault.victim(mode);
+        List<String> said = reports(mode, fault);
+        for (String report : said) {
+            for (String pattern : fault.patterns) {
+                String own = pattern.replace("V", "" + victim).replace("W", "" + (victim ^ 1));
+                assertTrue(report.matches(".*(?:" + own + ").*"), own + " in " + report);
+            }
+        }
+        String here = said.get(victim / 2);
+        String there = said.get(1 - victim / 2);
+        switch (fault) {
+            case THROW -> {
+                assertTrue(here.startsWith("rank " + victim + " here: "), here);
+                assertTrue(there.startsWith("rank " + victim + " remote: "), there);
+            }
+            case FREEZE ->
+                    said.forEach(
+                            report -> assertFalse(report.matches(".*rank 0 all-[^;]*frozen, .*")));
+            case ANOTHER_BATCH_IN_STEP ->
+                    said.forEach(
+                            report ->
+                                    assertEquals(
+                                            report.contains(DIFFERENT),
+                                            mode != ParallelMode.TENSOR,
+                                            report));
+            case STOP_EARLY -> {
+                boolean whole = mode == ParallelMode.DATA;
+                assertEquals(here.equals("trained"), whole, here);
+                assertEquals(there.startsWith("rank") && there.contains("lost"), whole, there);
+            }
+            case LEAVE_OPEN, CALLER_THROWS -> {
+                assertTrue(here.startsWith("caller: "), here);
+                assertTrue(there.contains("process " + victim / 2 + " ("), there);
+            }
+            default -> {}
+        }
+    }
+
+    private List<String> reports(ParallelMode mode, Fault fault) {
         String start = "REPORT " + mode + " " + fault + " ";
         List<String> reports = new ArrayList<>();
-        for (String output : outputs) {
-            List<String> lines = output.lines().filter(line -> line.startsWith(start)).toList();
-            Assert.assertEquals(lines.size(), 1, output);
+        for (List<String> output : outputs) {
+            List<String> lines = output.stream().filter(line -> line.startsWith(start)).toList();
+            assertEquals(lines.size(), 1, "" + output);
             reports.add(lines.get(0).substring(start.length()));
         }
         return reports;
     }
 
-    private int victim(ParallelMode mode, Fault fault) {
-        return switch (fault) {
-            case DRIFT, SAVE_ALONE, SAVE_UNHEARD -> 3;
-            case OTHER_BATCH,
-                    OTHER_LABELS,
-                    OTHER_EVALUATION,
-                    ANOTHER_BATCH_IN_STEP,
-                    FREEZE,
-                    STOP_EARLY,
-                    CLOSE_AT_COMPARISON,
-                    CALLER_THROWS ->
-                    2;
-            default -> {
-                for (Object[] victim : victims()) {
-                    if (victim[0] == mode) {
-                        yield (int) victim[1];
-                    }
-                }
-                throw new IllegalArgumentException("" + mode);
-            }
-        };
-    }
-
     /** Runs processes that have all faults of all modes. */
     @BeforeClass(timeOut = 300_000)
     public void runProcesses() throws IOException, InterruptedException {
-        List<String> arguments = new ArrayList<>();
-        List<String> ports = JobProcess.ports(ParallelMode.values().length * Fault.values().length);
+        int jobs = ParallelMode.values().length * Fault.values().length;
+        outputs.addAll(JobProcess.run(getClass(), 240, JobProcess.ports(jobs), 0, 0));
+    }
+
+    /**
+     * Trains once for each mode and fault, in a job of its own, and reports how each has ended.
+     *
+     * @param ports the port of each job
+     */
+    public static void main(String[] ports) {
+        int number = 0;
         for (ParallelMode mode : ParallelMode.values()) {
             for (Fault fault : Fault.values()) {
-                String port = ports.get(arguments.size() / 4);
-                arguments.addAll(
-                        List.of(mode.name(), fault.name(), "" + victim(mode, fault), port));
+                Map<String, String> environment = new HashMap<>(System.getenv());
+                environment.put("MASTER_PORT", ports[number++]);
+                String report = new Faulty(mode, fault).run(environment);
+                System.out.println("REPORT " + mode + " " + fault + " " + report);
             }
         }
-        List<Process> processes = new ArrayList<>();
-        List<Path> files = new ArrayList<>();
-        try {
-            for (int i = 0; i < PROCESSES; i++) {
-                files.add(Files.createTempFile("faulty", ".txt"));
-                processes.add(
-                        JobProcess.start(
-                                FaultyProcess.class, i, PROCESSES, files.get(i), arguments));
+        System.exit(0); // a rank may still sleep
+    }
+
+    /** A training in which a rank has a fault. */
+    private static final class Faulty {
+
+        /** By default batches are compared before the steps 1, 2, 4, 8 .., replicas after them. */
+        private static final int STEPS_TO_COMPARISON = 3;
+
+        /** What is found where nothing is said of comparisons. */
+        private static final Set<Fault> BY_DEFAULT =
+                EnumSet.of(Fault.CLOSE_AT_COMPARISON, Fault.FREEZE, Fault.OTHER_EVALUATION);
+
+        private static final Set<Fault> SAVES = EnumSet.of(Fault.SAVE_ALONE, Fault.SAVE_UNHEARD);
+
+        private final ParallelMode mode;
+        private final Fault fault;
+        private final int victim;
+        private int step;
+
+        Faulty(ParallelMode mode, Fault fault) {
+            this.mode = mode;
+            this.fault = fault;
+            victim = fault.victim(mode);
+        }
+
+        String run(Map<String, String> environment) {
+            try (Job job = Launcher.join(environment, RANKS, JOIN_TIMEOUT);
+                    Model model = Model.newInstance("net", Device.cpu(), "PyTorch")) {
+                train(model, job);
+                return "trained";
+            } catch (RankFailedException e) {
+                return "rank " + e.getRank() + (e.isRemote() ? " remote: " : " here: ") + e;
+            } catch (JobFailedException e) {
+                return "job: " + e;
+            } catch (IllegalStateException e) {
+                return "caller: " + e;
             }
-            for (int i = 0; i < PROCESSES; i++) {
-                boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
-                outputs.add(Files.readString(files.get(i), StandardCharsets.UTF_8));
-                Assert.assertTrue(ended, "the process hangs: " + outputs.get(i));
+        }
+
+        private void train(Model model, Job job) {
+            model.setBlock(sequence(linear(6), new LambdaBlock(this::pass), head(10)));
+            ParallelConfig.Builder ranks =
+                    ParallelConfig.builder()
+                            .setMode(mode)
+                            .setRanks(job.getRanks())
+                            .optJob(job)
+                            .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
+                            .optTimeout(TIMEOUT);
+            if (!BY_DEFAULT.contains(fault)) {
+                ranks.optDriftCheck(SAVES.contains(fault) ? 100 : 1);
             }
-        } finally {
-            processes.forEach(Process::destroyForcibly);
-            for (Path file : files) {
-                Files.delete(file);
+            DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
+            Engine.getInstance().setRandomSeed(3);
+            boolean here = job.processOf(victim) == job.getProcess();
+            ParallelTrainer open = new ParallelTrainer(model, config, ranks.build());
+            if (fault == Fault.LEAVE_OPEN && here) {
+                throw new IllegalStateException("no data");
+            }
+            try (ParallelTrainer trainer = open) {
+                trainer.initialize(new Shape(BATCH, 5));
+                int steps = here ? ownSteps() : STEPS;
+                for (step = 1; step <= steps; step++) {
+                    step(trainer, job, here && step == STEP);
+                }
+                if (SAVES.contains(fault) && here) {
+                    save(trainer);
+                } else if (fault == Fault.SAVE_UNHEARD) {
+                    sleep(3); // a rank asks the job for another reason before it tells the time-out
+                }
+            }
+        }
+
+        private int ownSteps() {
+            return switch (fault) {
+                case STOP_EARLY -> STEP;
+                case CLOSE_AT_COMPARISON -> STEPS_TO_COMPARISON;
+                default -> STEPS;
+            };
+        }
+
+        private void step(ParallelTrainer trainer, Job job, boolean faulty) {
+            if (fault == Fault.DRIFT && faulty) {
+                held(trainer, victim - job.getFirstRank(), 0).get("0, 0:1").addi(1e-6f);
+            }
+            if (fault == Fault.CALLER_THROWS && faulty) {
+                IllegalStateException e = new IllegalStateException("no more batches");
+                job.fail(-1, e);
+                throw e;
+            }
+            try (NDManager manager = trainer.getManager().newSubManager()) {
+                int seed = fault == Fault.OTHER_BATCH && faulty ? 100 : step;
+                NDList data = new NDList(random(manager, seed, BATCH, 5));
+                NDArray labels = labels(manager, seed, BATCH, 9);
+                if (fault == Fault.OTHER_LABELS) {
+                    late(trainer, data, new NDList(labels.add(faulty ? 1 : 0)));
+                } else {
+                    backward(trainer, data, new NDList(labels));
+                }
+                if (fault == Fault.ANOTHER_BATCH_IN_STEP && faulty) {
+                    backward(trainer, data, new NDList(labels));
+                }
+                if (fault == Fault.FREEZE && faulty) {
+                    trainer.getModel().getBlock().getChildren().valueAt(2).freezeParameters(true);
+                }
+                trainer.step();
+                if (fault == Fault.OTHER_EVALUATION && step == STEP) {
+                    trainer.evaluate(new NDList(random(manager, faulty ? 100 : step, BATCH, 5)));
+                }
+            }
+        }
+
+        private static void late(ParallelTrainer trainer, NDList data, NDList labels) {
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                NDList output = trainer.forward(data);
+                collector.backward(trainer.getLoss().evaluate(labels, output));
+            }
+        }
+
+        private static void save(ParallelTrainer trainer) {
+            try {
+                Path folder = Files.createTempDirectory("alone");
+                trainer.save(folder, "net");
+                Utils.deleteQuietly(folder);
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
+        private NDList pass(NDList input) {
+            ParallelContext context = ParallelContext.current();
+            // without a context DJL asks for the shape of the output
+            if (context != null && step == STEP) {
+                fail(context, context.getRank() == victim, input.head().getManager());
+            }
+            return input;
+        }
+
+        private void fail(ParallelContext context, boolean faulty, NDManager manager) {
+            if (faulty && fault == Fault.THROW) {
+                throw new IllegalStateException("no more forward");
+            }
+            if (faulty && fault == Fault.SLEEP) {
+                sleep(1);
+            }
+            Communicator world = context.getWorld();
+            world.setIssuer("the test");
+            try (NDArray array = manager.ones(new Shape(7))) {
+                TensorView view = TensorView.of(array);
+                if (fault == Fault.LEAVE_OUT && !faulty) {
+                    world.allReduce(view, ReduceOp.MAX).await();
+                } else if (fault == Fault.CALL_ANOTHER) {
+                    (faulty ? world.broadcast(view, 0) : world.allReduce(view, ReduceOp.SUM))
+                            .await();
+                }
+            }
+        }
+
+        private static void sleep(int timeouts) {
+            try {
+                TimeUnit.MILLISECONDS.sleep(timeouts * TIMEOUT.toMillis() + 2000);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
             }
         }
     }

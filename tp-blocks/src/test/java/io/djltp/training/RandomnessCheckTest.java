@@ -3,8 +3,22 @@ package io.djltp.training;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.steps;
+
+import static org.testng.Assert.assertFalse;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -17,7 +31,6 @@ import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.recurrent.LSTM;
 import ai.djl.nn.transformer.BertBlock;
@@ -26,6 +39,8 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
 import ai.djl.training.initializer.NormalInitializer;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.PairList;
 
 import io.djltp.layout.ParallelMode;
@@ -33,11 +48,12 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -48,8 +64,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
 
 /**
- * Random draws where all ranks compute alike are refused before the first step, however they come
- * about; those in a data-parallel body, and dropout that never draws, are not.
+ * Random draws where all ranks compute alike throw before the first step, however they come about;
+ * those in a data-parallel body, and dropout that never draws, do not.
  */
 public class RandomnessCheckTest {
 
@@ -57,6 +73,7 @@ public class RandomnessCheckTest {
     private static final int TIMES = 3;
     private static final int FEATURES = 4;
     private static final int CLASSES = 7;
+    private static final Network.Batches BATCHES = Network.batches("6x3x4", "6:7");
 
     /** Networks that draw, which part of them, and what an error has to name. */
     private enum Drawing {
@@ -70,117 +87,92 @@ public class RandomnessCheckTest {
         FUNCTION(
                 () -> new LambdaBlock(x -> Dropout.dropout(x.head(), 0.5f, true)),
                 "called by io.djltp.training.RandomnessCheckTest$Drawing.lambda"),
-        NOISE(() -> new LambdaBlock(RandomnessCheckTest::noise), "RandomnessCheckTest.noise");
+        NOISE(() -> map(RandomnessCheckTest::noise), "RandomnessCheckTest.noise");
 
         private final Supplier<Block> block;
-        private final String[] names;
+        private final String name;
 
-        Drawing(Supplier<Block> block, String... names) {
+        Drawing(Supplier<Block> block, String name) {
             this.block = block;
-            this.names = names;
+            this.name = name;
         }
     }
 
     @DataProvider
     public Object[][] drawings() {
-        List<Object[]> rows = new ArrayList<>();
-        for (Drawing drawing : Drawing.values()) {
-            for (int ranks : new int[] {2, 3}) {
-                rows.add(new Object[] {drawing, ranks});
-            }
-        }
-        return rows.toArray(new Object[0][]);
-    }
-
-    @Test(dataProvider = "drawings", timeOut = 60_000)
-    public void inTensorMode(Drawing drawing, int ranks) {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
-        assertRefused(kind, drawing, bodyThenHead(drawing.block.get()));
-        assertRefused(kind, drawing, headThenTail(drawing.block.get()));
+        return TrainerKind.rows(List.of(Drawing.values()));
     }
 
     /** The ranks of a tensor group have the same rows, before a cut layer too. */
-    @Test(timeOut = 60_000)
-    public void onAMesh() {
-        TrainerKind kind = TrainerKind.mesh(2, 2);
-        for (Drawing drawing : List.of(Drawing.CHILD, Drawing.FIELD, Drawing.FUNCTION)) {
-            assertRefused(kind, drawing, bodyThenHead(drawing.block.get()));
-            assertRefused(kind, drawing, headThenTail(drawing.block.get()));
-        }
-    }
-
     @Test(dataProvider = "drawings", timeOut = 60_000)
-    public void afterTheGatherInMixedMode(Drawing drawing, int ranks) {
-        TrainerKind kind = new TrainerKind(ParallelMode.MIXED, ranks);
-        Block block = headThenTail(drawing.block.get());
-        assertRefused(kind, drawing, block);
-        Block reversed = headAddedFirst(linear(FEATURES));
-        reversed = sequence(reversed, drawing.block.get(), end());
-        assertRefused(kind, drawing, reversed);
+    public void whereAllRanksComputeAlike(Drawing drawing) {
+        for (TrainerKind kind : List.of(TENSOR_2, TENSOR_3, MESH_2X2)) {
+            assertThrows(kind, drawing, bodyThenHead(drawing.block.get()));
+            assertThrows(kind, drawing, headThenTail(drawing.block.get()));
+        }
+        for (TrainerKind kind : List.of(MIXED_2, MIXED_3)) { // behind the gather
+            assertThrows(kind, drawing, headThenTail(drawing.block.get()));
+            Block reversed = headAddedFirst(linear(FEATURES));
+            assertThrows(kind, drawing, sequence(reversed, drawing.block.get(), end()));
+        }
     }
 
     /** There the masks are the rank's own, whatever the order of the children. */
     @Test(dataProvider = "drawings", timeOut = 60_000)
-    public void inADataParallelBody(Drawing drawing, int ranks) {
-        for (ParallelMode mode : new ParallelMode[] {ParallelMode.MIXED, ParallelMode.DATA}) {
-            TrainerKind kind = new TrainerKind(mode, ranks);
+    public void inADataParallelBody(Drawing drawing) {
+        for (TrainerKind kind : List.of(MIXED_2, MIXED_3, DATA_2, DATA_3)) {
             train(kind, bodyThenHead(drawing.block.get()));
-            Block reversed = headAddedFirst(drawing.block.get());
-            train(kind, sequence(reversed, end()));
+            train(kind, sequence(headAddedFirst(drawing.block.get()), end()));
         }
-        train(new TrainerKind(ParallelMode.TENSOR, 1), bodyThenHead(drawing.block.get()));
+        train(TENSOR_1, bodyThenHead(drawing.block.get()));
     }
 
     /** Where the batch is cut again, the ranks may draw again; between cut layers they may not. */
     @Test(timeOut = 60_000)
     public void afterAndBetweenLayersThatAreCut() {
-        for (ParallelMode mode : new ParallelMode[] {ParallelMode.TENSOR, ParallelMode.MIXED}) {
+        for (TrainerKind kind : List.of(TENSOR_2, MIXED_2)) {
             for (boolean between : new boolean[] {false, true}) {
-                Block draw = new LambdaBlock(RandomnessCheckTest::noise);
-                SequentialBlock block = new SequentialBlock();
-                block.add(Blocks.head(5));
-                block.add(between ? draw : new LambdaBlock(x -> new NDList(x.head().neg())));
-                block.add(scattered(3));
-                block.add(between ? new LambdaBlock(x -> new NDList(x.head().neg())) : draw);
-                if (between || mode == ParallelMode.TENSOR) {
-                    Assert.expectThrows(
-                            UnsupportedOperationException.class, () -> forward(mode, block));
+                Block draw = map(RandomnessCheckTest::noise);
+                Block none = map(NDArray::neg);
+                Block block =
+                        sequence(
+                                Blocks.head(5),
+                                between ? draw : none,
+                                scattered(3),
+                                between ? none : draw);
+                if (between || kind == TENSOR_2) {
+                    expect(UnsupportedOperationException.class, () -> forward(kind, block));
                 } else {
-                    forward(mode, block);
+                    forward(kind, block);
                 }
             }
         }
     }
 
-    private static void forward(ParallelMode mode, Block block) {
+    private static void forward(TrainerKind kind, Block block) {
+        TrainingRun.of(
+                kind,
+                block,
+                new VocabParallelCrossEntropyLoss(),
+                new Shape(ROWS, 4),
+                (trainer, m, n) -> trainer.forward(new NDList(m.ones(new Shape(ROWS, 4)))));
+    }
+
+    @Test(dataProvider = "drawings", timeOut = 60_000)
+    public void theCheckCanBeSwitchedOff(Drawing drawing) {
+        ParallelConfig config =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(2)
+                        .optRandomCheck(false)
+                        .optDriftCheck(0) // which would see what comes of it
+                        .build();
+        assertFalse(config.isRandomCheck());
         try (Model model = Model.newInstance("net")) {
-            model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
-            try (Trainer trainer = new TrainerKind(mode, 2).open(model, config)) {
-                trainer.forward(new NDList(trainer.getManager().ones(new Shape(ROWS, 4))));
-            }
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void theCheckCanBeSwitchedOff() {
-        for (Drawing drawing : Drawing.values()) {
-            ParallelConfig config =
-                    ParallelConfig.builder()
-                            .setMode(ParallelMode.TENSOR)
-                            .setRanks(2)
-                            .optRandomCheck(false)
-                            .optDriftCheck(0) // which would see what comes of it
-                            .build();
-            Assert.assertFalse(config.isRandomCheck());
-            try (Model model = Model.newInstance("net")) {
-                model.setBlock(headThenTail(drawing.block.get()));
-                DefaultTrainingConfig training =
-                        new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
-                try (Trainer trainer = new ParallelTrainer(model, training, config)) {
-                    step(trainer, trainer.getManager());
-                }
+            model.setBlock(headThenTail(drawing.block.get()));
+            DefaultTrainingConfig training = Configs.of(new VocabParallelCrossEntropyLoss());
+            try (Trainer trainer = new ParallelTrainer(model, training, config)) {
+                steps(trainer, new ArrayList<>(), BATCHES, 0, 1);
             }
         }
     }
@@ -200,9 +192,8 @@ public class RandomnessCheckTest {
                         });
         loader.start();
         try {
-            for (ParallelMode mode : ParallelMode.values()) {
-                Block block = ParallelDropout.builder().optRate(0.2f).build();
-                train(new TrainerKind(mode, 2), headThenTail(block));
+            for (TrainerKind kind : List.of(TENSOR_2, DATA_2, MIXED_2)) {
+                train(kind, headThenTail(ParallelDropout.builder().optRate(0.2f).build()));
             }
         } finally {
             over.set(true);
@@ -222,59 +213,54 @@ public class RandomnessCheckTest {
                         () -> lstm(2, 0),
                         () -> new Fields(0, 0));
         for (Supplier<Block> body : bodies) {
-            TrainingRun expected = train(TrainerKind.PLAIN, bodyThenHead(body.get()));
-            for (int ranks : new int[] {2, 3}) {
-                TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
+            TrainingRun expected = train(PLAIN, bodyThenHead(body.get()));
+            for (TrainerKind kind : List.of(TENSOR_2, TENSOR_3)) {
                 train(kind, bodyThenHead(body.get())).assertSame(expected, 2e-5);
             }
         }
     }
 
-    private static void assertRefused(TrainerKind kind, Drawing drawing, Block block) {
-        Throwable e =
-                Assert.expectThrows(UnsupportedOperationException.class, () -> train(kind, block));
-        List<String> parts = new ArrayList<>(List.of(drawing.names));
-        parts.add("same mask");
-        parts.add("io.djltp.nn.ParallelDropout");
-        parts.add("data-parallel body");
-        parts.add("optRandomCheck(false)");
-        for (String part : parts) {
-            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
-        }
+    private static void assertThrows(TrainerKind kind, Drawing drawing, Block block) {
+        expect(
+                UnsupportedOperationException.class,
+                () -> train(kind, block),
+                drawing.name,
+                "same mask .. io.djltp.nn.ParallelDropout .. data-parallel body",
+                "optRandomCheck(false)");
     }
 
     /** The body maps [rows, times, features] to the same shape. */
     private static Block bodyThenHead(Block body) {
-        Block network =
-                sequence(
-                        linear(FEATURES),
-                        body,
-                        new LambdaBlock(RandomnessCheckTest::mean),
-                        Blocks.head(CLASSES));
+        Block mean = map(RandomnessCheckTest::mean);
+        Block network = sequence(linear(FEATURES), body, mean, Blocks.head(CLASSES));
         // the gradient of the bias of attention's keys is 0 but for rounding
         network.setInitializer(new NormalInitializer(0.1f), Parameter.Type.BIAS);
         return network;
     }
 
     private static Block headThenTail(Block tail) {
-        return sequence(head(), tail, end());
-    }
-
-    private static Block head() {
-        return gathered(FEATURES);
+        return sequence(gathered(FEATURES), tail, end());
     }
 
     private static Block end() {
-        return sequence(new LambdaBlock(RandomnessCheckTest::mean), column(CLASSES));
+        return sequence(map(RandomnessCheckTest::mean), column(CLASSES));
     }
 
-    private static NDList mean(NDList x) {
-        return new NDList(x.head().mean(new int[] {1}));
+    /** The tree has the layer that gathers the batch before the body that it comes after. */
+    private static Block headAddedFirst(Block body) {
+        return new GraphBlock(
+                        new Shape(TIMES, FEATURES),
+                        (call, input) -> call.list("head", call.call("body", input.head())))
+                .add("head", gathered(FEATURES), TIMES, FEATURES)
+                .add("body", body, TIMES, FEATURES);
     }
 
-    private static NDList noise(NDList x) {
-        NDArray input = x.head();
-        return new NDList(input.add(input.getManager().randomNormal(input.getShape())));
+    private static NDArray mean(NDArray x) {
+        return x.mean(new int[] {1});
+    }
+
+    private static NDArray noise(NDArray x) {
+        return x.add(x.getManager().randomNormal(x.getShape()));
     }
 
     private static Block lstm(int layers, float rate) {
@@ -307,41 +293,25 @@ public class RandomnessCheckTest {
                         .optMaxSequenceLength(TIMES)
                         .build();
         return sequence(
-                new LambdaBlock(
-                        x -> {
-                            NDArray ids = x.head().sum(new int[] {2}).abs();
-                            ids = ids.toType(DataType.INT64, false);
-                            NDArray zeros = ids.zerosLike();
-                            return new NDList(ids.minimum(4), zeros, zeros.add(1));
-                        }),
+                new LambdaBlock(RandomnessCheckTest::tokens),
                 bert,
                 new LambdaBlock(x -> new NDList(x.head())));
     }
 
-    private static TrainingRun train(TrainerKind kind, Block block) {
-        return TrainingRun.of(
-                kind,
-                block,
-                new VocabParallelCrossEntropyLoss(),
-                new Shape(ROWS, TIMES, FEATURES),
-                (trainer, manager, numbers) -> {
-                    for (int i = 0; i < 2; i++) {
-                        numbers.add(step(trainer, manager));
-                    }
-                });
+    private static NDList tokens(NDList x) {
+        NDArray ids = x.head().sum(new int[] {2}).abs().toType(DataType.INT64, false);
+        NDArray zeros = ids.zerosLike();
+        return new NDList(ids.minimum(4), zeros, zeros.add(1));
     }
 
-    private static float step(Trainer trainer, NDManager manager) {
-        NDArray data = TrainingRun.random(manager, 1, ROWS, TIMES, FEATURES);
-        NDArray labels = TrainingRun.labels(manager, 1, ROWS, CLASSES);
-        float loss = TrainingRun.backward(trainer, data, labels);
-        trainer.step();
-        return loss;
+    private static TrainingRun train(TrainerKind kind, Block block) {
+        Optimizer sgd = Configs.sgd(0.1f, 0.5f);
+        Loss loss = new VocabParallelCrossEntropyLoss();
+        return TrainingRun.of(kind, block, Configs.of(loss, sgd), BATCHES, 2);
     }
 
     /** Dropout in fields that DJL does not know of; one of them is used. */
     private static final class Fields extends AbstractBlock {
-
         private final Block single;
         private final Map<String, Block> map;
         private final Block[][] array;
@@ -360,10 +330,8 @@ public class RandomnessCheckTest {
                 NDList inputs,
                 boolean training,
                 PairList<String, Object> params) {
-            Block used = single;
-            if (used == null) {
-                used = map.isEmpty() ? array[1][0] : map.get("some");
-            }
+            Block field = map.isEmpty() ? single : map.get("some");
+            Block used = field == null ? array[1][0] : field;
             return used.forward(store, inputs, training);
         }
 
@@ -376,14 +344,5 @@ public class RandomnessCheckTest {
         public void initializeChildBlocks(NDManager manager, DataType type, Shape... shapes) {
             // there are none
         }
-    }
-
-    /** The tree has the layer that gathers the batch before the body that it comes after. */
-    private static Block headAddedFirst(Block body) {
-        return new GraphBlock(
-                        new Shape(TIMES, FEATURES),
-                        (call, input) -> call.list("head", call.call("body", input.head())))
-                .add("head", head(), TIMES, FEATURES)
-                .add("body", body, TIMES, FEATURES);
     }
 }

@@ -1,20 +1,27 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.throwsState;
+import static io.djltp.testing.TrainingRun.steps;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertSame;
+import static org.testng.Assert.assertThrows;
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
-import ai.djl.training.Trainer;
-import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.CollectiveException;
 import io.djltp.internal.torch.Autograd;
@@ -23,18 +30,17 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Network;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Refusals;
-import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
@@ -52,16 +58,13 @@ public class RankFailureTest {
 
     private static final int RANKS = 4;
     private static final int VICTIM = 2;
-
-    /** Far below the time-out of a collective operation, which is five minutes. */
-    private static final double SECONDS = 5;
+    private static final Network.Batches BATCHES = Network.batches("8x6", "8:10");
 
     private final ConcurrentMap<Integer, Thread> threads = new ConcurrentHashMap<>();
-
     private Duration timeout;
 
     /** A place in the network at which something can be done to what passes. */
-    private UnaryOperator<NDArray> saboteur = UnaryOperator.identity();
+    private UnaryOperator<NDArray> saboteur;
 
     @BeforeMethod
     public void reset() {
@@ -75,30 +78,26 @@ public class RankFailureTest {
         return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.DATA}, {ParallelMode.MIXED}};
     }
 
-    @Test(dataProvider = "modes", timeOut = 60_000)
-    public void anExceptionInForward(ParallelMode mode) throws InterruptedException {
-        IllegalStateException thrown = new IllegalStateException("no more forward");
-        UnaryOperator<NDArray> fault =
-                array -> {
-                    throw thrown;
-                };
-        RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
-        Assert.assertSame(failure.getCause(), thrown);
-        Assert.assertTrue(failure.getMessage().contains("rank 2"), failure.getMessage());
-        Assert.assertTrue(failure.getMessage().contains("no more forward"), failure.getMessage());
+    private static <T extends Throwable> UnaryOperator<NDArray> throwing(T thrown) {
+        return array -> RankFailureTest.<RuntimeException, NDArray>sneak(thrown);
+    }
+
+    @SuppressWarnings("unchecked") // for errors and exceptions alike
+    private static <E extends Throwable, R> R sneak(Throwable thrown) throws E {
+        throw (E) thrown;
     }
 
     @Test(dataProvider = "modes", timeOut = 60_000)
-    public void anErrorInForward(ParallelMode mode) throws InterruptedException {
-        OutOfMemoryError thrown = new OutOfMemoryError("as good as");
-        UnaryOperator<NDArray> fault =
-                array -> {
-                    throw thrown;
-                };
-        RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
-        Assert.assertSame(failure.getCause(), thrown);
+    public void anExceptionOrAnErrorInForward(ParallelMode mode) throws InterruptedException {
+        for (Throwable thrown :
+                List.of(
+                        new IllegalStateException("no more forward"),
+                        new OutOfMemoryError("as good as"))) {
+            RankFailedException failure = fail(mode, throwing(thrown));
+            assertSame(failure.getCause(), thrown);
+            Refusals.assertContains(failure.getMessage(), "rank 2", thrown.getMessage());
+            reset();
+        }
     }
 
     /** Libtorch itself refuses: what it saved for the backward pass was changed meanwhile. */
@@ -111,10 +110,8 @@ public class RankFailureTest {
                     saved.addi(1);
                     return result;
                 };
-        RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
-        String message = failure.getCause().getMessage();
-        Assert.assertTrue(message.contains("modified by an inplace operation"), message);
+        String message = fail(mode, fault).getCause().getMessage();
+        assertTrue(message.contains("modified by an inplace operation"), message);
     }
 
     /** A hook in Java throws, deep below libtorch: a loss that was differentiated before. */
@@ -133,10 +130,8 @@ public class RankFailureTest {
                         return leaf;
                     }
                 };
-        RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
-        String message = failure.getCause().getMessage();
-        Assert.assertTrue(message.contains("A second backward pass"), message);
+        String message = fail(mode, fault).getCause().getMessage();
+        assertTrue(message.contains("A second backward pass"), message);
     }
 
     /** The hooks of the mappings communicate: here with ranks that never come. */
@@ -145,14 +140,11 @@ public class RankFailureTest {
         timeout = Duration.ofMillis(500);
         UnaryOperator<NDArray> fault =
                 array -> ParallelContext.current().getMappings().copyToRegion(array.mul(2));
-        RankFailedException failure = fail(ParallelMode.TENSOR, fault, trainer -> step(trainer, 1));
-        Assert.assertEquals(failure.getRank(), VICTIM);
+        Throwable cause = fail(ParallelMode.TENSOR, fault).getCause();
         // the exception of the hook itself, not libtorch's rendering of it
-        Assert.assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);
-        String message = failure.getCause().getMessage();
-        for (String part : new String[] {"500 ms", "rank 2 waits in all-reduce", "for rank 0"}) {
-            Assert.assertTrue(message.contains(part), message);
-        }
+        assertTrue(cause instanceof CollectiveException, "" + cause);
+        Refusals.assertContains(
+                cause.getMessage(), "500 ms .. rank 2 waits in all-reduce .. for rank 0");
     }
 
     /** What a lost connection would look like. */
@@ -164,22 +156,17 @@ public class RankFailureTest {
                         ParallelMode.TENSOR,
                         UnaryOperator.identity(),
                         trainer -> {
-                            NDList data = data(trainer);
-                            NDList labels = labels(trainer);
+                            NDList[] batch = BATCHES.make(trainer.getManager(), 0);
                             try (GradientCollector collector = trainer.newGradientCollector()) {
-                                NDList output = trainer.forward(data, labels);
-                                NDArray loss = trainer.getLoss().evaluate(labels, output);
-                                ((ParallelTrainer) trainer)
-                                        .getRanks()
-                                        .getContext(VICTIM)
-                                        .getTensorGroup()
-                                        .abort(lost);
+                                NDList output = trainer.forward(batch[0], batch[1]);
+                                NDArray loss = trainer.getLoss().evaluate(batch[1], output);
+                                trainer.getRanks().getContext(VICTIM).getTensorGroup().abort(lost);
                                 collector.backward(loss);
                             }
                         });
         // the exception of the hook itself, not libtorch's rendering of it
-        Assert.assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);
-        Assert.assertSame(failure.getCause().getCause(), lost);
+        assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);
+        assertSame(failure.getCause().getCause(), lost);
     }
 
     /** An interrupt ends the job as well, but not before the ranks have stopped. */
@@ -201,15 +188,11 @@ public class RankFailureTest {
                         }
                         return array;
                     };
-            Assert.assertThrows(RuntimeException.class, () -> step(trainer, 1));
-            Assert.assertTrue(Thread.interrupted(), "the flag is kept");
+            assertThrows(RuntimeException.class, () -> step(trainer, 1));
+            assertTrue(Thread.interrupted(), "the flag is kept");
             assertIdle();
             saboteur = UnaryOperator.identity();
-            Refusals.expect(
-                    IllegalStateException.class,
-                    () -> step(trainer, 1),
-                    "Interrupted",
-                    "a new trainer");
+            throwsState(() -> step(trainer, 1), "Interrupted .. a new trainer");
         }
         ranks.assertCount(0);
     }
@@ -221,73 +204,83 @@ public class RankFailureTest {
         try (Model model = model()) {
             ParallelTrainer trainer = open(model, ParallelMode.TENSOR);
             step(trainer, 1);
-            saboteur =
-                    array -> {
-                        throw thrown;
-                    };
-            RankFailedException first =
-                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, 1));
+            saboteur = throwing(thrown);
+            expectThrows(RankFailedException.class, () -> step(trainer, 1));
             saboteur = UnaryOperator.identity();
             RankFailedException second =
-                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, 1));
-            Assert.assertSame(second.getCause(), thrown);
-            Assert.assertEquals(second.getRank(), first.getRank());
+                    expectThrows(RankFailedException.class, () -> step(trainer, 1));
+            assertSame(second.getCause(), thrown);
+            assertEquals(second.getRank(), VICTIM);
             trainer.close();
             trainer.close(); // a second time is no error
         }
     }
 
-    /**
-     * Trains three steps, lets one rank fail, and checks what must hold after any failure.
-     *
-     * @return the failure
-     */
-    private RankFailedException fail(
-            ParallelMode mode, UnaryOperator<NDArray> fault, Consumer<Trainer> failing)
+    private RankFailedException fail(ParallelMode mode, UnaryOperator<NDArray> fault)
             throws InterruptedException {
+        RankFailedException failure = fail(mode, fault, trainer -> step(trainer, 1));
+        assertEquals(failure.getRank(), VICTIM);
+        return failure;
+    }
+
+    /** Trains three steps, lets one rank fail, and checks what must hold after any failure. */
+    private RankFailedException fail(
+            ParallelMode mode, UnaryOperator<NDArray> fault, Consumer<ParallelTrainer> failing)
+            throws InterruptedException {
+        List<float[]> before; // the weights of a twin that is trained without a failure
+        try (Model twin = model()) {
+            try (ParallelTrainer trainer = open(twin, mode)) {
+                step(trainer, 3);
+            }
+            before = weights(twin.getBlock());
+        }
         try (Model model = model()) {
-            List<float[]> before = weightsOfTwin(mode);
             RankFailedException failure;
             try (ParallelTrainer trainer = open(model, mode)) {
                 step(trainer, 3);
                 saboteur = fault;
                 long start = System.nanoTime();
-                failure =
-                        Assert.expectThrows(
-                                RankFailedException.class, () -> failing.accept(trainer));
+                failure = expectThrows(RankFailedException.class, () -> failing.accept(trainer));
                 double seconds = (System.nanoTime() - start) / 1e9;
-                Assert.assertTrue(seconds < SECONDS, "it took " + seconds + " s");
+                // far below the time-out of a collective operation, which is five minutes
+                assertTrue(seconds < 5, "it took " + seconds + " s");
                 assertIdle();
             } finally {
                 saboteur = UnaryOperator.identity();
             }
             for (Thread thread : threads.values()) {
                 thread.join(1000); // to return from what it has finished
-                Assert.assertFalse(thread.isAlive(), thread.getName());
+                assertFalse(thread.isAlive(), thread.getName());
             }
-            assertWeights(model, before);
+            assertAllBitEqual(weights(model.getBlock()), before, "parameter");
             try (ParallelTrainer trainer = open(model, mode)) {
                 step(trainer, 3);
             }
-            assertTrained(model, before);
+            List<float[]> trained = weights(model.getBlock());
+            for (int i = 0; i < trained.size(); i++) {
+                float change = 0;
+                for (int j = 0; j < trained.get(i).length; j++) {
+                    change = Math.max(change, Math.abs(trained.get(i)[j] - before.get(i)[j]));
+                }
+                assertTrue(change > 0 && change < 1, "parameter " + i + ": " + change);
+            }
             return failure;
         }
     }
 
     private ParallelTrainer open(Model model, ParallelMode mode) {
-        DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
         ParallelConfig ranks =
                 ParallelConfig.builder().setMode(mode).setRanks(RANKS).optTimeout(timeout).build();
-        ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+        ParallelTrainer trainer =
+                new ParallelTrainer(model, Configs.of(new VocabParallelCrossEntropyLoss()), ranks);
         Engine.getInstance().setRandomSeed(3);
         trainer.initialize(new Shape(8, 6));
         return trainer;
     }
 
     private Model model() {
-        Block block = sequence(linear(8), new LambdaBlock(this::pass), head(10));
         Model model = Model.newInstance("net");
-        model.setBlock(block);
+        model.setBlock(sequence(linear(8), new LambdaBlock(this::pass), head(10)));
         return model;
     }
 
@@ -301,33 +294,17 @@ public class RankFailureTest {
         return rank == VICTIM ? new NDList(saboteur.apply(input.head())) : input;
     }
 
-    private static NDList data(Trainer trainer) {
-        return new NDList(trainer.getManager().ones(new Shape(8, 6)));
-    }
-
-    private static NDList labels(Trainer trainer) {
-        return new NDList(trainer.getManager().create(new long[] {0, 1, 2, 3, 4, 5, 6, 9}));
-    }
-
-    private static void step(Trainer trainer, int times) {
-        for (int i = 0; i < times; i++) {
-            NDList labels = labels(trainer);
-            try (GradientCollector collector = trainer.newGradientCollector()) {
-                NDList output = trainer.forward(data(trainer), labels);
-                Loss loss = trainer.getLoss();
-                collector.backward(loss.evaluate(labels, output));
-            }
-            trainer.step();
-        }
+    private static void step(ParallelTrainer trainer, int times) {
+        steps(trainer, new ArrayList<>(), BATCHES, 0, times);
     }
 
     /** A rank that has stopped waits for the next task of its thread. */
     private void assertIdle() {
-        Assert.assertEquals(threads.size(), RANKS);
+        assertEquals(threads.size(), RANKS);
         for (Thread thread : threads.values()) {
             long end = System.nanoTime() + 1_000_000_000L; // to return from what it has finished
             while (!isIdle(thread)) {
-                Assert.assertTrue(System.nanoTime() < end, thread.getName() + " is not idle");
+                assertTrue(System.nanoTime() < end, thread.getName() + " is not idle");
                 Thread.onSpinWait();
             }
         }
@@ -342,31 +319,5 @@ public class RankFailureTest {
             waits |= frame.getMethodName().equals("getTask");
         }
         return waits;
-    }
-
-    /** The weights of the same model, trained in the same way without a failure. */
-    private List<float[]> weightsOfTwin(ParallelMode mode) {
-        try (Model model = model()) {
-            try (ParallelTrainer trainer = open(model, mode)) {
-                step(trainer, 3);
-            }
-            return TrainingRun.weights(model.getBlock());
-        }
-    }
-
-    private static void assertWeights(Model model, List<float[]> expected) {
-        List<float[]> weights = TrainingRun.weights(model.getBlock());
-        ArrayAssert.assertAllBitEqual(weights, expected, "parameter");
-    }
-
-    private static void assertTrained(Model model, List<float[]> before) {
-        List<float[]> weights = TrainingRun.weights(model.getBlock());
-        for (int i = 0; i < weights.size(); i++) {
-            float change = 0;
-            for (int j = 0; j < weights.get(i).length; j++) {
-                change = Math.max(change, Math.abs(weights.get(i)[j] - before.get(i)[j]));
-            }
-            Assert.assertTrue(change > 0 && change < 1, "parameter " + i + ": " + change);
-        }
     }
 }

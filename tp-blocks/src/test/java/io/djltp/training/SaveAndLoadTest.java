@@ -1,18 +1,30 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertAllClose;
+import static io.djltp.testing.ArrayAssert.assertBitEqual;
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainingRun.steps;
+import static io.djltp.testing.TrainingRun.weights;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.inference.Predictor;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
@@ -21,25 +33,28 @@ import ai.djl.training.Trainer;
 import ai.djl.training.listener.SaveModelTrainingListener;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
+import ai.djl.util.Utils;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
+import io.djltp.testing.CutNetwork;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
 
@@ -49,9 +64,7 @@ import java.util.stream.Stream;
  */
 public class SaveAndLoadTest {
 
-    private static final int ROWS = 7;
-    private static final int FEATURES = 6;
-    private static final int CLASSES = 9;
+    private static final Network.Batches BATCHES = Network.batches("7x6", "7:9");
 
     // fp32: a few steps with sums in another order
     private static final double TOLERANCE = 5e-6;
@@ -63,152 +76,51 @@ public class SaveAndLoadTest {
         folder = Files.createTempDirectory("save-and-load");
     }
 
-    @AfterMethod
-    public void deleteFolder() throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    @AfterMethod(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
-    /** Saved between steps, after closing the trainer, and by DJL's listener: plain DJL. */
-    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
-    public void whatIsSavedIsAPlainModel(TrainerKind kind) throws Exception {
+    private static Block plain() {
+        return sequence(linear(8), tanh(), linear(10), relu(), linear(5, false), linear(9));
+    }
+
+    private static Block parallel() {
+        RowParallelLinear row = RowParallelLinear.builder().setUnits(5).optBias(false).build();
+        return sequence(linear(8), tanh(), head(10), relu(), row, column(9));
+    }
+
+    private static DefaultTrainingConfig config(TrainerKind kind) {
+        Loss loss =
+                kind.isParallel()
+                        ? new VocabParallelCrossEntropyLoss()
+                        : Loss.softmaxCrossEntropyLoss();
+        return Configs.of(loss, Configs.sgd(0.2f));
+    }
+
+    private static Model model(Block block) {
         Engine.getInstance().setRandomSeed(8);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(parallel());
-            DefaultTrainingConfig config =
-                    config(new VocabParallelCrossEntropyLoss())
-                            .addTrainingListeners(
-                                    new SaveModelTrainingListener(folder.toString(), "listener"));
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
-                steps(trainer, 0, 2);
-                model.save(folder, "open");
-                steps(trainer, 2, 4);
-            }
-            model.save(folder, "closed");
-            ArrayAssert.assertClose(
-                    predict(model), plainPredictions(4), TOLERANCE, "the model itself");
-        }
-        ArrayAssert.assertClose(
-                predict(plain(), "open"), plainPredictions(2), TOLERANCE, "saved while open");
-        float[] closed = predict(plain(), "closed");
-        ArrayAssert.assertClose(closed, plainPredictions(4), TOLERANCE, "saved after closing");
-        ArrayAssert.assertBitEqual(predict(plain(), "listener"), closed, "saved by the listener");
-        // the same file in the same block, outside of ranks
-        ArrayAssert.assertBitEqual(predict(parallel(), "closed"), closed, "unsharded");
+        Model model = Model.newInstance("net");
+        model.setBlock(block);
+        return model;
     }
 
-    /** Returns the predictions of a plain model after some steps of DJL's trainer. */
-    private static float[] plainPredictions(int steps) throws Exception {
-        Engine.getInstance().setRandomSeed(8);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(plain());
-            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, steps);
-            return predict(model);
-        }
+    private Model loaded(Block block, String name) throws Exception {
+        Model model = model(block);
+        model.load(folder, name);
+        return model;
     }
 
-    /** Saving does not disturb the training that goes on. */
-    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
-    public void savingChangesNothing(TrainerKind kind) throws Exception {
-        List<float[]> with = trainAndSave(kind, true);
-        List<float[]> without = trainAndSave(kind, false);
-        ArrayAssert.assertAllBitEqual(with, without, "parameter");
-    }
-
-    private List<float[]> trainAndSave(TrainerKind kind, boolean save) throws IOException {
-        Engine.getInstance().setRandomSeed(8);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(parallel());
-            try (Trainer trainer = kind.open(model, config(new VocabParallelCrossEntropyLoss()))) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
-                for (int i = 0; i < 3; i++) {
-                    steps(trainer, i, i + 1);
-                    if (save) {
-                        model.save(folder, "step");
-                    }
-                }
-            }
-            return TrainingRun.weights(model.getBlock());
-        }
-    }
-
-    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
-    public void goingOnWithAPlainModel(TrainerKind kind) throws Exception {
-        Engine.getInstance().setRandomSeed(9);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(plain());
-            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, 3);
-            model.save(folder, "net");
-        }
-        List<float[]> expected;
-        List<float[]> actual;
-        try (Model model = loaded(plain(), "net")) {
-            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 3, 6);
-            expected = TrainingRun.weights(model.getBlock());
-        }
-        try (Model model = loaded(parallel(), "net")) {
-            train(kind, model, new VocabParallelCrossEntropyLoss(), 3, 6);
-            actual = TrainingRun.weights(model.getBlock());
-        }
-        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
-    }
-
-    /** One model, trained by one trainer after another, of any mode and size. */
-    @Test(timeOut = 60_000)
-    public void oneTrainerAfterAnother() throws Exception {
-        Engine.getInstance().setRandomSeed(10);
-        List<float[]> expected;
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(plain());
-            int step = 0;
-            for (int i = 0; i < TrainerKind.parallel().length; i++) {
-                train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), step, ++step);
-            }
-            expected = TrainingRun.weights(model.getBlock());
-        }
-        Engine.getInstance().setRandomSeed(10);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(parallel());
-            int step = 0;
-            for (Object[] kind : TrainerKind.parallel()) {
-                train(
-                        (TrainerKind) kind[0],
-                        model,
-                        new VocabParallelCrossEntropyLoss(),
-                        step,
-                        ++step);
-            }
-            List<float[]> actual = TrainingRun.weights(model.getBlock());
-            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
-        }
-    }
-
-    private static void train(TrainerKind kind, Model model, Loss loss, int from, int to) {
-        try (Trainer trainer = kind.open(model, config(loss))) {
-            trainer.initialize(new Shape(ROWS, FEATURES));
-            steps(trainer, from, to);
-        }
-    }
-
-    private static void steps(Trainer trainer, int from, int to) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (int i = from; i < to; i++) {
-                NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
-                TrainingRun.backward(trainer, data, TrainingRun.labels(manager, i, ROWS, CLASSES));
-                trainer.step();
-            }
+    private static void train(TrainerKind kind, Model model, int from, int to) {
+        try (Trainer trainer = kind.open(model, config(kind), BATCHES.shapes())) {
+            steps(trainer, new ArrayList<>(), BATCHES, from, to);
         }
     }
 
     private static float[] predict(Model model) throws Exception {
         try (Predictor<NDList, NDList> predictor = model.newPredictor(new NoopTranslator());
                 NDManager manager = NDManager.newBaseManager()) {
-            NDArray data = TrainingRun.random(manager, 99, ROWS, FEATURES);
-            return predictor.predict(new NDList(data)).singletonOrThrow().toFloatArray();
+            return predictor.predict(BATCHES.make(manager, 99)[0]).head().toFloatArray();
         }
     }
 
@@ -218,57 +130,179 @@ public class SaveAndLoadTest {
         }
     }
 
-    private Model loaded(Block block, String name) throws Exception {
-        Model model = Model.newInstance("net");
-        model.setBlock(block);
-        model.load(folder, name);
-        return model;
+    /** Saved between steps, after closing the trainer, and by DJL's listener: plain DJL. */
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
+    public void whatIsSavedIsAPlainModel(TrainerKind kind) throws Exception {
+        float[] ofTwo;
+        float[] ofFour;
+        try (Model model = model(plain())) {
+            train(PLAIN, model, 0, 2);
+            ofTwo = predict(model);
+            train(PLAIN, model, 2, 4);
+            ofFour = predict(model);
+        }
+        try (Model model = model(parallel())) {
+            DefaultTrainingConfig config = config(kind);
+            config.addTrainingListeners(
+                    new SaveModelTrainingListener(folder.toString(), "listener"));
+            try (Trainer trainer = kind.open(model, config, BATCHES.shapes())) {
+                steps(trainer, new ArrayList<>(), BATCHES, 0, 2);
+                model.save(folder, "open");
+                steps(trainer, new ArrayList<>(), BATCHES, 2, 4);
+            }
+            model.save(folder, "closed");
+            assertClose(predict(model), ofFour, TOLERANCE, "the model itself");
+        }
+        assertClose(predict(plain(), "open"), ofTwo, TOLERANCE, "saved while open");
+        float[] closed = predict(plain(), "closed");
+        assertClose(closed, ofFour, TOLERANCE, "saved after closing");
+        assertBitEqual(predict(plain(), "listener"), closed, "saved by the listener");
+        // the same file in the same block, outside of ranks
+        assertBitEqual(predict(parallel(), "closed"), closed, "unsharded");
     }
 
-    private static DefaultTrainingConfig config(Loss loss) {
-        return Configs.of(loss, Configs.sgd(0.2f));
+    /** Saving does not disturb the training that goes on. */
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
+    public void savingChangesNothing(TrainerKind kind) {
+        List<TrainingRun> runs = new ArrayList<>();
+        for (boolean saves : new boolean[] {true, false}) {
+            runs.add(
+                    TrainingRun.of(
+                            kind,
+                            parallel(),
+                            config(kind),
+                            BATCHES.shapes(),
+                            (trainer, manager, losses) -> {
+                                for (int i = 0; i < 3; i++) {
+                                    steps(trainer, losses, BATCHES, i, i + 1);
+                                    if (saves) {
+                                        trainer.getModel().save(folder, "step");
+                                    }
+                                }
+                            }));
+        }
+        runs.get(0).assertBitEqual(runs.get(1));
     }
 
-    private static Block plain() {
-        return sequence(linear(8), tanh(), linear(10), relu(), linear(5, false), linear(CLASSES));
+    @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
+    public void goingOnWithAPlainModel(TrainerKind kind) throws Exception {
+        try (Model model = model(plain())) {
+            train(PLAIN, model, 0, 3);
+            model.save(folder, "net");
+        }
+        try (Model expected = loaded(plain(), "net");
+                Model actual = loaded(parallel(), "net")) {
+            train(PLAIN, expected, 3, 6);
+            train(kind, actual, 3, 6);
+            assertSame(actual, expected);
+        }
     }
 
-    private static Block parallel() {
-        return sequence(
-                linear(8),
-                tanh(),
-                head(10),
-                relu(),
-                RowParallelLinear.builder().setUnits(5).optBias(false).build(),
-                column(CLASSES));
+    private static void assertSame(Model actual, Model expected) {
+        List<float[]> weights = weights(expected.getBlock());
+        assertAllClose(weights(actual.getBlock()), weights, TOLERANCE, "parameter");
+    }
+
+    /** One model, trained by one trainer after another, of any mode and size. */
+    @Test(timeOut = 60_000)
+    public void oneTrainerAfterAnother() {
+        List<TrainerKind> kinds = TrainerKind.all(1, 2, 3, 4);
+        try (Model expected = model(plain())) {
+            for (int step = 0; step < kinds.size(); step++) {
+                train(PLAIN, expected, step, step + 1);
+            }
+            try (Model actual = model(parallel())) {
+                for (int step = 0; step < kinds.size(); step++) {
+                    train(kinds.get(step), actual, step, step + 1);
+                }
+                assertSame(actual, expected);
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] cuts() {
+        return TrainerKind.rows(List.of(CutNetwork.values()), List.of(2, 3));
+    }
+
+    /** Of layers cut in other ways, too: saved while they are trained, and the other way round. */
+    @Test(dataProvider = "cuts", timeOut = 60_000)
+    public void ofChosenCuts(CutNetwork network, int ranks) throws Exception {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
+        Network.Batches batches = Network.batches("6x7", "6x5");
+        DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.sgd(0.1f));
+        float[] expected;
+        try (Model model = model(network.create(0));
+                Trainer trainer = PLAIN.open(model, config, batches.shapes())) {
+            steps(trainer, new ArrayList<>(), batches, 0, 2);
+            model.save(folder, "plain");
+            steps(trainer, new ArrayList<>(), batches, 2, 4);
+            expected = predictCut(model, batches);
+        }
+        try (Model cut = loaded(network.create(ranks), "plain")) {
+            try (Trainer trainer = kind.open(cut, config, batches.shapes())) {
+                steps(trainer, new ArrayList<>(), batches, 2, 4);
+                cut.save(folder, "open");
+            }
+            assertClose(predictCut(cut, batches), expected, TOLERANCE, "in the model");
+        }
+        try (Model model = loaded(network.create(0), "open")) {
+            assertClose(predictCut(model, batches), expected, TOLERANCE, "in the file");
+        }
+    }
+
+    private static float[] predictCut(Model model, Network.Batches batches) throws Exception {
+        try (Predictor<NDList, NDList> predictor = model.newPredictor(new NoopTranslator());
+                NDManager manager = NDManager.newBaseManager()) {
+            return predictor.predict(batches.make(manager, 99)[0]).head().toFloatArray();
+        }
     }
 
     /** What the system says of a full disk names no file. */
     @Test(timeOut = 60_000)
     public void aFullDiskIsNamed() {
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(
-                    new SequentialBlock() {
-                        @Override
-                        public void saveParameters(DataOutputStream os) throws IOException {
-                            throw new IOException("No space left on device");
-                        }
-                    }.add(
-                            ColumnParallelLinear.builder()
-                                    .setUnits(4)
-                                    .optGatherOutput(true)
-                                    .build()));
-            try (Trainer trainer =
-                    ((TrainerKind) TrainerKind.parallel(2)[0][0])
-                            .open(model, config(new VocabParallelCrossEntropyLoss()))) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
-                IOException e =
-                        Assert.expectThrows(
-                                IOException.class,
-                                () -> ((ParallelTrainer) trainer).save(folder, "net"));
-                Assert.assertEquals(
-                        e.getMessage(), "Cannot write to " + folder + ": No space left on device");
+        SequentialBlock full =
+                new SequentialBlock() {
+                    @Override
+                    public void saveParameters(DataOutputStream os) throws IOException {
+                        throw new IOException("No space left on device");
+                    }
+                };
+        TrainingRun.of(
+                TENSOR_2,
+                full.add(gathered(4)),
+                config(TENSOR_2),
+                BATCHES.shapes(),
+                (trainer, manager, losses) -> {
+                    IOException e =
+                            expectThrows(
+                                    IOException.class,
+                                    () -> ((ParallelTrainer) trainer).save(folder, "net"));
+                    String expected = "Cannot write to " + folder + ": No space left on device";
+                    assertEquals(e.getMessage(), expected);
+                });
+    }
+
+    /** Any name that can be one of a file can be one of a model. */
+    @Test(timeOut = 60_000)
+    public void namesOfFilesOnly() throws IOException {
+        try (Model model = model(linear(2))) {
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 3));
+            for (String name : List.of("a/b", "a/", "/a")) {
+                throwsArgument(
+                        () -> TrainedModel.AtomicSave.save(model, folder, name),
+                        "\"" + name + "\" leads");
+                assertEquals(names(), List.of());
             }
+            TrainedModel.AtomicSave.save(model, folder, "ü ? $(x) #1");
+            TrainedModel.AtomicSave.save(model, folder, "");
+            assertEquals(names(), List.of("net-0000.params", "ü ? $(x) #1-0000.params"));
+        }
+    }
+
+    private List<String> names() throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            return files.map(each -> each.getFileName().toString()).sorted().toList();
         }
     }
 }

@@ -1,8 +1,23 @@
 package io.djltp.training;
 
+import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.GraphBlock.graph;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.TrainerKind.DATA_1;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainingRun.parameter;
+import static io.djltp.testing.TrainingRun.zeroGradients;
 
-import ai.djl.Model;
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -10,19 +25,20 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.RankFailedException;
-import io.djltp.testing.ArrayAssert;
+import io.djltp.rank.RankPool;
 import io.djltp.testing.Configs;
-import io.djltp.testing.GraphBlock;
+import io.djltp.testing.Network;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -30,285 +46,189 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 
 /** A block with a state on the ranks that the library does not know, against loops in Java. */
-@Test(timeOut = 60_000)
 public class StepParticipantTest {
 
     private static final int FEATURES = 3;
-    private static final int CENTRES = 4;
     private static final int UNITS = 5;
     private static final float RATE = 0.2f;
 
+    /** Batches of seven rows; one of them is smaller than three ranks. */
+    private static final Network.Batches BATCHES =
+            Network.batches(new int[] {7, 7, 2, 7}, "Rx3", "Rx5");
+
     /** The same training by hand. */
     private static final class Serial {
-
-        final float[] centres = centres();
+        final double[] mean = {0.5, 0, -0.5};
         final double[] weight = new double[UNITS * FEATURES];
-        final double[] uses = new double[CENTRES];
-        final List<Float> losses = new ArrayList<>();
+        double uses;
 
         Serial() {
             Arrays.fill(weight, 0.5);
         }
 
-        void step(float[] x, float[] target, boolean frozen) {
+        /** Makes a step, and returns the loss. */
+        double step(float[] x, float[] target, boolean frozen) {
             int rows = x.length / FEATURES;
-            int[] nearest = ClassCentres.nearest(x, centres, FEATURES);
             double[] gradient = new double[weight.length];
             double loss = 0;
             for (int row = 0; row < rows; row++) {
                 for (int unit = 0; unit < UNITS; unit++) {
                     double error = -target[row * UNITS + unit];
                     for (int i = 0; i < FEATURES; i++) {
-                        error += weight[unit * FEATURES + i] * rest(x, nearest, row, i);
+                        error += weight[unit * FEATURES + i] * (x[row * FEATURES + i] - mean[i]);
                     }
                     loss += error * error / 2 / (rows * UNITS);
                     for (int i = 0; i < FEATURES; i++) {
                         gradient[unit * FEATURES + i] +=
-                                error * rest(x, nearest, row, i) / (rows * UNITS);
+                                error * (x[row * FEATURES + i] - mean[i]) / (rows * UNITS);
                     }
                 }
             }
-            losses.add((float) loss);
             for (int i = 0; i < weight.length; i++) {
                 weight[i] -= RATE * gradient[i];
             }
-            if (!frozen) {
-                move(x, nearest);
-            }
-        }
-
-        private double rest(float[] x, int[] nearest, int row, int i) {
-            return (double) x[row * FEATURES + i] - centres[nearest[row] * FEATURES + i];
-        }
-
-        /** The mean of all rows so far, a row at a time. */
-        private void move(float[] x, int[] nearest) {
-            for (int row = 0; row < nearest.length; row++) {
-                int k = nearest[row];
-                uses[k]++;
+            for (int row = 0; row < rows && !frozen; row++) { // the mean of all rows so far
+                uses++;
                 for (int i = 0; i < FEATURES; i++) {
-                    double d = x[row * FEATURES + i] - centres[k * FEATURES + i];
-                    centres[k * FEATURES + i] += (float) (d / uses[k]);
+                    mean[i] += (x[row * FEATURES + i] - mean[i]) / uses;
                 }
             }
-        }
-
-        float[] weights() {
-            float[] floats = new float[weight.length];
-            for (int i = 0; i < floats.length; i++) {
-                floats[i] = (float) weight[i];
-            }
-            return floats;
+            return loss;
         }
     }
 
-    private static float[] centres() {
-        return new float[] {1, 0, 0, 0, 1, 0, 0, 0, 1, -1, -1, -1};
-    }
-
-    private static Block network(ClassCentres centres, Serial from) {
-        centres.setInitializer(
-                (manager, shape, type) -> manager.create(from.centres, shape),
-                parameter -> parameter.getName().equals("centres"));
-        ColumnParallelLinear last =
-                ColumnParallelLinear.builder()
-                        .setUnits(UNITS)
-                        .optBias(false)
-                        .optGatherOutput(true)
-                        .build();
-        last.setInitializer(
-                (manager, shape, type) -> manager.create(from.weights(), shape),
-                Parameter.Type.WEIGHT);
-        return sequence(centres, last);
-    }
-
-    /** Uses of a trainer. */
-    private interface Use {
-        void with(ParallelTrainer trainer, NDManager manager);
-    }
-
-    private static void train(ParallelMode mode, int ranks, Block block, Serial expected, Use use) {
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(block);
-            DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), Configs.sgd(RATE));
-            try (ParallelTrainer trainer =
-                            new ParallelTrainer(model, config, Ranks.config(mode, ranks));
-                    NDManager manager = NDManager.newBaseManager()) {
-                trainer.initialize(new Shape(1, FEATURES));
-                use.with(trainer, manager);
-                closeAndCompare(trainer, block, expected);
-            }
+    private static float[] floats(double[] values) {
+        float[] floats = new float[values.length];
+        for (int i = 0; i < floats.length; i++) {
+            floats[i] = (float) values[i];
         }
+        return floats;
     }
 
-    private static void closeAndCompare(ParallelTrainer trainer, Block block, Serial expected) {
-        trainer.close(); // hands the weights back
-        List<float[]> weights = TrainingRun.weights(block);
-        ArrayAssert.assertClose(weights.get(0), expected.centres, 1e-5, "centres");
-        ArrayAssert.assertClose(weights.get(1), expected.weights(), 1e-5, "weight");
+    /** Uses a trainer, and compares the weights that are handed back. */
+    private static void train(
+            TrainerKind kind, RunningMean block, Serial expected, TrainingRun.Loop loop) {
+        float[] mean = floats(expected.mean);
+        float[] weight = floats(expected.weight);
+        ColumnParallelLinear.Builder last = ColumnParallelLinear.builder().setUnits(UNITS);
+        Block column = last.optBias(false).optGatherOutput(true).build();
+        block.setInitializer((m, shape, type) -> m.create(mean, shape), parameter -> true);
+        column.setInitializer((m, shape, type) -> m.create(weight, shape), parameter -> true);
+        List<float[]> weights =
+                TrainingRun.of(
+                                kind,
+                                sequence(block, column),
+                                Configs.of(Loss.l2Loss(), Configs.sgd(RATE)),
+                                new Shape(1, FEATURES),
+                                loop)
+                        .getWeights();
+        assertClose(weights.get(0), floats(expected.mean), 1e-5, "mean");
+        assertClose(weights.get(1), floats(expected.weight), 1e-5, "weight");
     }
 
-    private static NDArray data(NDManager manager, int step) {
-        int rows = step == 2 ? 2 : 7; // one batch is smaller than three ranks
-        return TrainingRun.random(manager, step, rows, FEATURES);
+    private static void step(Trainer trainer, NDManager manager, int step, Serial serial) {
+        NDList[] batch = BATCHES.make(manager, step);
+        boolean frozen = !parameter(trainer, 0).requiresGradient();
+        float loss = TrainingRun.step(trainer, batch[0], batch[1]);
+        float[] x = batch[0].head().toFloatArray();
+        assertEquals(loss, serial.step(x, batch[1].head().toFloatArray(), frozen), 1e-5);
     }
 
-    private static NDArray target(NDManager manager, int step) {
-        return TrainingRun.random(manager, 50 + step, step == 2 ? 2 : 7, UNITS);
-    }
-
-    private static void step(ParallelTrainer trainer, NDManager manager, int step, Serial serial) {
-        NDArray x = data(manager, step);
-        NDArray target = target(manager, step);
-        boolean frozen =
-                !trainer.getModel().getBlock().getParameters().valueAt(0).requiresGradient();
-        float loss = TrainingRun.backward(trainer, x, target);
-        trainer.step();
-        serial.step(x.toFloatArray(), target.toFloatArray(), frozen);
-        Assert.assertEquals(loss, serial.losses.get(serial.losses.size() - 1), 1e-5);
-    }
-
-    private static ClassCentres.Moving participant(ParallelTrainer trainer, int rank) {
-        return (ClassCentres.Moving)
-                trainer.getRanks().getContext(rank).getParticipants().iterator().next();
+    private static RunningMean.Moving participant(Trainer trainer, int rank) {
+        ParallelTrainer parallel = (ParallelTrainer) trainer;
+        return (RunningMean.Moving)
+                parallel.getRanks().getContext(rank).getParticipants().iterator().next();
     }
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {ParallelMode.TENSOR, 1},
-            {ParallelMode.TENSOR, 2},
-            {ParallelMode.TENSOR, 3},
-            {ParallelMode.DATA, 1},
-            {ParallelMode.DATA, 2},
-            {ParallelMode.DATA, 3}
-        };
+        return TrainerKind.rows(TENSOR_1, TENSOR_2, TENSOR_3, DATA_1, DATA_2, DATA_3);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void aBlockOfTheUsersOwnTakesPart(ParallelMode mode, int ranks) {
+    public void aBlockOfTheUsersOwnTakesPart(TrainerKind kind) {
         Serial serial = new Serial();
-        Block block = network(new ClassCentres(CENTRES, FEATURES), serial);
-        List<ClassCentres.Moving> moving = new ArrayList<>();
-        train(
-                mode,
-                ranks,
-                block,
-                serial,
-                (trainer, manager) -> {
+        List<RunningMean.Moving> moving = new ArrayList<>();
+        RunningMean mean = new RunningMean(FEATURES);
+        TrainingRun.Loop loop =
+                (trainer, manager, numbers) -> {
+                    // what it saw is forgotten with the gradients
+                    NDList[] batch = BATCHES.make(manager, 9);
+                    TrainingRun.backward(trainer, batch[0], batch[1]);
+                    zeroGradients(trainer);
                     for (int i = 0; i < 4; i++) {
                         step(trainer, manager, i, serial);
                     }
-                    for (int i = 0; i < ranks; i++) {
+                    for (int i = 0; i < kind.ranks(); i++) {
                         moving.add(participant(trainer, i));
                     }
-                    Assert.assertFalse(moving.get(0).closed);
-                });
-        moving.forEach(each -> Assert.assertTrue(each.closed));
+                    assertFalse(moving.get(0).closed);
+                };
+        train(kind, mean, serial, loop);
+        moving.forEach(each -> assertTrue(each.closed));
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void whatItSawIsForgottenWithTheGradients(ParallelMode mode, int ranks) {
+    public void itsStateGoesOnInAnotherTraining(TrainerKind kind) {
         Serial serial = new Serial();
-        Block block = network(new ClassCentres(CENTRES, FEATURES), serial);
-        train(
-                mode,
-                ranks,
-                block,
-                serial,
-                (trainer, manager) -> {
-                    TrainingRun.backward(trainer, data(manager, 9), target(manager, 9));
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        collector.zeroGradients();
-                    }
-                    step(trainer, manager, 1, serial);
-                });
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void itsStateGoesOnInAnotherTraining(ParallelMode mode, int ranks) {
-        Serial serial = new Serial();
-        float[][] uses = new float[ranks][];
-        train(
-                mode,
-                ranks,
-                network(new ClassCentres(CENTRES, FEATURES), serial),
-                serial,
-                (trainer, manager) -> {
+        List<Map<String, NDArray>> states = new ArrayList<>();
+        NDManager base = NDManager.newBaseManager();
+        TrainingRun.Loop loop =
+                (trainer, manager, numbers) -> {
                     step(trainer, manager, 0, serial);
-                    for (int i = 0; i < ranks; i++) {
-                        Map<String, NDArray> state = participant(trainer, i).getState(manager);
-                        uses[i] = state.get("uses").toFloatArray();
+                    for (int i = 0; i < kind.ranks(); i++) {
+                        states.add(participant(trainer, i).getState(base));
                     }
-                });
-        ClassCentres centres = new ClassCentres(CENTRES, FEATURES);
+                };
+        train(kind, new RunningMean(FEATURES), serial, loop);
+        RunningMean mean = new RunningMean(FEATURES);
         train(
-                mode,
-                ranks,
-                network(centres, serial),
+                kind,
+                mean,
                 serial,
-                (trainer, manager) -> {
-                    trainer.evaluate(new NDList(data(manager, 0)));
-                    for (int i = 0; i < ranks; i++) {
-                        participant(trainer, i).setState(Map.of("uses", manager.create(uses[i])));
+                (trainer, manager, numbers) -> {
+                    trainer.evaluate(BATCHES.make(manager, 0)[0]);
+                    for (int i = 0; i < kind.ranks(); i++) {
+                        participant(trainer, i).setState(states.get(i));
                     }
                     step(trainer, manager, 1, serial);
-                    centres.freezeParameters(true);
+                    mean.freezeParameters(true);
                     step(trainer, manager, 3, serial);
                 });
+        base.close();
     }
 
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = "(?s).*centres.*updates it itself.*")
+    @Test(timeOut = 60_000)
     public void itsParameterHasNoOtherUse() {
-        ClassCentres centres = new ClassCentres(CENTRES, FEATURES);
+        RunningMean mean = new RunningMean(FEATURES);
+        mean.setInitializer(Initializer.ONES, parameter -> true);
         Block block =
-                new GraphBlock(
-                                new Shape(FEATURES),
-                                (call, x) ->
-                                        new NDList(
-                                                call.call("block", x.head())
-                                                        .add(call.value("centres").sum())))
-                        .add(
-                                "block",
-                                network(centres, new Serial()).getChildren().valueAt(0),
-                                FEATURES)
-                        .tie("centres", centres.table());
-        train(
-                ParallelMode.TENSOR,
-                2,
-                block,
-                new Serial(),
-                (trainer, manager) ->
-                        TrainingRun.backward(trainer, data(manager, 0), data(manager, 1)));
+                graph(FEATURES, (call, x) -> call.call("block", x).add(call.value("mean").sum()))
+                        .add("block", mean, FEATURES)
+                        .tie("mean", mean.mean());
+        DefaultTrainingConfig config = Configs.of(Loss.l2Loss());
+        throwsArgument(
+                () -> TrainingRun.of(TENSOR_2, block, config, Network.batches("7x3", "7x3"), 1),
+                "mean .. updates it itself");
     }
 
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = RankFailedException.class,
-            expectedExceptionsMessageRegExp =
-                    "(?s).*centres.*shared by two blocks that update it themselves.*")
+    @Test(timeOut = 60_000)
     public void aParameterHasOneOwner() {
-        Parameter table = new ClassCentres(CENTRES, FEATURES).table();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray values = manager.create(centres(), new Shape(CENTRES, FEATURES));
-            Ranks.run(
-                    ParallelMode.TENSOR,
-                    2,
-                    context -> {
-                        for (String key : List.of("one", "another")) {
-                            context.getParticipants()
-                                    .get(
-                                            key,
-                                            ClassCentres.Moving.class,
-                                            () -> new ClassCentres.Moving(table, values));
-                        }
-                        return null;
-                    });
-        }
+        Parameter table = new RunningMean(FEATURES).mean();
+        RankPool.RankTask<Void> two =
+                context -> {
+                    for (String key : List.of("one", "another")) {
+                        Supplier<RunningMean.Moving> maker = () -> new RunningMean.Moving(table);
+                        context.getParticipants().get(key, RunningMean.Moving.class, maker);
+                    }
+                    return null;
+                };
+        expect(
+                RankFailedException.class,
+                () -> Ranks.run(ParallelMode.TENSOR, 2, two),
+                "mean .. shared by two blocks that update it themselves");
     }
 }

@@ -3,26 +3,26 @@ package io.djltp.training;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertNotEquals;
 
 import ai.djl.Device;
 import ai.djl.Model;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
+import ai.djl.util.Utils;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
-import io.djltp.testing.Refusals;
+import io.djltp.testing.Network;
 import io.djltp.testing.TorchScript;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -30,18 +30,12 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 
 /** A body from a file of TorchScript under a head that is cut. */
 public class TorchScriptTest {
 
-    private static final int ROWS = 7;
-    private static final int FEATURES = 5;
-    private static final int HIDDEN = 6;
-    private static final int CLASSES = 9;
-    private static final double TOLERANCE = 5e-6;
+    private static final Network.Batches BATCHES = Network.batches("7x5", "7:9");
 
     private Path folder;
 
@@ -50,21 +44,23 @@ public class TorchScriptTest {
         folder = Files.createTempDirectory("torch-script");
         try (NDManager manager = NDManager.newBaseManager()) {
             TorchScript.saveTanhLayer(
-                    folder.resolve("body.pt"),
-                    TrainingRun.random(manager, 1, HIDDEN, FEATURES),
-                    TrainingRun.random(manager, 2, HIDDEN));
+                    folder.resolve("body.pt"), random(manager, 1, 6, 5), random(manager, 2, 6));
         }
     }
 
-    @AfterClass
-    public void deleteBody() throws Exception {
-        Files.delete(folder.resolve("body.pt"));
-        Files.delete(folder);
+    @AfterClass(alwaysRun = true)
+    public void deleteBody() {
+        Utils.deleteQuietly(folder);
     }
 
-    @DataProvider
-    public Object[][] oneRank() {
-        return TrainerKind.parallel(1);
+    @Test(timeOut = 60_000)
+    public void aBodyIsTrainedByOneRank() throws Exception {
+        TrainingRun expected = train(PLAIN, true);
+        TrainingRun frozen = train(PLAIN, false);
+        for (TrainerKind kind : TrainerKind.all(1)) {
+            train(kind, true).assertSame(expected, 5e-6);
+        }
+        assertNotEquals(expected.getWeights().get(0), frozen.getWeights().get(0), "not trained");
     }
 
     @DataProvider
@@ -72,81 +68,26 @@ public class TorchScriptTest {
         return TrainerKind.parallel(2, 3);
     }
 
-    @Test(dataProvider = "oneRank", timeOut = 60_000)
-    public void aBodyIsTrainedByOneRank(TrainerKind kind) throws Exception {
-        List<float[]> expected = train(TrainerKind.PLAIN, true);
-        List<float[]> actual = train(kind, true);
-        assertSame(actual, expected);
-        Assert.assertNotEquals(expected.get(1), train(kind, false).get(1), "not trained");
-    }
-
+    /** A body that is frozen is trained by several ranks, another one is not. */
     @Test(dataProvider = "severalRanks", timeOut = 60_000)
-    public void aFrozenBody(TrainerKind kind) throws Exception {
-        assertSame(train(kind, false), train(TrainerKind.PLAIN, false));
+    public void severalRanks(TrainerKind kind) throws Exception {
+        train(kind, false).assertSame(train(PLAIN, false), 5e-6);
+        expect(
+                UnsupportedOperationException.class,
+                () -> train(kind, true),
+                "01PtSymbolBlock",
+                "(6, 5)",
+                kind.ranks() + " ranks",
+                "trainParam");
     }
 
-    private static void assertSame(List<float[]> actual, List<float[]> expected) {
-        ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "parameter");
-    }
-
-    @Test(dataProvider = "severalRanks", timeOut = 60_000)
-    public void aBodyIsNotTrainedBySeveralRanks(TrainerKind kind) throws Exception {
-        try (Model body = load(true);
-                Model model = Model.newInstance("net", Device.cpu())) {
-            model.setBlock(network(kind, body.getBlock()));
-            try (Trainer trainer =
-                    new ParallelTrainer(
-                            model,
-                            new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss()),
-                            kind.config())) {
-                Refusals.expect(
-                        UnsupportedOperationException.class,
-                        () -> trainer.initialize(new Shape(ROWS, FEATURES)),
-                        "01PtSymbolBlock",
-                        "(6, 5)",
-                        kind.ranks() + " ranks",
-                        "trainParam");
-            }
-        }
-    }
-
-    private Model load(boolean train) throws Exception {
-        Model body = Model.newInstance("body", Device.cpu());
-        body.load(folder, "body", Map.of("trainParam", "" + train));
-        return body;
-    }
-
-    private static Block network(TrainerKind kind, Block body) {
-        return sequence(body, kind.equals(TrainerKind.PLAIN) ? linear(CLASSES) : head(CLASSES));
-    }
-
-    /** Returns the losses and the weights. */
-    private List<float[]> train(TrainerKind kind, boolean trainBody) throws Exception {
-        try (Model body = load(trainBody);
-                Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            Block network = network(kind, body.getBlock());
-            model.setBlock(network);
-            Loss loss =
-                    kind.equals(TrainerKind.PLAIN)
-                            ? Loss.softmaxCrossEntropyLoss()
-                            : new VocabParallelCrossEntropyLoss();
-            DefaultTrainingConfig config = Configs.of(loss, Configs.sgd(0.3f));
-            manager.getEngine().setRandomSeed(6);
-            float[] losses = new float[4];
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(ROWS, FEATURES));
-                for (int i = 0; i < losses.length; i++) {
-                    NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
-                    NDArray labels = TrainingRun.labels(manager, i, ROWS, CLASSES);
-                    losses[i] = TrainingRun.backward(trainer, data, labels);
-                    trainer.step();
-                }
-            }
-            List<float[]> result = new ArrayList<>();
-            result.add(losses);
-            result.addAll(TrainingRun.weights(network));
-            return result;
+    private TrainingRun train(TrainerKind kind, boolean trainBody) throws Exception {
+        boolean plain = kind.equals(PLAIN);
+        Loss loss = plain ? Loss.softmaxCrossEntropyLoss() : new VocabParallelCrossEntropyLoss();
+        try (Model body = Model.newInstance("body", Device.cpu())) {
+            body.load(folder, "body", Map.of("trainParam", "" + trainBody));
+            Block network = sequence(body.getBlock(), plain ? linear(9) : head(9));
+            return TrainingRun.of(kind, network, Configs.of(loss, Configs.sgd(0.3f)), BATCHES, 4);
         }
     }
 }

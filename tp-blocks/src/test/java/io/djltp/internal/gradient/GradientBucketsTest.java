@@ -2,6 +2,14 @@ package io.djltp.internal.gradient;
 
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
@@ -18,7 +26,6 @@ import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -57,9 +64,9 @@ public class GradientBucketsTest {
             int number, int in, int out, List<CollectiveCounts> last) {
         return (trainer, manager, numbers) -> {
             for (int step = 0; step < number; step++) {
-                NDArray data = TrainingRun.random(manager, step, ROWS, in);
-                NDArray labels = TrainingRun.random(manager, 100 + step, ROWS, out);
-                numbers.add(TrainingRun.backward(trainer, data, labels));
+                NDArray data = random(manager, step, ROWS, in);
+                NDArray labels = random(manager, 100 + step, ROWS, out);
+                numbers.add(backward(trainer, data, labels));
                 CollectiveCounts before = counts(trainer);
                 trainer.step();
                 if (before != null) {
@@ -79,12 +86,12 @@ public class GradientBucketsTest {
     public void manySmallParametersAreOneOperation() {
         List<CollectiveCounts> last = new ArrayList<>();
         TrainingRun.Loop loop = steps(STEPS, 12, 12, last);
-        TrainingRun expected = run(TrainerKind.PLAIN, layers(tenTimes(12)), 12, loop);
+        TrainingRun expected = run(PLAIN, layers(tenTimes(12)), 12, loop);
         for (int ranks = 1; ranks <= 3; ranks++) {
             TrainerKind kind = new TrainerKind(ParallelMode.DATA, ranks);
             run(kind, layers(tenTimes(12)), 12, loop).assertSame(expected, TOLERANCE);
-            Assert.assertEquals(last.get(0).toString(), ranks == 1 ? "none" : "1 all-reduce");
-            Assert.assertEquals(last.get(0).bytes(), ranks == 1 ? 0 : 10 * (12 * 13) * 4L);
+            assertEquals(last.get(0).toString(), ranks == 1 ? "none" : "1 all-reduce");
+            assertEquals(last.get(0).bytes(), ranks == 1 ? 0 : 10 * (12 * 13) * 4L);
         }
     }
 
@@ -102,12 +109,12 @@ public class GradientBucketsTest {
     public void aBucketIsFullAt25Mebibytes(String name, int[] units, String operations) {
         List<CollectiveCounts> last = new ArrayList<>();
         TrainingRun.Loop loop = steps(STEPS, units[0], units[0], last);
-        TrainingRun expected = run(TrainerKind.PLAIN, layers(units), units[0], loop);
-        TrainerKind kind = new TrainerKind(ParallelMode.DATA, 2);
+        TrainingRun expected = run(PLAIN, layers(units), units[0], loop);
+        TrainerKind kind = DATA_2;
         run(kind, layers(units), units[0], loop).assertSame(expected, TOLERANCE);
-        Assert.assertEquals(last.get(0).toString(), operations, name);
+        assertEquals(last.get(0).toString(), operations, name);
         long elements = (long) units.length * units[0] * (units[0] + 1);
-        Assert.assertEquals(last.get(0).bytes(), 4 * elements);
+        assertEquals(last.get(0).bytes(), 4 * elements);
     }
 
     /** What is cut has its gradient whole: only what all ranks have is summed. */
@@ -115,16 +122,16 @@ public class GradientBucketsTest {
     public void nothingIsSummedOfWhatIsCut() {
         List<CollectiveCounts> last = new ArrayList<>();
         TrainingRun.Loop loop = steps(STEPS, 12, 5, last);
-        TrainerKind kind = new TrainerKind(ParallelMode.MIXED, 3);
+        TrainerKind kind = MIXED_3;
         List<TrainingRun> runs = new ArrayList<>();
-        for (TrainerKind each : List.of(TrainerKind.PLAIN, kind)) {
+        for (TrainerKind each : List.of(PLAIN, kind)) {
             SequentialBlock block = (SequentialBlock) layers(12, 12);
             block.add(gathered(5));
             runs.add(run(each, block, 12, loop));
         }
         runs.get(1).assertSame(runs.get(0), TOLERANCE);
-        Assert.assertEquals(last.get(0).toString(), "1 all-reduce");
-        Assert.assertEquals(last.get(0).bytes(), 2 * (12 * 13) * 4L);
+        assertEquals(last.get(0).toString(), "1 all-reduce");
+        assertEquals(last.get(0).bytes(), 2 * (12 * 13) * 4L);
     }
 
     /** Who is frozen and thawed leaves and joins the bucket. */
@@ -142,18 +149,18 @@ public class GradientBucketsTest {
                         last.forEach(counts -> bytes.add(counts.bytes()));
                     }
                 };
-        TrainingRun expected = run(TrainerKind.PLAIN, layers(12, 12, 12), 12, loop);
-        TrainerKind kind = new TrainerKind(ParallelMode.DATA, 2);
+        TrainingRun expected = run(PLAIN, layers(12, 12, 12), 12, loop);
+        TrainerKind kind = DATA_2;
         run(kind, layers(12, 12, 12), 12, loop).assertSame(expected, TOLERANCE);
         long layer = 12 * 13 * 4;
-        Assert.assertEquals(bytes, List.of(3 * layer, 2 * layer, 3 * layer));
+        assertEquals(bytes, List.of(3 * layer, 2 * layer, 3 * layer));
     }
 
     /** A rank that waits says for what. */
     @Test(timeOut = 60_000)
     public void theOperationNamesItsParameters() {
         run(
-                new TrainerKind(ParallelMode.DATA, 2),
+                DATA_2,
                 layers(tenTimes(4)),
                 4,
                 (trainer, manager, numbers) -> {
@@ -166,7 +173,7 @@ public class GradientBucketsTest {
                                                     .getDataGroup())
                                     .getRecorder()
                                     .entries();
-                    Assert.assertTrue(
+                    assertTrue(
                             entries.stream()
                                     .anyMatch(
                                             entry ->

@@ -1,6 +1,11 @@
 package io.djltp.internal.gradient;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainingRun.backward;
+import static io.djltp.testing.TrainingRun.random;
+
+import static org.testng.Assert.assertEquals;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
@@ -19,7 +24,6 @@ import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -82,9 +86,9 @@ public class ReplicaSumsTest {
                 (trainer, manager, numbers) -> {
                     for (int step = 0; step < STEPS; step++) {
                         block.getChildren().valueAt(2).freezeParameters(step == FROZEN);
-                        NDArray data = TrainingRun.random(manager, step, ROWS, width);
-                        NDArray labels = TrainingRun.random(manager, 100 + step, ROWS, width);
-                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        NDArray data = random(manager, step, ROWS, width);
+                        NDArray labels = random(manager, 100 + step, ROWS, width);
+                        numbers.add(backward(trainer, data, labels));
                         if (trainer instanceof ParallelTrainer parallel) {
                             CollectiveCounts before = parallel.getCollectiveCounts();
                             trainer.step();
@@ -111,14 +115,13 @@ public class ReplicaSumsTest {
     public void manyLayersAreOneOperation(String name, int ranks, Cut cut, int shared) {
         int width = (int) cut.getLength();
         List<CollectiveCounts> steps = new ArrayList<>();
-        TrainingRun expected =
-                train(TrainerKind.PLAIN, network(Cut.ofLengths(width)), width, steps);
+        TrainingRun expected = train(PLAIN, network(Cut.ofLengths(width)), width, steps);
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
         train(kind, network(cut), width, steps).assertSame(expected, TOLERANCE);
         for (int step : new int[] {2, FROZEN, 5}) { // after the others, replicas are compared
             int trained = step == FROZEN ? LAYERS - 1 : LAYERS;
-            Assert.assertEquals(steps.get(step).toString(), "1 all-reduce");
-            Assert.assertEquals(steps.get(step).bytes(), trained * shared * (width + 1) * 4L);
+            assertEquals(steps.get(step).toString(), "1 all-reduce");
+            assertEquals(steps.get(step).bytes(), trained * shared * (width + 1) * 4L);
         }
     }
 }
