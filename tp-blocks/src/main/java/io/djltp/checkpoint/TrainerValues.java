@@ -100,9 +100,7 @@ final class TrainerValues {
 
     /** Reads what a checkpoint says of a trainer, or returns null if it is not one of a trainer. */
     static Saved read(Checkpoint checkpoint) throws CheckpointException {
-        return checkpoint.getValues().has(NAME)
-                ? SavedValues.read(checkpoint, NAME, Saved.class)
-                : null;
+        return checkpoint.getValues().has(NAME) ? checkpoint.getValues(NAME, Saved.class) : null;
     }
 
     /** Returns the values after a step. All processes call it: one all-gather. */

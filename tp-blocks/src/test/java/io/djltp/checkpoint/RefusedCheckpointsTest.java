@@ -10,7 +10,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
-import io.djltp.checkpoint.PartWriter.Source;
+import io.djltp.checkpoint.CheckpointWriter.Source;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.testing.Refusals;
