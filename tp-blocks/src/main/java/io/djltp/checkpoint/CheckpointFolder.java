@@ -29,7 +29,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.TreeSet;
 import java.util.UUID;
@@ -178,20 +177,6 @@ final class CheckpointFolder implements Closeable {
             }
         }
         return List.copyOf(steps);
-    }
-
-    /**
-     * Opens the newest complete checkpoint. A damaged one is not passed over: going on from an
-     * older one is for the user to decide.
-     *
-     * @return the checkpoint, or empty if there is none yet
-     * @throws CheckpointException if it is damaged, or of another version
-     */
-    Optional<Checkpoint> openNewest() throws IOException {
-        List<Long> steps = getSteps();
-        return steps.isEmpty()
-                ? Optional.empty()
-                : Optional.of(openStep(steps.get(steps.size() - 1)));
     }
 
     /**

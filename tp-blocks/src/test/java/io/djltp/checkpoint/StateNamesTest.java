@@ -87,7 +87,7 @@ public class StateNamesTest {
                 root -> {
                     StoppedRun.saved(KIND, TASK, List.of(2), root.resolve("run"));
                     try (CheckpointFolder folder = CheckpointFolder.open(root.resolve("run"));
-                            Checkpoint checkpoint = folder.openNewest().orElseThrow();
+                            Checkpoint checkpoint = folder.openStep(2);
                             NDManager manager = NDManager.newBaseManager()) {
                         Path file =
                                 WeightExport.builder()
