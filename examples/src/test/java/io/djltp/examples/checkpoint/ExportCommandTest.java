@@ -193,7 +193,7 @@ public class ExportCommandTest {
                                 + shared
                                 + "optimizer: SGD, margins: {}, updates: {}, frozen: [],"
                                 + " lossScale: null,"
-                                + " seeds: {seed: 1, asked: 0}, participants: {}, blocks: {}, generators: {}}"));
+                                + " seeds: {seed: 1, asked: 0}, participants: {}, blocks: {}, generators: []}"));
         CutTensor w = CutTensor.whole("w", DataType.FLOAT32, new Shape(2));
         try (NDManager manager = NDManager.newBaseManager()) {
             Map<String, NDArray> arrays = Map.of("w", manager.zeros(w.shape()));
