@@ -173,7 +173,7 @@ public class ExportCommandTest {
     @DataProvider
     public Object[][] shared() {
         return new Object[][] {
-            {"", ".shared is missing"},
+            {"", " is not what this library writes: shared is missing"},
             {"shared: \"w\",", " is not what this library writes: "},
             {"shared: 3,", " is not what this library writes: "},
             {"shared: {\"a\": {}},", " is not what this library writes: "}
