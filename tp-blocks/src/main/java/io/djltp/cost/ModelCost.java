@@ -20,7 +20,6 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
 import io.djltp.internal.gradient.BucketPlan;
 import io.djltp.internal.gradient.PartialAxes;
-import io.djltp.internal.gradient.SumOver;
 import io.djltp.layout.Region;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
@@ -619,7 +618,10 @@ public final class ModelCost {
                         bucket.stream().map(i -> parameters.get(i).name()).distinct().toList();
                 long bytes = bucket.stream().mapToLong(i -> gradients.get(i).bytes()).sum();
                 Object group = gradients.get(bucket.get(0)).group();
-                int size = group instanceof SumOver over ? size(over) : ((List<?>) group).size();
+                int size =
+                        group instanceof PartialAxes.Over over
+                                ? size(over)
+                                : ((List<?>) group).size();
                 add(BucketPlan.describe(names), size, bytes);
             }
         }
@@ -632,13 +634,13 @@ public final class ModelCost {
             Region region = uses.getOrDefault(parameter.parameter(), UNUSED);
             boolean part = region.features() != Features.REPLICATED || region.isTokensCut();
             PartialAxes axes = new PartialAxes(region.isRowsCut(), part);
-            SumOver ranks = SumOver.of(axes, parameter.isCut(), pass.getMesh().isOverlaid());
+            PartialAxes.Over ranks = axes.over(parameter.isCut(), pass.getMesh().isOverlaid());
             long bytes = pass.bytes(parameter.getShape(pass.getTensorRank()));
             return new BucketPlan.Gradient(
                     size(ranks) == 1 ? null : ranks, dataType, device, bytes);
         }
 
-        private int size(SumOver ranks) {
+        private int size(PartialAxes.Over ranks) {
             switch (ranks) {
                 case DATA:
                     return pass.getDataSize();

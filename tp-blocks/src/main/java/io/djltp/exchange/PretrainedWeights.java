@@ -36,14 +36,14 @@ import java.util.Map;
  * }
  * }</pre>
  *
- * <p>{@link #bind} reads headers only. Whoever initializes the tree then reads the weights: a
+ * <p>{@link #bind} reads headers only. The weights are read when the tree is initialized: by a
  * {@link io.djltp.training.ParallelTrainer} or, with its first prediction, a {@link
  * io.djltp.training.ParallelPredictor} for each rank the bytes of its shards, so that a parameter
  * that is cut is never whole in memory; {@code block.initialize} or {@link #load} the whole.
  *
  * <p>Tensors are float32, float16, bfloat16 or float64, and are converted to the data type of the
- * model: the first three to float32 without loss, float64 rounded. Numbers beyond those of the
- * model's type are refused when they are read.
+ * model: the first three to float32 without loss, float64 rounded. A number out of the range of the
+ * model's type is an error when it is read.
  */
 public final class PretrainedWeights implements Closeable {
 

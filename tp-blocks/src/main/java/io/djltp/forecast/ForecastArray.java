@@ -15,7 +15,7 @@ import java.util.Objects;
  * An activation that is not there yet.
  *
  * @param shape its shape over all ranks: all rows of the batch, all features
- * @param region how it lies over the ranks
+ * @param region its placement over the ranks
  * @param cut how its last axis is cut, or {@code null} if every rank has all features
  * @param differentiated whether something that it is computed of is trained, so that its gradient
  *     is computed
@@ -72,7 +72,7 @@ public record ForecastArray(Shape shape, Region region, Cut cut, boolean differe
     public ForecastArray plus(ForecastArray other) {
         if (!region.equals(other.region) || !Objects.equals(cut, other.cut)) {
             throw Errors.argument(
-                    "An array %s is added to another one that lies otherwise over the ranks, %s"
+                    "An array %s is added to another one that has another placement, %s"
                             + " and %s: build all layers between the two with the same"
                             + " optSequenceParallel",
                     shape, region, other.region);

@@ -4,8 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
 /**
- * A last layer that leaves its features in the place of its logits, which it computes when a loss,
- * an evaluator or a reader of the predictions asks for them.
+ * A last layer that leaves its features instead of its logits, which it computes when a loss, an
+ * evaluator or a reader of the predictions asks for them.
  */
 public interface DeferredHead {
 

@@ -299,14 +299,16 @@ final class PlacedArray implements InvocationHandler {
         } else {
             result = call(target, method, plain);
         }
-        if (result instanceof NDList list && operation.parts() != null) {
-            NDList placed = new NDList(list.size());
+        Object placed;
+        if (result instanceof NDList list) {
+            NDList each = new NDList(list.size());
             for (int i = 0; i < list.size(); i++) {
-                placed.add(of(list.get(i), operation.parts().get(i), pass));
+                each.add(of(list.get(i), operation.ofElement(i, next), pass));
             }
-            return placed;
+            placed = each;
+        } else {
+            placed = result(result, args, plain, next);
         }
-        Object placed = result(result, args, plain, next);
         if (source.given && operation.isView()) {
             NDList views = placed instanceof NDArray array ? new NDList(array) : (NDList) placed;
             views.forEach(view -> handlerOf(view).given = true);

@@ -204,6 +204,23 @@ final class PlacedOperation {
         return parts;
     }
 
+    /** Returns the placement of an array of the result, such as the last state of an LSTM. */
+    Placement ofElement(int element, Placement next) {
+        if (parts != null) {
+            return parts.get(element);
+        }
+        return element == 0 || !isRecurrent() || next.rows() == null
+                ? next
+                : next.at(next.features(), next.tokensAt(), next.rows().on(1));
+    }
+
+    private boolean isRecurrent() {
+        return switch (name) {
+            case "rnn", "gru", "lstm" -> true;
+            default -> false;
+        };
+    }
+
     boolean draws() {
         return kind == Kind.UNKNOWN || "dropout".equals(name); // such as an LSTM
     }
@@ -448,7 +465,8 @@ final class PlacedOperation {
     /** Follows the rows of the batch, of which only the order is of interest. */
     private Placement withRows(Placement at) {
         if (!prepare(false)) {
-            return at.at(at.features(), at.tokensAt(), null);
+            boolean kept = isRecurrent() && at.rows().axis() < 2; // [rows, tokens, ..], or turned
+            return at.at(at.features(), at.tokensAt(), kept ? at.rows() : null);
         }
         AxisPart rows = null;
         String order = null;

@@ -1,18 +1,18 @@
 package io.djltp.layout;
 
 /**
- * How an activation lies over the ranks, on each axis of their mesh.
+ * The placement of an activation along each axis of the mesh.
  *
- * @param rows how its rows, those of the batch, lie over the axis data
- * @param features how its features lie over the axis tensor
- * @param tokens how its tokens lie over the axis tensor
+ * @param rows the placement of its rows, those of the batch, along the axis data
+ * @param features the placement of its features along the axis tensor
+ * @param tokens the placement of its tokens along the axis tensor
  */
 public record Region(Rows rows, Features features, Tokens tokens) {
 
     /** All ranks have the same: the whole. */
     public static final Region WHOLE = new Region(Rows.WHOLE, Features.REPLICATED);
 
-    /** How the rows of the batch lie over the axis data. */
+    /** The placement of the rows of the batch along the axis data. */
     public enum Rows {
         /** All ranks have all rows. */
         WHOLE,
@@ -20,7 +20,7 @@ public record Region(Rows rows, Features features, Tokens tokens) {
         CUT
     }
 
-    /** How the features lie over the axis tensor. */
+    /** The placement of the features along the axis tensor. */
     public enum Features {
         /** All ranks have the same, and compute the same with it. */
         REPLICATED,
@@ -30,7 +30,7 @@ public record Region(Rows rows, Features features, Tokens tokens) {
         PARTIAL
     }
 
-    /** How the tokens lie over the axis tensor. */
+    /** The placement of the tokens along the axis tensor. */
     public enum Tokens {
         /** All ranks have all tokens. */
         WHOLE,
@@ -41,8 +41,8 @@ public record Region(Rows rows, Features features, Tokens tokens) {
     /**
      * Creates a region in which all ranks have all tokens.
      *
-     * @param rows how the rows lie
-     * @param features how the features lie
+     * @param rows the placement of the rows
+     * @param features the placement of the features
      */
     public Region(Rows rows, Features features) {
         this(rows, features, Tokens.WHOLE);
@@ -60,7 +60,7 @@ public record Region(Rows rows, Features features, Tokens tokens) {
     /**
      * Returns the region of the same rows and features with other tokens.
      *
-     * @param other how the tokens lie
+     * @param other the placement of the tokens
      * @return the region
      */
     public Region with(Tokens other) {
@@ -88,7 +88,7 @@ public record Region(Rows rows, Features features, Tokens tokens) {
     /**
      * Returns the region of the same rows with other features.
      *
-     * @param other how the features lie
+     * @param other the placement of the features
      * @return the region
      */
     public Region with(Features other) {
@@ -98,7 +98,7 @@ public record Region(Rows rows, Features features, Tokens tokens) {
     /**
      * Returns the region of the same features with other rows.
      *
-     * @param other how the rows lie
+     * @param other the placement of the rows
      * @return the region
      */
     public Region with(Rows other) {

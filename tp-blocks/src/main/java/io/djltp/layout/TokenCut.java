@@ -19,7 +19,7 @@ public record TokenCut(Cut cut, int axis) {
      * Checks that the tokens of an array can be cut: those that all ranks have.
      *
      * @param user what cuts them, for errors
-     * @param region how the array lies over the ranks
+     * @param region the placement of the array
      * @param shape its shape
      * @throws IllegalArgumentException if the tokens or the features are cut already
      */

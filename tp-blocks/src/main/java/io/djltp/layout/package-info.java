@@ -1,2 +1,2 @@
-/** Contains how the arrays of a forward pass lie over the ranks. */
+/** Contains arrays of a forward pass that carry their placement over the ranks. */
 package io.djltp.layout;

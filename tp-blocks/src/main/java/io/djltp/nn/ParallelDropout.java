@@ -46,9 +46,8 @@ import java.util.WeakHashMap;
  * the batch, some of the tokens, or a slice of the features, has those of the mask. A training
  * therefore does not depend on the number of ranks, and is the same when it is run again with the
  * same seed. The rows are axis 0, and the features that are cut the last axis, or the last axes if
- * they are divided to heads; where the graph of a training shows that they are not, it is refused
- * before the first step. (Where the graph does not show of which whole a slice is, the masks of the
- * ranks are merely different.) Collectives: none.
+ * they are divided to heads; the block throws {@code IllegalArgumentException} if they are not.
+ * Collectives: none.
  *
  * <p>With an ordinary parameter store, that of DJL's own trainer or of a predictor, the block is
  * DJL's {@code Dropout}, and it saves and loads what that does.

@@ -48,8 +48,9 @@ import java.util.function.Function;
  * pass once more, by all ranks in the same order.
  *
  * <p>The block has to compute the same both times. {@link ParallelDropout} does, its masks follow
- * from a seed; DJL's {@code Dropout} does not and is refused, and so is what keeps something of a
- * forward pass: batch norms, fused heads, tables updated by rows, mixtures of experts.
+ * from a seed. DJL's {@code Dropout} throws {@code UnsupportedOperationException}; blocks that keep
+ * something of a forward pass throw {@code IllegalArgumentException}: batch norms, fused heads,
+ * tables updated by rows, mixtures of experts.
  *
  * <p>With an ordinary parameter store, that of DJL's own trainer or of a predictor, and in
  * evaluations, it is the block itself. It is saved as the block, too.

@@ -53,8 +53,9 @@ import java.util.stream.IntStream;
  * <p>Collectives of a training pass: one all-gather of {@code 2 channels} numbers of each rank
  * forward, one reduce-scatter of their gradients backward, see {@link BatchStatistics}. None in an
  * evaluation, and none where the rows are not cut (TENSOR mode, behind a layer that has gathered
- * the batch, one rank, DJL's own trainer): there it is DJL's operation. A slice of the features, as
- * a {@link ColumnParallelLinear} leaves it, is refused: the parameters are those of all channels.
+ * the batch, one rank, DJL's own trainer): there it is DJL's operation. It throws {@code
+ * IllegalArgumentException} for sharded features, such as the output of a {@link
+ * ColumnParallelLinear}: the parameters are those of all channels.
  *
  * <p>It saves and loads what {@link BatchNorm} does, byte for byte. PyTorch has the layer as {@code
  * torch.nn.SyncBatchNorm}.

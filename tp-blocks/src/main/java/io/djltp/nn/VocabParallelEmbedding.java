@@ -58,8 +58,8 @@ import java.io.IOException;
  * of an id that comes several times are added up in the order of the ids. The row of {@code
  * optPaddingIndex} gets none from lookups; unlike PyTorch's, it is initialized as all rows are.
  *
- * <p>An id that is none of the vocabulary is an error of every rank that has it, before anything is
- * looked up. That takes the host one number of the device.
+ * <p>An id out of the range of the vocabulary is an error of every rank that has it, before
+ * anything is looked up. That takes the host one number of the device.
  *
  * <p>Under an ordinary parameter store it is the unsharded lookup. It saves and loads what DJL's
  * {@code Embedding} with a dense gradient does.

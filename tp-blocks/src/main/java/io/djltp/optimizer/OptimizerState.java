@@ -95,7 +95,7 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Puts a state in the place of a parameter's: the next update goes on from it, bit for bit.
+     * Replaces the state of a parameter: the next update goes on from it, bit for bit.
      *
      * @param name the name of the parameter
      * @param state what {@link #get} has returned for the same shard or replica, on any device;

@@ -27,8 +27,8 @@ import java.util.stream.IntStream;
  * each rank on its own, so that an operation that is not deterministic, a lost update or a broken
  * memory goes unseen otherwise.
  *
- * <p>Of what has diverged the bits of a NaN are not those of another rank's, whose shard lies
- * otherwise in its vectors. So what differs is compared once more, with all NaN alike.
+ * <p>The bits of a NaN depend on how a rank's vector instructions divide its shard. Checksums that
+ * differ are therefore computed once more, with all NaN alike.
  */
 public final class DriftCheck {
 

@@ -12,7 +12,7 @@ import java.util.Map;
 
 /**
  * Finds the shapes of a network's parameters and inputs as DJL does, by initializing it, but with
- * one element in the place of each parameter.
+ * one element instead of each parameter.
  */
 public final class ShapesOnly {
 

@@ -37,7 +37,7 @@ public final class ShardedArray implements InvocationHandler {
      *
      * @param slice one of the slices
      * @param shape the shape of the whole
-     * @param ofHead whether the slices are the features of a fused head, in the place of logits
+     * @param ofHead whether the slices are the features of a fused head, instead of logits
      * @param maker makes the whole when it is computed with, or {@code null} to refuse that
      * @param owner what has all slices, see {@link #ownerOf}
      * @return the stand-in

@@ -158,8 +158,8 @@ public final class DeviceMesh {
     }
 
     /**
-     * Returns whether all axes lie over the same ranks, as in {@link ParallelMode#MIXED}: what is
-     * cut over one of them has to be gathered before something can be cut over another.
+     * Returns whether all axes have the same ranks, as in {@link ParallelMode#MIXED}: what is cut
+     * over one of them has to be gathered before something can be cut over another.
      *
      * @return whether they do
      */

@@ -3,7 +3,7 @@ package io.djltp.rank;
 import io.djltp.cut.ShardRange;
 
 /**
- * What a rank alone refuses of its rows of a batch, such as an id that is none. If it threw at
+ * What a rank alone refuses of its rows of a batch, such as an id out of range. If it threw at
  * once, the others would wait for it in the next collective operation, and the trainer would be
  * lost. So it goes on with other numbers, to the end of the forward pass like all ranks; then the
  * caller gets the exception, and none of what was computed.

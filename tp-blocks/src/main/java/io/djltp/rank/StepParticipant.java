@@ -47,7 +47,7 @@ public interface StepParticipant extends AutoCloseable {
     /**
      * Takes the scale of the loss from the gradients of backward passes since the last step, before
      * a {@link #step}, with {@link ParallelConfig.Builder#optLossScaling}. If a gradient of any
-     * rank is not finite, {@link #zeroGradient} comes in the place of the step.
+     * rank is not finite, {@link #zeroGradient} comes instead of the step.
      *
      * @param factor what the gradients have to be multiplied with
      * @return whether all gradients of this rank are finite

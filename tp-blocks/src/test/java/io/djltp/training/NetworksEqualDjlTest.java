@@ -157,6 +157,22 @@ public class NetworksEqualDjlTest {
                                 tanh(),
                                 row(cut, 3)));
         regression(
+                "LSTM whose words become rows",
+                cut ->
+                        sequence(
+                                reshape(-1, 5, 1),
+                                LSTM.builder()
+                                        .setNumLayers(1)
+                                        .setStateSize(4)
+                                        .optReturnState(false)
+                                        .build(),
+                                reshape(-1, 4),
+                                tanh(),
+                                reshape(-1, 20),
+                                first(cut, 9),
+                                tanh(),
+                                row(cut, 3)));
+        regression(
                 "GRU",
                 cut ->
                         sequence(

@@ -109,21 +109,13 @@ public final class GradientGroups {
         boolean cut = parameters.getStrategy(parameter) != null;
         PartialAxes axes = partial.getOrDefault(parameter, usual(parameter));
         Communicator group =
-                groupOf(context, SumOver.of(axes, cut, context.getMesh().isOverlaid()));
+                switch (axes.over(cut, context.getMesh().isOverlaid())) {
+                    case DATA -> context.getDataGroup();
+                    case TENSOR -> context.getTensorGroup();
+                    case ALL -> context.getWorld();
+                    case NONE -> null;
+                };
         return group == null || group.getSize() == 1 ? null : group;
-    }
-
-    private static Communicator groupOf(ParallelContext context, SumOver ranks) {
-        switch (ranks) {
-            case DATA:
-                return context.getDataGroup();
-            case TENSOR:
-                return context.getTensorGroup();
-            case ALL:
-                return context.getWorld();
-            default:
-                return null;
-        }
     }
 
     /** What was not used with this rank's rows may have been with those of another. */

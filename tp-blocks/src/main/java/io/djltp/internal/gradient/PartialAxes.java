@@ -8,12 +8,32 @@ package io.djltp.internal.gradient;
  */
 public record PartialAxes(boolean data, boolean tensor) {
 
+    /** Over which ranks the gradient of a parameter is summed. */
+    public enum Over {
+        /** Over none: the rank has the whole gradient of what it holds. */
+        NONE,
+        /** Over those along the axis data. */
+        DATA,
+        /** Over those along the axis tensor. */
+        TENSOR,
+        /** Over all. */
+        ALL
+    }
+
     /**
-     * Returns whether the gradient is a summand at all.
+     * Returns over which ranks a gradient is summed.
      *
-     * @return whether it is one over an axis
+     * @param cut whether the parameter is cut
+     * @param overlaid whether both axes have the same ranks
+     * @return the ranks
      */
-    public boolean isPartial() {
-        return data || tensor;
+    public Over over(boolean cut, boolean overlaid) {
+        if (overlaid) {
+            return !cut && (data || tensor) ? Over.ALL : Over.NONE;
+        }
+        if (tensor && !cut) {
+            return data ? Over.ALL : Over.TENSOR;
+        }
+        return data ? Over.DATA : Over.NONE;
     }
 }

@@ -203,7 +203,7 @@ public final class RankUpdate implements AutoCloseable {
                                 + parameter.getShape()
                                 + " belongs to a block that computes its gradient a part at a time"
                                 + " and updates it at once. Build a ClassificationHead with"
-                                + " optFusedLoss(false); in the place of an EmbeddingBag use DJL's"
+                                + " optFusedLoss(false); instead of an EmbeddingBag use DJL's"
                                 + " embedding and a sum; or freeze the parameter");
             }
         }

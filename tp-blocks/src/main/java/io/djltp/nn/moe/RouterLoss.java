@@ -202,7 +202,7 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
      *
      * @param router the logits and probabilities of this rank's tokens
      * @param counts what the tokens of all ranks have chosen
-     * @param region how the tokens lie over the ranks
+     * @param region the placement of the tokens
      * @param pass the pass on this rank, or {@code null} without ranks
      */
     record Pass(Router router, Router.TokenCounts counts, Region region, ForwardPass pass) {

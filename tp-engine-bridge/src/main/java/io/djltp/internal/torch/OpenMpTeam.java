@@ -53,7 +53,7 @@ public final class OpenMpTeam implements AutoCloseable {
         /**
          * Runs the part of the calling thread.
          *
-         * @param number the number of the team, in the place of a pointer
+         * @param number the number of the team, instead of a pointer
          */
         void run(long number);
     }
