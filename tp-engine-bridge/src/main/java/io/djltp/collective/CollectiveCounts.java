@@ -47,7 +47,10 @@ public record CollectiveCounts(Map<Collective, Long> calls, long bytes) {
      * @return the sum
      */
     public CollectiveCounts plus(Collective collective, long size) {
-        return plus(new CollectiveCounts(Map.of(collective, 1L), size), 1);
+        Map<Collective, Long> sum = new EnumMap<>(Collective.class);
+        sum.putAll(calls);
+        sum.merge(collective, 1L, Long::sum);
+        return new CollectiveCounts(sum, bytes + size);
     }
 
     /**
