@@ -194,7 +194,7 @@ public final class Plan {
          * @throws IllegalArgumentException if it is another one
          */
         public Builder optPrecision(Precision precision) {
-            this.precision = new LinearProduct(precision).getPrecision();
+            this.precision = new LinearProduct(precision).precision();
             return this;
         }
 
