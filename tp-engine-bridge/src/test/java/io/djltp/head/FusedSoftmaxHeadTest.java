@@ -253,9 +253,7 @@ public class FusedSoftmaxHeadTest {
                                 String rows = step % 2 == 0 ? ":" : "0:4";
                                 NDArray x = data.x(scope).get(rows);
                                 NDArray labels = data.labels(scope).get(rows);
-                                fused.evaluate(x, w, null, labels, PLAIN);
-                                update.begin(1e-3f, step);
-                                fused.update(w, null, null, update, 1, null);
+                                HeadStep.train(fused, x, w, labels, update, step);
                             }
                             pointers = step == steps / 2 ? Pointer.totalCount() : pointers;
                         }

@@ -146,11 +146,7 @@ public class RoundedHeadTest {
                 WeightUpdate update = kind.update(new WeightUpdate.Settings(0.1f, 1, -1))) {
             for (int i = 0; i < losses.length; i++) {
                 losses[i] =
-                        fused.evaluate(x, weight, null, labels, LossOptions.DEFAULT)
-                                .value()
-                                .getFloat();
-                update.begin(0.1f, i + 1);
-                fused.update(weight, null, null, update, 1, null);
+                        HeadStep.train(fused, x, weight, labels, update, i + 1).value().getFloat();
             }
         }
         return losses;
@@ -210,32 +206,18 @@ public class RoundedHeadTest {
                 refused.getMessage(),
                 "A fused head cannot choose tf32 for itself: libtorch has one setting of it for the"
                         + " process, Float32Products.set. Use float32, bfloat16 or float16");
-        RankThreads.run(
-                1,
-                (group, manager) -> {
-                    NDArray x = manager.ones(new Shape(2, 3));
-                    NDArray weight = narrow(manager);
-                    NDArray labels = manager.zeros(new Shape(2));
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(null, Cut.ofLengths(4), 1 << 10, 0, rounded)) {
-                        IllegalArgumentException error =
-                                Assert.expectThrows(
-                                        IllegalArgumentException.class,
-                                        () ->
-                                                fused.evaluate(
-                                                        x,
-                                                        weight,
-                                                        null,
-                                                        labels,
-                                                        LossOptions.DEFAULT));
-                        Assert.assertTrue(
-                                error.getMessage().contains("has its weight in float32"),
-                                error.getMessage());
-                    }
-                });
-    }
-
-    private static NDArray narrow(NDManager manager) {
-        return manager.ones(new Shape(4, 3)).toType(DataType.FLOAT16, false);
+        try (NDManager manager = NDManager.newBaseManager();
+                FusedSoftmaxHead fused =
+                        new FusedSoftmaxHead(null, Cut.ofLengths(4), 1 << 10, 0, rounded)) {
+            NDArray x = manager.ones(new Shape(2, 3));
+            NDArray weight = manager.ones(new Shape(4, 3)).toType(DataType.FLOAT16, false);
+            NDArray labels = manager.zeros(new Shape(2));
+            IllegalArgumentException error =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> fused.evaluate(x, weight, null, labels, HeadStep.PLAIN));
+            Assert.assertTrue(
+                    error.getMessage().contains("has its weight in float32"), error.getMessage());
+        }
     }
 }

@@ -165,10 +165,9 @@ public class SampledHeadTest {
                             for (int i = 0; i < steps.size(); i++) {
                                 HeadReference step = steps.get(i);
                                 NDArray before = w.duplicate();
+                                NDArray x = step.x(manager);
                                 NDArray labels = step.labels(manager);
-                                fused.evaluate(step.x(manager), w, null, labels, HeadStep.PLAIN);
-                                update.begin(0.1f, i + 1);
-                                fused.update(w, null, null, update, 1, null);
+                                HeadStep.train(fused, x, w, labels, update, i + 1);
                                 assertOthersUntouched(before, w, step.used, own);
                             }
                         }

@@ -61,9 +61,9 @@ public class SixteenBitHeadTest {
                             NDArray x = to(data.x(manager).mul(i), type);
                             NDArray wideX = to(x, ScalarType.Float);
                             FusedSoftmaxHead.Result actual =
-                                    step(ofNarrow, x, narrow, labels, narrowUpdate, i);
+                                    HeadStep.train(ofNarrow, x, narrow, labels, narrowUpdate, i);
                             FusedSoftmaxHead.Result expected =
-                                    step(ofWide, wideX, wide, labels, wideUpdate, i);
+                                    HeadStep.train(ofWide, wideX, wide, labels, wideUpdate, i);
                             Assert.assertEquals(actual.value(), expected.value());
                             NDArray gradient = actual.gradient(); // comes back in 16 bits
                             Assert.assertEquals(gradient.getDataType(), x.getDataType());
@@ -82,20 +82,6 @@ public class SixteenBitHeadTest {
     private static FusedSoftmaxHead function(HeadOptions head) {
         return new FusedSoftmaxHead(
                 null, Cut.ofLengths(CLASSES), 2 * 4 * ROWS * Float.BYTES, 4, head);
-    }
-
-    private static FusedSoftmaxHead.Result step(
-            FusedSoftmaxHead function,
-            NDArray x,
-            NDArray weight,
-            NDArray labels,
-            WeightUpdate update,
-            int number) {
-        FusedSoftmaxHead.Result result =
-                function.evaluate(x, weight, null, labels, LossOptions.DEFAULT);
-        update.begin(0.1f, number);
-        function.update(weight, null, null, update, 1, null);
-        return result;
     }
 
     /** DJL cannot make bfloat16. */
