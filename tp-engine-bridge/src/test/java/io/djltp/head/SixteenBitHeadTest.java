@@ -7,14 +7,12 @@ import io.djltp.cut.Cut;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.ReferenceUpdate;
 import io.djltp.internal.update.WeightUpdate;
+import io.djltp.testing.TestCases;
 
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
-
-import java.util.ArrayList;
-import java.util.List;
 
 /** Weights in 16 bits: rounded after each step, with everything else in 32 bits. */
 public class SixteenBitHeadTest {
@@ -25,17 +23,15 @@ public class SixteenBitHeadTest {
 
     @DataProvider
     public Object[][] cases() {
-        List<Object[]> cases = new ArrayList<>();
-        for (ScalarType type : List.of(ScalarType.BFloat16, ScalarType.Half)) {
-            for (ReferenceUpdate.Kind kind : ReferenceUpdate.Kind.values()) {
-                cases.add(new Object[] {type, kind, HeadOptions.DEFAULT});
-                cases.add(new Object[] {type, kind, HeadStep.of(0.5f, null)});
-                Margin margin = Margin.arcFace(8, 0.3f);
-                cases.add(new Object[] {type, kind, HeadStep.of(1, margin)});
-                cases.add(new Object[] {type, kind, HeadStep.of(0.5f, margin)});
-            }
-        }
-        return cases.toArray(new Object[0][]);
+        Margin margin = Margin.arcFace(8, 0.3f);
+        HeadOptions[] heads = {
+            HeadStep.FLOAT32,
+            HeadStep.of(0.5f, null),
+            HeadStep.of(1, margin),
+            HeadStep.of(0.5f, margin)
+        };
+        ScalarType[] types = {ScalarType.BFloat16, ScalarType.Half};
+        return TestCases.product(types, ReferenceUpdate.Kind.values(), heads);
     }
 
     /**
