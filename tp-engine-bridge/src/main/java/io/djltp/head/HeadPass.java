@@ -159,6 +159,11 @@ final class HeadPass {
         Tensor products = memory.rows(Place.PRODUCTS).zero_();
         Tensor factor = memory.column(Place.FACTOR);
         for (ChunkWorker worker : workers) {
+            if (!guarded) {
+                sums.add_(worker.sums());
+                products.add_(worker.products());
+                continue;
+            }
             torch.sub_out(factor, worker.offset(), offset).exp_();
             sums.addcmul_(worker.sums(), factor.to(ScalarType.Double));
             products.addcmul_(worker.products(), factor.unsqueeze(1));
