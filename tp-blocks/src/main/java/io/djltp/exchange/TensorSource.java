@@ -10,7 +10,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.Rule;
 import io.djltp.exchange.NameMapping.StackedRows;
-import io.djltp.internal.safetensors.SliceReader;
+import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.parameters.SlicedInitializer;
 
 import java.io.IOException;
@@ -72,7 +72,7 @@ final class TensorSource implements SlicedInitializer {
             throws IOException {
         if (rule.isPlain()) {
             String name = tensors.get(0);
-            SliceReader reader = new SliceReader(files.fileOf(name));
+            SafetensorsFile reader = files.fileOf(name);
             NDArray array =
                     shape.dimension() == 0
                             ? reader.read(name, manager)
@@ -113,7 +113,7 @@ final class TensorSource implements SlicedInitializer {
             List<ShardRange> columns)
             throws IOException {
         String name = tensors.get(segment.part());
-        SliceReader reader = new SliceReader(files.fileOf(name));
+        SafetensorsFile reader = files.fileOf(name);
         List<ShardRange> part = List.of(new ShardRange(segment.from(), segment.length()));
         boolean all = segment.length() == files.get(name).shape().get(transposed ? 1 : 0);
         NDArray array =

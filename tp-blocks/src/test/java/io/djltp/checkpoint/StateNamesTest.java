@@ -14,7 +14,6 @@ import ai.djl.util.PairList;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
 import io.djltp.internal.safetensors.SafetensorsFile;
-import io.djltp.internal.safetensors.SliceReader;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -98,7 +97,7 @@ public class StateNamesTest {
                             Assert.assertEquals(
                                     weights.getTensors().keySet(), Set.of("w", "w/mean"));
                             Assert.assertEquals(
-                                    new SliceReader(weights).read("w/mean", manager),
+                                    weights.read("w/mean", manager),
                                     checkpoint.read("w/mean", manager));
                         }
                     }

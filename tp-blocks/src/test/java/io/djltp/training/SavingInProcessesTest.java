@@ -5,7 +5,6 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.internal.safetensors.SafetensorsFile;
-import io.djltp.internal.safetensors.SliceReader;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainingRun;
 
@@ -175,10 +174,7 @@ public class SavingInProcessesTest {
             Assert.assertEquals(one.getTensors(), other.getTensors());
             for (String name : one.getTensors().keySet()) {
                 ArrayAssert.assertClose(
-                        new SliceReader(one).read(name, manager),
-                        new SliceReader(other).read(name, manager),
-                        TOLERANCE,
-                        name);
+                        one.read(name, manager), other.read(name, manager), TOLERANCE, name);
             }
         }
     }

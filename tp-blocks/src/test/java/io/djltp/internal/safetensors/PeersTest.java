@@ -90,7 +90,7 @@ public class PeersTest {
             Assert.assertEquals(file.getMetadata(), Map.of("format", "pt"));
             Assert.assertEquals(file.getTensors().keySet(), TENSORS.keySet());
             for (Map.Entry<String, Expected> each : TENSORS.entrySet()) {
-                NDArray array = new SliceReader(file).read(each.getKey(), manager);
+                NDArray array = file.read(each.getKey(), manager);
                 Assert.assertEquals(array.getDataType(), each.getValue().type());
                 Assert.assertEquals(array.getShape(), each.getValue().shape());
                 ByteBuffer bits = array.toByteBuffer();

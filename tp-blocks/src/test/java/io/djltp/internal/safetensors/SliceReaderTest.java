@@ -76,7 +76,7 @@ public class SliceReaderTest {
         try (SafetensorsFile file = SafetensorsFile.open(path);
                 NDManager manager = NDManager.newBaseManager()) {
             List<ShardRange> last = List.of(new ShardRange(1, 2));
-            NDArray numbers = new SliceReader(file).read("w", 1, last, manager);
+            NDArray numbers = file.read("w", 1, last, manager);
             Assert.assertEquals(numbers.getDataType(), DataType.FLOAT32);
             Assert.assertEquals(numbers.toFloatArray(), new float[] {-2.5f, 3.140625f});
         }
@@ -90,14 +90,14 @@ public class SliceReaderTest {
                 new Shape(3, 5),
                 (file, array) -> {
                     NDManager manager = array.getManager();
-                    Assert.assertEquals(new SliceReader(file).read("w", manager), array);
+                    Assert.assertEquals(file.read("w", manager), array);
                 });
         withFile(
                 DataType.FLOAT32,
                 new Shape(),
                 (file, array) -> {
                     NDManager manager = array.getManager();
-                    Assert.assertEquals(new SliceReader(file).read("w", manager), array);
+                    Assert.assertEquals(file.read("w", manager), array);
                 });
     }
 
@@ -107,7 +107,7 @@ public class SliceReaderTest {
                 DataType.FLOAT32,
                 new Shape(3, 5),
                 (file, array) -> {
-                    SliceReader reader = new SliceReader(file);
+                    SafetensorsFile reader = file;
                     NDManager manager = array.getManager();
                     List<ShardRange> range = List.of(new ShardRange(3, 3));
                     IllegalArgumentException beyond =
@@ -141,7 +141,7 @@ public class SliceReaderTest {
             }
         }
         long before = file.getBytesRead();
-        NDArray read = new SliceReader(file).read("w", axis, ranges, array.getManager());
+        NDArray read = file.read("w", axis, ranges, array.getManager());
         long bytes = read.size() * read.getDataType().getNumOfBytes();
         Assert.assertEquals(file.getBytesRead() - before, bytes);
         if (parts.isEmpty()) {
