@@ -89,23 +89,23 @@ public final class PretrainedWeights implements Closeable {
                 model.getDataType() != DataType.BFLOAT16,
                 "DJL makes no bfloat16 arrays: load the weights into a model of float32");
         Map<String, Parameter> tree = ParameterPaths.of(block);
-        Map<Parameter, Shape> shapes = new IdentityHashMap<>();
+        WeightAssignment assignment =
+                new WeightAssignment(files, mapping, tree, WeightFiles.margins(block));
         ShapesOnly.read(
                 block,
                 model.getDataType(),
-                () -> tree.values().forEach(each -> shapes.put(each, each.getShape())),
+                () -> tree.values().forEach(each -> assignment.setShape(each, each.getShape())),
                 inputs);
-        Map<Parameter, TensorSource> sources =
-                new WeightAssignment(files, mapping, tree, shapes, MarginNote.of(block))
-                        .find(skippedParameters, skippedTensors);
-        sources.forEach(
-                (parameter, source) -> {
-                    before.putIfAbsent(parameter, parameter.getInitializer());
-                    if (parameter.isInitialized()) {
-                        parameter.close();
-                    }
-                    parameter.setInitializer(source);
-                });
+        assignment
+                .find(skippedParameters, skippedTensors)
+                .forEach(
+                        (parameter, source) -> {
+                            before.putIfAbsent(parameter, parameter.getInitializer());
+                            if (parameter.isInitialized()) {
+                                parameter.close();
+                            }
+                            parameter.setInitializer(source);
+                        });
     }
 
     /**

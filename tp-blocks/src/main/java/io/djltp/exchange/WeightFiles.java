@@ -1,16 +1,21 @@
 package io.djltp.exchange;
 
 import ai.djl.MalformedModelException;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
-import com.google.gson.JsonParser;
+import com.google.gson.JsonPrimitive;
 import com.google.gson.annotations.SerializedName;
 
+import io.djltp.head.Margin;
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.parameters.BlockWalk;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -24,6 +29,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -39,6 +45,16 @@ final class WeightFiles implements Closeable {
 
     /** How the name of an index ends. */
     static final String INDEX = ".safetensors.index.json";
+
+    /** How the files that are no indexes end. */
+    static final String SUFFIX = ".safetensors";
+
+    /**
+     * What stands before the name of a tensor in the metadata of its file, as the key of the margin
+     * that it was trained with, without which its logits are others: {@code margin.head.weight} is
+     * {@code 64.0 1.0 0.5 0.0}, the scale, m1, m2 and m3.
+     */
+    static final String MARGIN = "margin.";
 
     private static final Gson GSON = new Gson();
 
@@ -78,7 +94,8 @@ final class WeightFiles implements Closeable {
             if (first.getFileName().toString().endsWith(".json")) {
                 opened.readIndex();
             } else {
-                SafetensorsFile file = opened.open1(first);
+                SafetensorsFile file = SafetensorsFile.open(first);
+                opened.files.put(first, file);
                 file.getTensors().keySet().forEach(name -> opened.tensors.put(name, file));
             }
             return opened;
@@ -92,23 +109,17 @@ final class WeightFiles implements Closeable {
     private static Path find(Path folder) throws IOException {
         Path single = folder.resolve("model.safetensors");
         Path index = folder.resolve("model" + INDEX);
-        if (Files.exists(single) && Files.exists(index)) {
-            boolean stale =
-                    Files.getLastModifiedTime(single).compareTo(Files.getLastModifiedTime(index))
-                            < 0;
-            return stale ? index : single;
-        }
         if (!Files.exists(single) && !Files.exists(index)) {
             throw new FileNotFoundException(
                     "There is neither model.safetensors nor model" + INDEX + " in " + folder);
         }
-        return Files.exists(single) ? single : index;
-    }
-
-    private SafetensorsFile open1(Path file) throws IOException {
-        SafetensorsFile opened = SafetensorsFile.open(file);
-        files.put(file, opened);
-        return opened;
+        boolean stale =
+                Files.exists(single)
+                        && Files.exists(index)
+                        && Files.getLastModifiedTime(single)
+                                        .compareTo(Files.getLastModifiedTime(index))
+                                < 0;
+        return Files.exists(single) && !stale ? single : index;
     }
 
     private void readIndex() throws IOException {
@@ -133,7 +144,7 @@ final class WeightFiles implements Closeable {
                     missing.add(entry.getValue());
                     continue;
                 }
-                open1(file);
+                files.put(file, SafetensorsFile.open(file));
             }
             if (!files.get(file).getTensors().containsKey(entry.getKey())) {
                 missing.add(entry.getKey() + " of " + entry.getValue());
@@ -163,25 +174,24 @@ final class WeightFiles implements Closeable {
         }
         JsonObject config;
         try (Reader reader = Files.newBufferedReader(file)) {
-            JsonElement read = JsonParser.parseReader(reader);
-            config = read.isJsonObject() ? read.getAsJsonObject() : new JsonObject();
+            config = GSON.fromJson(reader, JsonObject.class);
         } catch (JsonParseException e) {
             return; // somebody else's
         }
         for (String name : List.of("rope_scaling", "rope_parameters")) {
-            JsonElement value = config.get(name);
-            if (value != null && value.isJsonObject() && isScaled(value.getAsJsonObject())) {
+            if (config.get(name) instanceof JsonObject rope && isScaled(rope)) {
                 throw new MalformedModelException(
                         ("%s has %s %s, and RotaryEmbedding computes unscaled positions only: the"
                                         + " outputs would differ from those of the model. Take a"
                                         + " model without it, or remove it from config.json if"
                                         + " the network computes it in a block of its own")
-                                .formatted(file, name, value));
+                                .formatted(file, name, rope));
             }
         }
-        JsonElement window = config.get("sliding_window");
-        JsonElement used = config.get("use_sliding_window");
-        if (window != null && window.isJsonPrimitive() && (used == null || isTrue(used))) {
+        boolean unused =
+                config.get("use_sliding_window") instanceof JsonPrimitive used
+                        && !used.getAsBoolean();
+        if (config.get("sliding_window") instanceof JsonPrimitive window && !unused) {
             logger.warn(
                     "{} has sliding_window {}: attention here sees all tokens, so that outputs of"
                             + " more tokens differ from those of the model",
@@ -192,11 +202,42 @@ final class WeightFiles implements Closeable {
 
     private static boolean isScaled(JsonObject rope) {
         JsonElement type = rope.has("rope_type") ? rope.get("rope_type") : rope.get("type");
-        return type != null && type.isJsonPrimitive() && !type.getAsString().equals("default");
+        return type instanceof JsonPrimitive name && !name.getAsString().equals("default");
     }
 
-    private static boolean isTrue(JsonElement value) {
-        return value.isJsonPrimitive() && value.getAsBoolean();
+    /** Returns the margins of the heads of a tree, by their weights. */
+    static Map<Parameter, Margin> margins(Block block) {
+        Map<Parameter, Margin> margins = new IdentityHashMap<>();
+        BlockWalk.of(
+                block,
+                (each, path, certain) -> {
+                    if (each instanceof ClassificationHead head) {
+                        margins.put(head.getDirectParameters().get("weight"), head.getMargin());
+                    }
+                });
+        return margins;
+    }
+
+    /** Returns the note of a margin. */
+    static String note(Margin margin) {
+        return margin.scale() + " " + margin.m1() + " " + margin.m2() + " " + margin.m3();
+    }
+
+    /**
+     * Returns the margin that a tensor was trained with, or {@code null} if nothing is noted: it
+     * has none, or is of another library.
+     */
+    Margin getMargin(String tensor) {
+        String noted = fileOf(tensor).getMetadata().get(MARGIN + tensor);
+        if (noted == null) {
+            return null;
+        }
+        String[] numbers = noted.split(" ");
+        return new Margin(
+                Float.parseFloat(numbers[0]),
+                Float.parseFloat(numbers[1]),
+                Float.parseFloat(numbers[2]),
+                Float.parseFloat(numbers[3]));
     }
 
     /** Returns the names of all tensors. */

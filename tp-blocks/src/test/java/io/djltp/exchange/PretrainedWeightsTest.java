@@ -8,7 +8,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
-import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.parameters.SlicedInitializer;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
@@ -19,7 +18,6 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Map;
 
 /** Weights that PyTorch and Hugging Face's safetensors have written, on any number of ranks. */
 public class PretrainedWeightsTest {
@@ -89,28 +87,12 @@ public class PretrainedWeightsTest {
 
     @Test
     public void aRankReadsTheBytesOfItsShard() throws Exception {
-        NameMapping mapping = NameMapping.parse("w = model.layers.0.mlp.down_proj.weight");
         try (NDManager manager = NDManager.newBaseManager();
                 WeightFiles files =
                         WeightFiles.open(SmallModels.file("model.safetensors.index.json"))) {
             Shape shape = new Shape(24, 26);
-            Parameter parameter =
-                    Parameter.builder()
-                            .setName("w")
-                            .setType(Parameter.Type.WEIGHT)
-                            .optShape(shape)
-                            .build();
-            Map<Parameter, TensorSource> sources =
-                    new WeightAssignment(
-                                    files,
-                                    mapping,
-                                    Map.of("w", parameter),
-                                    Map.of(parameter, shape),
-                                    Map.of())
-                            .find(
-                                    java.util.List.of(),
-                                    java.util.List.of(new NamePattern("{path}")));
-            SlicedInitializer source = sources.get(parameter);
+            SlicedInitializer source =
+                    SmallModels.source(files, "w = model.layers.0.mlp.down_proj.weight", shape);
             NDArray whole = source.initialize(manager, shape, DataType.FLOAT64);
             for (ShardingStrategy strategy :
                     new ShardingStrategy[] {

@@ -1,5 +1,6 @@
 package io.djltp.exchange;
 
+import ai.djl.MalformedModelException;
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDArray;
@@ -28,6 +29,7 @@ import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
 import io.djltp.nn.transformer.PositionEmbedding;
+import io.djltp.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelPredictor;
 
@@ -37,6 +39,7 @@ import java.net.URISyntaxException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.IntStream;
 
 /** The models of {@code src/test/resources/exchange/reference.py}, and what they compute there. */
@@ -116,6 +119,24 @@ final class SmallModels {
         } catch (URISyntaxException e) {
             throw new IllegalStateException(e);
         }
+    }
+
+    /** Returns what reads a parameter w of a shape. */
+    static SlicedInitializer source(WeightFiles files, String rule, Shape shape)
+            throws IOException, MalformedModelException {
+        Parameter parameter =
+                Parameter.builder()
+                        .setName("w")
+                        .setType(Parameter.Type.WEIGHT)
+                        .optShape(shape)
+                        .build();
+        WeightAssignment assignment =
+                new WeightAssignment(
+                        files, NameMapping.parse(rule), Map.of("w", parameter), Map.of());
+        assignment.setShape(parameter, shape);
+        return assignment
+                .find(List.of(), List.of(new NameMapping.NamePattern("{path}")))
+                .get(parameter);
     }
 
     /** Returns what PyTorch computed. */

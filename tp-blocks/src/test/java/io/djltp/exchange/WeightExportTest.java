@@ -124,7 +124,7 @@ public class WeightExportTest {
 
     static Map<String, float[]> values(Block block) {
         Map<String, float[]> values = new LinkedHashMap<>();
-        ParameterPaths.of(block)
+        NameMapping.paths(block)
                 .forEach((path, each) -> values.put(path, each.getArray().toFloatArray()));
         return values;
     }
@@ -213,7 +213,7 @@ public class WeightExportTest {
                 NDManager manager = NDManager.newBaseManager();
                 InputStream file =
                         Files.newInputStream(export(SmallModels.LLAMA, model.getBlock()))) {
-            Map<String, Parameter> tree = ParameterPaths.of(model.getBlock());
+            Map<String, Parameter> tree = NameMapping.paths(model.getBlock());
             NDList list = NDList.decode(manager, file);
             Assert.assertEquals(list.size(), tree.size() + 2); // gate and up are one
             NDArray gate = list.get("model.layers.1.mlp.gate_proj.weight");

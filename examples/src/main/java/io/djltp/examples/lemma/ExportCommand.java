@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
-import io.djltp.exchange.OnnxGraph;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.lemma.LemmaBlockFactory;
@@ -166,8 +165,8 @@ public final class ExportCommand implements Callable<Integer> {
     }
 
     /** y = 16 x / sqrt(sum of x² + epsilon), row by row. */
-    private static String normalize(OnnxGraph graph, String x) {
-        String axis = graph.integers(DataType.INT64, 1);
+    private static String normalize(OnnxExport.Graph graph, String x) {
+        String axis = graph.integers(1);
         String squares = graph.add("ReduceSum", graph.add("Mul", x, x), axis);
         String sum = graph.add("Add", squares, graph.number(LemmaNetwork.EPSILON));
         String unit = graph.add("Div", x, graph.add("Sqrt", sum));

@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.exchange.NameMapping;
-import io.djltp.exchange.ParameterPaths;
 import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.ParallelModelLoader;
 
@@ -84,7 +83,7 @@ public final class MiniLmModel {
         try (InputStream file = openOnnx()) {
             OnnxWeights weights = OnnxWeights.read(file);
             NameMapping names = NameMapping.bert();
-            ParameterPaths.of(network)
+            NameMapping.paths(network)
                     .forEach(
                             (path, parameter) -> {
                                 String name = names.findTensor(path, weights.names());
