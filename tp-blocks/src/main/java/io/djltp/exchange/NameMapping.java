@@ -72,16 +72,23 @@ public final class NameMapping {
      * @throws IllegalArgumentException if a line is none
      */
     public static NameMapping parse(String table) {
+        return parse(table.lines(), "");
+    }
+
+    private static NameMapping parse(Stream<String> lines, String prefix) {
         List<Rule> rules = new ArrayList<>();
         List<NamePattern> ignored = new ArrayList<>();
-        for (String line : table.split("\n")) {
-            String text = line.replaceFirst("#.*", "").trim();
-            if (text.startsWith("ignore ")) {
-                ignored.add(Rule.name(text, text.substring("ignore ".length()).trim()));
-            } else if (!text.isEmpty()) {
-                rules.add(Rule.parse(text));
-            }
-        }
+        lines.map(line -> line.replaceFirst("#.*", "").trim())
+                .filter(line -> !line.isEmpty())
+                .forEach(
+                        line -> {
+                            if (line.startsWith("ignore ")) {
+                                String name = line.substring("ignore ".length());
+                                ignored.add(Rule.name(line, prefix, name));
+                            } else {
+                                rules.add(Rule.parse(line, prefix));
+                            }
+                        });
         return new NameMapping(rules, ignored);
     }
 
@@ -163,9 +170,9 @@ public final class NameMapping {
      * @return the mapping
      */
     public NameMapping withPrefix(String prefix) {
-        return new NameMapping(
-                rules.stream().map(rule -> rule.withPrefix(prefix)).toList(),
-                ignored.stream().map(pattern -> pattern.withPrefix(prefix)).toList());
+        List<String> lines = new ArrayList<>(rules.stream().map(Rule::toString).toList());
+        ignored.forEach(name -> lines.add("ignore " + name));
+        return parse(lines.stream(), prefix);
     }
 
     /**
@@ -279,14 +286,16 @@ public final class NameMapping {
         }
 
         /** Reads a line, {@code parameter + parameter = tensor * share + tensor : flags}. */
-        static Rule parse(String line) {
+        static Rule parse(String line, String prefix) {
             int colon = line.lastIndexOf(" : ");
             String[] sides = (colon < 0 ? line : line.substring(0, colon)).split(" = ");
             check(line, sides.length == 2, "it is not of the form parameter = tensor");
             List<NamePattern> parameters =
-                    Stream.of(sides[0].split(" \\+ ")).map(name -> name(line, name)).toList();
+                    Stream.of(sides[0].split(" \\+ ")).map(name -> name(line, "", name)).toList();
             List<Part> tensors =
-                    Stream.of(sides[1].split(" \\+ ")).map(part -> part(line, part)).toList();
+                    Stream.of(sides[1].split(" \\+ "))
+                            .map(part -> part(line, prefix, part))
+                            .toList();
             List<String> words =
                     colon < 0 ? List.of() : List.of(line.substring(colon + 3).trim().split("\\s+"));
             Set<String> flags = new HashSet<>(words);
@@ -314,18 +323,19 @@ public final class NameMapping {
             return new Rule(parameters, tensors, transposed, padded);
         }
 
-        private static Part part(String line, String text) {
+        private static Part part(String line, String prefix, String text) {
             String[] words = text.trim().split(" \\* ");
             String share = words.length == 1 ? "1" : words[1].trim();
             check(line, share.matches("[1-9]\\d{0,8}"), share + " is no share: a number above 0");
-            return new Part(name(line, words[0]), Integer.parseInt(share));
+            return new Part(name(line, prefix, words[0]), Integer.parseInt(share));
         }
 
         /** Returns a name, which has no blanks: they stand around what is between names. */
-        static NamePattern name(String line, String text) {
-            NamePattern name = new NamePattern(text.trim());
-            check(line, text.trim().matches("[^\\s+]\\S*"), "'" + text.trim() + "' is no name");
-            return name;
+        static NamePattern name(String line, String prefix, String text) {
+            String name = text.trim();
+            NamePattern pattern = new NamePattern(prefix + name);
+            check(line, name.matches("[^\\s+]\\S*"), "'" + name + "' is no name");
+            return pattern;
         }
 
         private static void check(String line, boolean right, String reason) {
@@ -353,15 +363,6 @@ public final class NameMapping {
         /** Returns whether a parameter is a tensor as it is. */
         boolean isPlain() {
             return parameters.size() == 1 && tensors.size() == 1 && !transposed && !padded;
-        }
-
-        /** Returns the rule for tensors with a word before their names. */
-        Rule withPrefix(String prefix) {
-            List<Part> parts =
-                    tensors.stream()
-                            .map(part -> new Part(part.name().withPrefix(prefix), part.share()))
-                            .toList();
-            return new Rule(parameters, parts, transposed, padded);
         }
 
         /** Returns the rule as a line of a table. */
@@ -491,11 +492,6 @@ public final class NameMapping {
         /** Returns the places. */
         Set<String> places() {
             return new HashSet<>(places);
-        }
-
-        /** Returns the name with a word before it. */
-        NamePattern withPrefix(String prefix) {
-            return new NamePattern(prefix + text);
         }
 
         /**

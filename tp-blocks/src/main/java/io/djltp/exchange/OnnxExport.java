@@ -26,8 +26,6 @@ import io.djltp.internal.files.SideFolder;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 
-import java.io.BufferedOutputStream;
-import java.io.Closeable;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.UncheckedIOException;
@@ -39,12 +37,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import java.util.TreeSet;
 import java.util.function.BiFunction;
 
 /**
@@ -96,49 +91,39 @@ public final class OnnxExport {
      *     optOverwrite(true)} does not let them be replaced; nothing is written
      * @throws IOException if it cannot be written
      * @throws IllegalArgumentException if the network has a block that is none of those above, or
-     *     takes another number of features or another data type than the input has, or {@code
-     *     optBlock} names a block that it has not, or a name is used twice
+     *     takes another data type than the input has
      */
     public void write(Model model, Path path) throws IOException {
         Block block = model.getBlock();
-        checkInput(block);
-        Path weights = Graph.weights(path);
+        String name = path.getFileName().toString();
+        Path weights = path.resolveSibling(name + ".data");
         if (!overwrite) {
             WeightExport.checkNone(List.of(path, weights));
         }
-        String name = path.getFileName().toString();
-        try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
-                Graph graph = new Graph(side.resolve(name), bytes(block) > externalAbove)) {
-            Set<String> unused = new TreeSet<>(lambdas.keySet()); // no block needed them
-            String last = add(graph, block, "", input, unused);
-            Preconditions.checkArgument(
-                    unused.isEmpty(),
-                    "optBlock names "
-                            + String.join(", ", unused)
-                            + ", and the network has no such block: children are named without"
-                            + " DJL's count, and numbered where several have one name");
-            graph.write(model.getName(), input, inputType, inputShape, last, output);
-            if (!side.replace(name).contains(weights.getFileName().toString())) {
+        String location = weights.getFileName().toString();
+        try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent())) {
+            try (FileChannel external =
+                    bytes(block) > externalAbove
+                            ? FileChannel.open(
+                                    side.resolve(location),
+                                    StandardOpenOption.CREATE_NEW,
+                                    StandardOpenOption.WRITE)
+                            : null) {
+                Graph graph = new Graph(external, location);
+                String last = add(graph, block, "", input);
+                ModelProto file =
+                        graph.build(model.getName(), input, inputType, inputShape, last, output);
+                try (OutputStream out = Files.newOutputStream(side.resolve(name))) {
+                    file.writeTo(out);
+                }
+                if (external != null) {
+                    external.force(true);
+                }
+            }
+            if (!side.replace(name).contains(location)) {
                 Files.deleteIfExists(weights); // of the file that is replaced
             }
         }
-    }
-
-    /** A file with another number of features would be written, and run by nobody. */
-    private void checkInput(Block block) {
-        Shape[] trained = block.isInitialized() ? block.getInputShapes() : new Shape[0];
-        if (trained.length != 1 || trained[0].dimension() == 0 || inputShape.dimension() == 0) {
-            return;
-        }
-        long features = trained[0].get(trained[0].dimension() - 1);
-        long declared = inputShape.get(inputShape.dimension() - 1);
-        Preconditions.checkArgument(
-                inputType != DataType.FLOAT32
-                        || features <= 0
-                        || declared < 0
-                        || features == declared,
-                "The input %s %s has %d features, and the network takes %d"
-                        .formatted(input, inputShape, declared, features));
     }
 
     private static long bytes(Block block) {
@@ -177,14 +162,8 @@ public final class OnnxExport {
          * @param type its data type, float32, int32 or int64
          * @param shape its shape, -1 where any length goes
          * @return this builder
-         * @throws IllegalArgumentException if the shape has no axis
          */
         public Builder setInput(String name, DataType type, Shape shape) {
-            Preconditions.checkArgument(
-                    shape.dimension() > 0,
-                    "The input "
-                            + name
-                            + " needs the shape of a batch, such as [-1, features], not ()");
             input = name;
             inputType = type;
             inputShape = shape;
@@ -256,21 +235,17 @@ public final class OnnxExport {
     }
 
     /** Adds a block to a graph, and returns the value that it computes. */
-    private String add(Graph graph, Block block, String path, String from, Set<String> unused) {
+    private String add(Graph graph, Block block, String path, String from) {
         String key = block instanceof LambdaBlock lambda ? lambda.getName() : path;
         for (String name : List.of(path, key)) {
             if (lambdas.containsKey(name)) {
-                unused.remove(name);
-                String value = lambdas.get(name).apply(graph, from);
-                Preconditions.checkArgument(
-                        value != null, "What optBlock says of " + key + " returns no value");
-                return value;
+                return lambdas.get(name).apply(graph, from);
             }
         }
         if (block instanceof SequentialBlock) {
             String value = from;
             for (Map.Entry<String, Block> child : ParameterPaths.children(block).entrySet()) {
-                value = add(graph, child.getValue(), name(path, child.getKey()), value, unused);
+                value = add(graph, child.getValue(), name(path, child.getKey()), value);
             }
             return value;
         }
@@ -348,25 +323,19 @@ public final class OnnxExport {
      * Weights are in the file, or one after another in a second one beside it, each from a multiple
      * of 4096 bytes on, so that it can be mapped into memory.
      */
-    public static final class Graph implements Closeable {
+    public static final class Graph {
 
         private static final int VERSION = 8; // of the format, with opset 17
         private static final long PAGE = 4096;
 
         private final GraphProto.Builder graph = GraphProto.newBuilder();
-        private final Path path;
         private final FileChannel external; // of weights in a second file, or null
+        private final String location; // the name of that file
         private int values;
 
-        Graph(Path path, boolean external) throws IOException {
-            this.path = path;
-            this.external =
-                    external
-                            ? FileChannel.open(
-                                    weights(path),
-                                    StandardOpenOption.CREATE_NEW,
-                                    StandardOpenOption.WRITE)
-                            : null;
+        private Graph(FileChannel external, String location) {
+            this.external = external;
+            this.location = location;
         }
 
         /**
@@ -380,10 +349,11 @@ public final class OnnxExport {
         public String add(String operator, Map<String, Long> attributes, String... inputs) {
             String output = "v" + values++;
             NodeProto.Builder node =
-                    NodeProto.newBuilder().setOpType(operator).setName(operator + "_" + output);
-            for (String input : inputs) {
-                node.addInput(input);
-            }
+                    NodeProto.newBuilder()
+                            .setOpType(operator)
+                            .setName(operator + "_" + output)
+                            .addAllInput(List.of(inputs))
+                            .addOutput(output);
             attributes.forEach(
                     (name, number) ->
                             node.addAttribute(
@@ -391,7 +361,7 @@ public final class OnnxExport {
                                             .setName(name)
                                             .setType(AttributeProto.AttributeType.INT)
                                             .setI(number)));
-            graph.addNode(node.addOutput(output));
+            graph.addNode(node);
             return output;
         }
 
@@ -452,53 +422,22 @@ public final class OnnxExport {
             }
         }
 
-        /** Writes the file. */
-        void write(
-                String name, String input, DataType type, Shape shape, String last, String output)
-                throws IOException {
-            graph.setName(name);
-            checkNames(input, last, output);
-            graph.addInput(value(input).setType(type(type, shape)));
-            graph.addNode(
-                    NodeProto.newBuilder().setOpType("Identity").addInput(last).addOutput(output));
-            graph.addOutput(value(output).setType(type(DataType.FLOAT32, null)));
-            ModelProto model =
-                    ModelProto.newBuilder()
-                            .setIrVersion(VERSION)
-                            .setProducerName("DJL Tensor Parallel")
-                            .addOpsetImport(OperatorSetIdProto.newBuilder().setVersion(OPSET))
-                            .setGraph(graph)
-                            .build();
-            if (external != null) {
-                external.force(true);
-            }
-            try (OutputStream os = new BufferedOutputStream(Files.newOutputStream(path))) {
-                model.writeTo(os);
-            }
-        }
-
-        /** Each value has one name, and what is used is there: else no reader takes the file. */
-        private void checkNames(String input, String last, String output) {
-            Set<String> known = new HashSet<>();
-            graph.getInitializerList().forEach(each -> known.add(each.getName()));
-            for (NodeProto node : graph.getNodeList()) {
-                known.addAll(node.getOutputList());
-            }
-            Preconditions.checkArgument(
-                    !input.isEmpty() && known.add(input),
-                    "The input cannot be called '" + input + "', as a weight or value is");
-            Preconditions.checkArgument(
-                    !output.isEmpty() && !known.contains(output),
-                    "The output cannot be called '" + output + "', as another value is");
-            Set<String> wanted = new TreeSet<>(List.of(last));
-            graph.getNodeList().forEach(node -> wanted.addAll(node.getInputList()));
-            wanted.removeAll(known);
-            wanted.remove(""); // what is left out
-            Preconditions.checkArgument(
-                    wanted.isEmpty(),
-                    "The graph uses the value "
-                            + String.join(", ", wanted)
-                            + ", which nothing in it computes");
+        private ModelProto build(
+                String name, String input, DataType type, Shape shape, String last, String output) {
+            graph.setName(name)
+                    .addInput(value(input).setType(type(type, shape)))
+                    .addNode(
+                            NodeProto.newBuilder()
+                                    .setOpType("Identity")
+                                    .addInput(last)
+                                    .addOutput(output))
+                    .addOutput(value(output).setType(type(DataType.FLOAT32, null)));
+            return ModelProto.newBuilder()
+                    .setIrVersion(VERSION)
+                    .setProducerName("DJL Tensor Parallel")
+                    .addOpsetImport(OperatorSetIdProto.newBuilder().setVersion(OPSET))
+                    .setGraph(graph)
+                    .build();
         }
 
         private static ValueInfoProto.Builder value(String name) {
@@ -547,12 +486,6 @@ public final class OnnxExport {
                 proto.addDims(length);
             }
             if (external == null) {
-                if (tensor.bytes() > Integer.MAX_VALUE) {
-                    throw new IllegalArgumentException(
-                            ("%s %s has %d bytes, and a message of ONNX holds 2,147,483,647: let it go to"
-                                            + " a file of its own by a smaller optExternalAbove")
-                                    .formatted(name, tensor.shape(), tensor.bytes()));
-                }
                 try (ByteString.Output bytes = ByteString.newOutput((int) tensor.bytes())) {
                     WritableByteChannel channel = Channels.newChannel(bytes);
                     tensor.write(channel::write);
@@ -561,7 +494,7 @@ public final class OnnxExport {
             }
             external.position((external.position() + PAGE - 1) / PAGE * PAGE);
             proto.setDataLocation(TensorProto.DataLocation.EXTERNAL)
-                    .addExternalData(entry("location", weights(path).getFileName().toString()))
+                    .addExternalData(entry("location", location))
                     .addExternalData(entry("offset", Long.toString(external.position())))
                     .addExternalData(entry("length", Long.toString(tensor.bytes())));
             tensor.write(
@@ -575,19 +508,6 @@ public final class OnnxExport {
 
         private static StringStringEntryProto entry(String key, String value) {
             return StringStringEntryProto.newBuilder().setKey(key).setValue(value).build();
-        }
-
-        /** Returns the file of the weights beside that of a model. */
-        static Path weights(Path model) {
-            return model.resolveSibling(model.getFileName() + ".data");
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() throws IOException {
-            if (external != null) {
-                external.close();
-            }
         }
     }
 }

@@ -136,9 +136,6 @@ final class WeightFiles implements Closeable {
         List<String> missing = new ArrayList<>();
         for (Map.Entry<String, String> entry : map.entrySet()) {
             Path file = path.resolveSibling(entry.getValue());
-            if (!parent(file).equals(parent(path))) {
-                throw new IOException(path + " names a file that is not beside it: " + file);
-            }
             if (!files.containsKey(file)) {
                 if (!Files.exists(file)) {
                     missing.add(entry.getValue());
@@ -155,10 +152,6 @@ final class WeightFiles implements Closeable {
             throw new IOException(
                     path + " names what is not there: " + missing.stream().distinct().toList());
         }
-    }
-
-    private static Path parent(Path file) {
-        return file.toAbsolutePath().normalize().getParent();
     }
 
     /**

@@ -25,18 +25,6 @@ import java.util.List;
 /** What ONNX's operators do not compute is refused, and nothing is written. */
 public class OnnxRefusalsTest {
 
-    @Test
-    public void aNumberIsNoBatch() {
-        String message =
-                Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () ->
-                                        OnnxExport.builder()
-                                                .setInput("x", DataType.FLOAT32, new Shape()))
-                        .getMessage();
-        Assert.assertTrue(message.contains("input x needs the shape of a batch"), message);
-    }
-
     @DataProvider
     public Object[][] networks() {
         Block skipping = ColumnParallelLinear.builder().setUnits(3).optSkipBiasAdd(true).build();
@@ -61,15 +49,6 @@ public class OnnxRefusalsTest {
     public void aNetworkThatHasNoOperators(Block block, DataType type, String what)
             throws IOException {
         assertRefused(block, type, OnnxExport.builder(), what);
-    }
-
-    @Test
-    public void aBlockThatIsNotThere() throws IOException {
-        OnnxExport.Builder builder =
-                OnnxExport.builder().optBlock("LambdaBlock0", (g, in) -> g.add("Relu", in));
-        Block block = Linear.builder().setUnits(3).build();
-        assertRefused(
-                block, DataType.FLOAT32, builder, "optBlock names LambdaBlock0, and the network");
     }
 
     private static void assertRefused(
