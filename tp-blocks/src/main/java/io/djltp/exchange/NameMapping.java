@@ -234,22 +234,6 @@ public final class NameMapping {
         return ParameterPaths.ofNames(checkpoint.getWeights());
     }
 
-    /**
-     * Returns the tensor that a parameter is.
-     *
-     * @param path the parameter
-     * @param tensors the names of all tensors
-     * @return the name of the tensor, or {@code null}
-     */
-    public String findTensor(String path, Collection<String> tensors) {
-        return matches(path, Map.of(path, path)).stream()
-                .map(Match::tensors)
-                .filter(names -> names.size() == 1 && tensors.containsAll(names))
-                .map(names -> names.get(0))
-                .findFirst()
-                .orElse(null);
-    }
-
     List<Rule> rules() {
         return rules;
     }

@@ -259,34 +259,6 @@ public class ModelFolderTest {
         }
     }
 
-    /** A factory that forgets its network. */
-    public static final class NoNetwork extends ParallelBlockFactory {
-
-        private static final long serialVersionUID = 1L;
-
-        /** {@inheritDoc} */
-        @Override
-        protected Block newNetwork(Path folder, Map<String, ?> arguments) {
-            return null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Shape[] getInputShapes(Map<String, ?> arguments) {
-            return new Shape[] {TwoLayersFactory.INPUT};
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void aFactoryThatMakesNoNetworkIsNamed() throws IOException {
-        Path none = root.resolve("none");
-        SmallModels.save(none, TwoLayersFactory.network(13), NoNetwork.class, BATCH);
-        for (int degree = 1; degree <= 2; degree++) {
-            String message = refusal(IllegalStateException.class, none, degree);
-            assertTrue(message.contains("NoNetwork returned null: it is to return"), message);
-        }
-    }
-
     @Test(timeOut = 60_000)
     public void aPlanCutsAModelOfDjlsOwnBlocks() throws Exception {
         Path planned = root.resolve("planned");
@@ -426,18 +398,6 @@ public class ModelFolderTest {
                 assertTrue(message.contains("float16 cannot hold, such as 3.4"), message);
                 assertFalse(Files.exists(unwritten.resolve(ModelFolder.WEIGHTS)));
             }
-        }
-    }
-
-    @Test
-    public void anArgumentDoesNotReplaceTheFactory() {
-        for (String name : new String[] {"blockFactory", "engine", "option.hasParameter"}) {
-            String message =
-                    expectThrows(
-                                    IllegalArgumentException.class,
-                                    () -> ModelFolder.builder().optArgument(name, "x"))
-                            .getMessage();
-            assertTrue(message.startsWith("The name " + name + " is one of the folder's"), message);
         }
     }
 }

@@ -7,8 +7,6 @@ import static org.testng.Assert.expectThrows;
 import ai.djl.Device;
 import ai.djl.util.Utils;
 
-import io.djltp.zoo.TensorParallelDegree.CutLimit;
-
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
@@ -22,14 +20,12 @@ import java.util.Map;
 public class TensorParallelDegreeTest {
 
     private Path folder;
-    private CutLimit limit;
 
     @BeforeClass
     public void saveModel() throws IOException {
         folder = Files.createTempDirectory("degree");
         SmallModels.save(
                 folder, TwoLayersFactory.network(13), TwoLayersFactory.class, SmallModels.batch(1));
-        limit = new CutLimit(TwoLayersFactory.network(13), TwoLayersFactory.INPUT);
     }
 
     @AfterClass
@@ -37,9 +33,17 @@ public class TensorParallelDegreeTest {
         Utils.deleteQuietly(folder);
     }
 
+    private int resolve(Map<String, ?> arguments, Device device, int gpus) throws IOException {
+        return TensorParallelDegree.resolve(
+                TensorParallelDegree.of(arguments, folder),
+                device,
+                gpus,
+                TwoLayersFactory.network(13),
+                TwoLayersFactory.INPUT);
+    }
+
     private int resolve(Object degree, Device device, int gpus) throws IOException {
-        return TensorParallelDegree.of(Map.of(TensorParallelDegree.NAME, degree), folder)
-                .resolve(device, gpus, limit);
+        return resolve(Map.of(TensorParallelDegree.NAME, degree), device, gpus);
     }
 
     @Test
@@ -72,6 +76,6 @@ public class TensorParallelDegreeTest {
 
     @Test
     public void withoutADegreeItIsOne() throws IOException {
-        assertEquals(TensorParallelDegree.of(Map.of(), folder).resolve(Device.cpu(), 0, limit), 1);
+        assertEquals(resolve(Map.of(), Device.cpu(), 0), 1);
     }
 }

@@ -7,11 +7,8 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.zoo.LemmaNetwork;
 import io.djltp.zoo.ModelFolder;
-import io.djltp.zoo.lemma.LemmaBlockFactory;
-import io.djltp.zoo.lemma.LemmaLabels;
-import io.djltp.zoo.lemma.LemmaNetwork;
-import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
@@ -92,7 +89,7 @@ public final class ExportCommand implements Callable<Integer> {
             System.out.printf(
                     "The model folder is %s: DJL Serving takes it as it is, Criteria with"
                             + " optModelPath and optTranslatorFactory(new %s())%n",
-                    serving, LemmaTranslatorFactory.class.getSimpleName());
+                    serving, "LemmaNetwork.TranslatorFactory");
         }
     }
 
@@ -102,11 +99,11 @@ public final class ExportCommand implements Callable<Integer> {
         try (SavedModel saved =
                 SavedModel.load(
                         model, classes -> ClassificationHead.builder().setUnits(classes).build())) {
-            saved.getLexicon().save(serving.resolve(LemmaLabels.FILE));
+            saved.getLexicon().save(serving.resolve(LemmaNetwork.LABELS));
             ModelFolder.builder()
                     .setNetwork(saved.getModel().getBlock())
-                    .setBlockFactory(LemmaBlockFactory.class)
-                    .optTranslatorFactory(LemmaTranslatorFactory.class)
+                    .setBlockFactory(LemmaNetwork.BlockFactory.class)
+                    .optTranslatorFactory(LemmaNetwork.TranslatorFactory.class)
                     .optArgument("rows", "" + saved.getNGrams().rows())
                     .optArgument("limit", "" + saved.getNGrams().limit())
                     .optArgument("dim", "" + saved.getDim())

@@ -11,8 +11,8 @@ import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.exchange.WeightExport;
 import io.djltp.internal.files.SideFolder;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import java.io.BufferedReader;
 import java.io.BufferedWriter;

@@ -24,8 +24,8 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.report.SystemMemory;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;

@@ -24,11 +24,10 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.RankedNetwork;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
-import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -190,7 +189,7 @@ public class LemmaFolderTest {
                 Criteria.builder().setTypes(input, output).optModelPath(serving);
         if (degree > 0) { // a program; DJL chooses its translator before it reads the properties
             criteria.optArgument("tensor_parallel_degree", degree)
-                    .optTranslatorFactory(new LemmaTranslatorFactory());
+                    .optTranslatorFactory(new LemmaNetwork.TranslatorFactory());
         }
         return criteria.build().loadModel();
     }

@@ -25,8 +25,8 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;

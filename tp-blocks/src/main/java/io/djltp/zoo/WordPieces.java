@@ -1,4 +1,4 @@
-package io.djltp.zoo.minilm;
+package io.djltp.zoo;
 
 import ai.djl.huggingface.tokenizers.Encoding;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
@@ -7,6 +7,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 
@@ -46,7 +47,7 @@ public final class WordPieces implements AutoCloseable {
      * @throws IOException if it cannot be read
      */
     public static WordPieces load() throws IOException {
-        try (InputStream file = MiniLmModel.openTokenizer()) {
+        try (InputStream file = MiniLm.openTokenizer()) {
             return of(file);
         }
     }
@@ -59,16 +60,13 @@ public final class WordPieces implements AutoCloseable {
     }
 
     private static WordPieces of(InputStream file) throws IOException {
+        String longest = Integer.toString(LONGEST);
         Map<String, String> options =
-                Map.of(
-                        "padding",
-                        "true", // to the longest of a batch
-                        "truncation",
-                        "true",
-                        "maxLength",
-                        "" + LONGEST,
-                        "modelMaxLength",
-                        "" + LONGEST);
+                Map.ofEntries(
+                        Map.entry("padding", "true"), // to the longest of a batch
+                        Map.entry("truncation", "true"),
+                        Map.entry("maxLength", longest),
+                        Map.entry("modelMaxLength", longest));
         return new WordPieces(HuggingFaceTokenizer.newInstance(file, options));
     }
 
@@ -80,13 +78,9 @@ public final class WordPieces implements AutoCloseable {
      */
     public Batch cut(List<String> texts) {
         Encoding[] encodings = tokenizer.batchEncode(texts);
-        long[][] ids = new long[encodings.length][];
-        long[][] mask = new long[encodings.length][];
-        for (int i = 0; i < encodings.length; i++) {
-            ids[i] = encodings[i].getIds();
-            mask[i] = encodings[i].getAttentionMask();
-        }
-        return new Batch(ids, mask);
+        return new Batch(
+                Arrays.stream(encodings).map(Encoding::getIds).toArray(long[][]::new),
+                Arrays.stream(encodings).map(Encoding::getAttentionMask).toArray(long[][]::new));
     }
 
     /** {@inheritDoc} */

@@ -1,4 +1,4 @@
-package io.djltp.zoo.lemma;
+package io.djltp.zoo;
 
 import java.util.Arrays;
 

@@ -1,4 +1,4 @@
-package io.djltp.zoo.registry;
+package io.djltp.zoo;
 
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertFalse;
@@ -16,8 +16,6 @@ import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ModelNotFoundException;
 import ai.djl.repository.zoo.ModelZoo;
 import ai.djl.repository.zoo.ZooModel;
-
-import io.djltp.zoo.RankedNetwork;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
