@@ -3,20 +3,19 @@ package io.djltp.zoo;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Ranks;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
@@ -85,13 +84,8 @@ public final class LemmatiserTraining {
                         .toArray();
         int[] classes = words.values().stream().mapToInt(lemmas::indexOf).toArray();
         DefaultTrainingConfig training =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                Optimizer.adam()
-                                        .optLearningRateTracker(Tracker.fixed(0.02f))
-                                        .build());
-        ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+                Configs.of(new VocabParallelCrossEntropyLoss(), Configs.adam(0.02f));
+        ParallelConfig ranks = Ranks.config(ParallelMode.TENSOR, 2);
         try (ParallelTrainer trainer = new ParallelTrainer(model, training, ranks);
                 NDManager manager = NDManager.newBaseManager()) {
             Shape shape = new Shape(classes.length, LIMIT);
@@ -99,14 +93,10 @@ public final class LemmatiserTraining {
             NDArray labels = manager.create(classes);
             trainer.initialize(shape);
             for (int step = 1; step <= STEPS; step++) {
-                try (NDManager scope = manager.newSubManager();
-                        GradientCollector collector = trainer.newGradientCollector()) {
+                try (NDManager scope = manager.newSubManager()) {
                     data.tempAttach(scope);
                     labels.tempAttach(scope);
-                    NDList labelList = new NDList(labels);
-                    NDList output = trainer.forward(new NDList(data), labelList);
-                    NDArray loss = trainer.getLoss().evaluate(labelList, output);
-                    collector.backward(loss);
+                    float loss = TrainingRun.backward(trainer, data, labels);
                     trainer.step();
                     if (step % 50 == 0) {
                         logger.warn(
@@ -114,7 +104,7 @@ public final class LemmatiserTraining {
                                 classes.length,
                                 lemmas.size(),
                                 step,
-                                loss.getFloat());
+                                loss);
                     }
                 }
             }

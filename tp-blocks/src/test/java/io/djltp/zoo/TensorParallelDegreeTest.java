@@ -24,8 +24,7 @@ public class TensorParallelDegreeTest {
     @BeforeClass
     public void saveModel() throws IOException {
         folder = Files.createTempDirectory("degree");
-        SmallModels.save(
-                folder, TwoLayersFactory.network(13), TwoLayersFactory.class, SmallModels.batch(1));
+        SmallModels.save(folder, "two layers", SmallModels.batch(1));
     }
 
     @AfterClass
@@ -38,8 +37,8 @@ public class TensorParallelDegreeTest {
                 TensorParallelDegree.of(arguments, folder),
                 device,
                 gpus,
-                TwoLayersFactory.network(13),
-                TwoLayersFactory.INPUT);
+                SmallModels.network(13),
+                SmallModels.INPUT);
     }
 
     private int resolve(Object degree, Device device, int gpus) throws IOException {
