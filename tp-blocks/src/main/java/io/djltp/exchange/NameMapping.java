@@ -56,12 +56,18 @@ import java.util.stream.Stream;
  */
 public final class NameMapping {
 
-    private final List<Rule> rules;
-    private final List<NamePattern> ignored;
+    private final List<Rule> rules = new ArrayList<>();
+    private final List<NamePattern> ignored = new ArrayList<>();
 
-    private NameMapping(List<Rule> rules, List<NamePattern> ignored) {
-        this.rules = List.copyOf(rules);
-        this.ignored = List.copyOf(ignored);
+    private NameMapping(String table, String prefix) {
+        for (String each : table.split("\n")) {
+            String line = each.replaceFirst("#.*", "").trim();
+            if (line.startsWith("ignore ")) {
+                ignored.add(Rule.name(line, prefix, line.substring("ignore ".length())));
+            } else if (!line.isEmpty()) {
+                rules.add(Rule.parse(line, prefix));
+            }
+        }
     }
 
     /**
@@ -72,24 +78,7 @@ public final class NameMapping {
      * @throws IllegalArgumentException if a line is none
      */
     public static NameMapping parse(String table) {
-        return parse(table.lines(), "");
-    }
-
-    private static NameMapping parse(Stream<String> lines, String prefix) {
-        List<Rule> rules = new ArrayList<>();
-        List<NamePattern> ignored = new ArrayList<>();
-        lines.map(line -> line.replaceFirst("#.*", "").trim())
-                .filter(line -> !line.isEmpty())
-                .forEach(
-                        line -> {
-                            if (line.startsWith("ignore ")) {
-                                String name = line.substring("ignore ".length());
-                                ignored.add(Rule.name(line, prefix, name));
-                            } else {
-                                rules.add(Rule.parse(line, prefix));
-                            }
-                        });
-        return new NameMapping(rules, ignored);
+        return new NameMapping(table, "");
     }
 
     /**
@@ -155,12 +144,7 @@ public final class NameMapping {
      * @throws IllegalArgumentException if a line is none
      */
     public NameMapping with(String table) {
-        NameMapping first = parse(table);
-        List<Rule> all = new ArrayList<>(first.rules);
-        all.addAll(rules);
-        List<NamePattern> without = new ArrayList<>(first.ignored);
-        without.addAll(ignored);
-        return new NameMapping(all, without);
+        return parse(table + "\n" + this);
     }
 
     /**
@@ -170,9 +154,16 @@ public final class NameMapping {
      * @return the mapping
      */
     public NameMapping withPrefix(String prefix) {
-        List<String> lines = new ArrayList<>(rules.stream().map(Rule::toString).toList());
-        ignored.forEach(name -> lines.add("ignore " + name));
-        return parse(lines.stream(), prefix);
+        return new NameMapping(toString(), prefix);
+    }
+
+    /** Returns the table. */
+    @Override
+    public String toString() {
+        StringBuilder table = new StringBuilder();
+        rules.forEach(rule -> table.append(rule).append('\n'));
+        ignored.forEach(name -> table.append("ignore ").append(name).append('\n'));
+        return table.toString();
     }
 
     /**

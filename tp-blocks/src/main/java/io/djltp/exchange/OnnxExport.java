@@ -41,6 +41,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BiFunction;
+import java.util.stream.LongStream;
 
 /**
  * Writes a trained network as an ONNX file: a {@link io.djltp.nn.ClassificationHead} or a linear
@@ -383,12 +384,15 @@ public final class OnnxExport {
          * @return the value, a float32 without axes
          */
         public String number(float number) {
-            String name = "c" + values++;
-            graph.addInitializer(
+            return constant(
                     TensorProto.newBuilder()
-                            .setName(name)
                             .setDataType(TensorProto.DataType.FLOAT_VALUE)
                             .addFloatData(number));
+        }
+
+        private String constant(TensorProto.Builder tensor) {
+            String name = "c" + values++;
+            graph.addInitializer(tensor.setName(name));
             return name;
         }
 
@@ -399,17 +403,11 @@ public final class OnnxExport {
          * @return the value, int64 with one axis
          */
         public String integers(long... numbers) {
-            String name = "c" + values++;
-            TensorProto.Builder tensor =
+            return constant(
                     TensorProto.newBuilder()
-                            .setName(name)
                             .addDims(numbers.length)
-                            .setDataType(TensorProto.DataType.INT64_VALUE);
-            for (long number : numbers) {
-                tensor.addInt64Data(number);
-            }
-            graph.addInitializer(tensor);
-            return name;
+                            .setDataType(TensorProto.DataType.INT64_VALUE)
+                            .addAllInt64Data(LongStream.of(numbers).boxed().toList()));
         }
 
         /** Adds a weight by its name in the file, and returns its value, in float32. */

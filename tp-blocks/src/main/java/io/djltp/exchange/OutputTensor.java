@@ -166,18 +166,15 @@ record OutputTensor(
             Map<Parameter, Margin> margins = WeightFiles.margins(block);
             Map<Parameter, Source> sources = new IdentityHashMap<>();
             Map<String, Source> paths = new LinkedHashMap<>();
-            ParameterPaths.of(block)
-                    .forEach(
-                            (path, parameter) -> {
-                                if (!parameter.isInitialized()) {
-                                    throw new IllegalStateException(
-                                            "The parameter " + path + " has no values to write");
-                                }
-                                paths.put(
-                                        path,
-                                        sources.computeIfAbsent(
-                                                parameter, key -> of(key, margins.get(key))));
-                            });
+            for (Map.Entry<String, Parameter> each : ParameterPaths.of(block).entrySet()) {
+                Parameter parameter = each.getValue();
+                if (!parameter.isInitialized()) {
+                    throw new IllegalStateException(
+                            "The parameter " + each.getKey() + " has no values to write");
+                }
+                sources.computeIfAbsent(parameter, key -> of(key, margins.get(key)));
+                paths.put(each.getKey(), sources.get(parameter));
+            }
             return paths;
         }
 
@@ -186,14 +183,11 @@ record OutputTensor(
             Map<String, Margin> margins = checkpoint.getMargins();
             Map<String, Source> tensors = new HashMap<>(); // one each, also of what blocks share
             Map<String, Source> paths = new LinkedHashMap<>();
-            NameMapping.paths(checkpoint)
-                    .forEach(
-                            (path, name) ->
-                                    paths.put(
-                                            path,
-                                            tensors.computeIfAbsent(
-                                                    name,
-                                                    key -> of(checkpoint, key, margins.get(key)))));
+            Map<String, String> names = NameMapping.paths(checkpoint);
+            for (String name : names.values()) {
+                tensors.putIfAbsent(name, of(checkpoint, name, margins.get(name)));
+            }
+            names.forEach((path, name) -> paths.put(path, tensors.get(name)));
             return paths;
         }
 

@@ -154,7 +154,7 @@ final class WeightAssignment {
     private void use(Match<Parameter> match, Parameter parameter) throws IOException {
         TensorSource other = sources.get(parameter);
         if (other != null) { // shared by two blocks, or a rule of several
-            checkTied(match, other.tensors.get(0));
+            checkTied(match, other.tensors().get(0));
             return;
         }
         String problem = problem(match);
@@ -168,7 +168,12 @@ final class WeightAssignment {
         for (int i = 0; i < match.parameters().size(); i++) {
             sources.put(
                     match.parameters().get(i),
-                    new TensorSource(files, match, stored, own.start(i)));
+                    new TensorSource(
+                            files,
+                            match.tensors(),
+                            match.rule().transposed(),
+                            stored,
+                            own.start(i)));
         }
     }
 
@@ -289,22 +294,22 @@ final class WeightAssignment {
                         match.rule().transposed() ? " transposed" : "");
     }
 
-    /** Reads a parameter, or a rank's shard of it, out of the tensors whose rows it has. */
-    static final class TensorSource implements SlicedInitializer {
-
-        private final WeightFiles files;
-        private final List<String> tensors;
-        private final boolean transposed; // whether a row of the parameter is a tensor's column
-        private final StackedRows rows; // of the tensors, and of what is 0 behind them
-        private final long firstRow; // of the parameter among them
-
-        TensorSource(WeightFiles files, Match<?> match, StackedRows rows, long firstRow) {
-            this.files = files;
-            tensors = match.tensors();
-            transposed = match.rule().transposed();
-            this.rows = rows;
-            this.firstRow = firstRow;
-        }
+    /**
+     * Reads a parameter, or a rank's shard of it, out of the tensors whose rows it has.
+     *
+     * @param files the files
+     * @param tensors the tensors
+     * @param transposed whether a row of the parameter is a column of the tensor
+     * @param rows the rows of each tensor that count, and the number of rows of zeros behind them
+     * @param firstRow which of all rows is the parameter's first
+     */
+    record TensorSource(
+            WeightFiles files,
+            List<String> tensors,
+            boolean transposed,
+            StackedRows rows,
+            long firstRow)
+            implements SlicedInitializer {
 
         /** Ranges of the rows of a part, which follow one another in the parameter. */
         private record Piece(int part, List<ShardRange> ranges) {

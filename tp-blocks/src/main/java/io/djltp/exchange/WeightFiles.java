@@ -27,12 +27,15 @@ import java.io.Reader;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Comparator;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
 
 /**
  * The tensors of a model in one safetensors file, or in several with an index, as Hugging Face
@@ -84,10 +87,9 @@ final class WeightFiles implements Closeable {
         Path first = Files.isDirectory(path) ? find(path) : path;
         if (!Files.exists(first)) {
             throw new FileNotFoundException(
-                    "There is no "
-                            + first.toAbsolutePath()
-                            + ": setPath takes a safetensors file, an index, or a folder with one"
-                            + " of them named model");
+                    ("There is no %s: setPath takes a safetensors file, an index, or a folder with"
+                                    + " one of them named model")
+                            .formatted(first.toAbsolutePath()));
         }
         WeightFiles opened = new WeightFiles(first);
         try {
@@ -107,19 +109,15 @@ final class WeightFiles implements Closeable {
 
     /** Of both, the newer counts: an export may have been stopped before it removed the other. */
     private static Path find(Path folder) throws IOException {
-        Path single = folder.resolve("model.safetensors");
-        Path index = folder.resolve("model" + INDEX);
-        if (!Files.exists(single) && !Files.exists(index)) {
-            throw new FileNotFoundException(
-                    "There is neither model.safetensors nor model" + INDEX + " in " + folder);
-        }
-        boolean stale =
-                Files.exists(single)
-                        && Files.exists(index)
-                        && Files.getLastModifiedTime(single)
-                                        .compareTo(Files.getLastModifiedTime(index))
-                                < 0;
-        return Files.exists(single) && !stale ? single : index;
+        return Stream.of("model" + SUFFIX, "model" + INDEX)
+                .map(folder::resolve)
+                .filter(Files::exists)
+                .max(Comparator.comparing(file -> file.toFile().lastModified()))
+                .orElseThrow(
+                        () ->
+                                new FileNotFoundException(
+                                        "There is neither model.safetensors nor model%s in %s"
+                                                .formatted(INDEX, folder)));
     }
 
     private void readIndex() throws IOException {
@@ -133,24 +131,22 @@ final class WeightFiles implements Closeable {
         if (map == null || map.containsValue(null)) {
             throw new IOException(path + NO_INDEX);
         }
-        List<String> missing = new ArrayList<>();
+        Set<String> missing = new LinkedHashSet<>();
         for (Map.Entry<String, String> entry : map.entrySet()) {
             Path file = path.resolveSibling(entry.getValue());
-            if (!files.containsKey(file)) {
-                if (!Files.exists(file)) {
-                    missing.add(entry.getValue());
-                    continue;
-                }
+            if (!files.containsKey(file) && Files.exists(file)) {
                 files.put(file, SafetensorsFile.open(file));
             }
-            if (!files.get(file).getTensors().containsKey(entry.getKey())) {
+            SafetensorsFile opened = files.get(file);
+            if (opened == null) {
+                missing.add(entry.getValue());
+            } else if (!opened.getTensors().containsKey(entry.getKey())) {
                 missing.add(entry.getKey() + " of " + entry.getValue());
             }
-            tensors.put(entry.getKey(), files.get(file));
+            tensors.put(entry.getKey(), opened);
         }
         if (!missing.isEmpty()) {
-            throw new IOException(
-                    path + " names what is not there: " + missing.stream().distinct().toList());
+            throw new IOException(path + " names what is not there: " + missing);
         }
     }
 
@@ -254,10 +250,9 @@ final class WeightFiles implements Closeable {
     void checkOpen() {
         if (closed) {
             throw new IllegalStateException(
-                    "The weights of "
-                            + path
-                            + " are closed: close them after the model is initialized, by a"
-                            + " trainer, by its first prediction or by block.initialize");
+                    ("The weights of %s are closed: close them after the model is initialized, by a"
+                                    + " trainer, by its first prediction or by block.initialize")
+                            .formatted(path));
         }
     }
 
@@ -268,19 +263,17 @@ final class WeightFiles implements Closeable {
         if (!first.type().equals(second.type()) || !first.shape().equals(second.shape())) {
             return false;
         }
+        ByteBuffer here = ByteBuffer.allocate(COMPARED);
+        ByteBuffer there = ByteBuffer.allocate(COMPARED);
         for (long at = 0; at < first.bytes(); at += COMPARED) {
             int count = (int) Math.min(COMPARED, first.bytes() - at);
-            if (!read(first, at, count).equals(read(second, at, count))) {
+            fileOf(one).read(first, at, here.clear().limit(count));
+            fileOf(other).read(second, at, there.clear().limit(count));
+            if (!here.flip().equals(there.flip())) {
                 return false;
             }
         }
         return true;
-    }
-
-    private ByteBuffer read(StoredTensor tensor, long start, int count) throws IOException {
-        ByteBuffer bytes = ByteBuffer.allocate(count);
-        fileOf(tensor.name()).read(tensor, start, bytes);
-        return bytes.flip();
     }
 
     /** Returns how many bytes of tensors were read so far. */
