@@ -51,7 +51,7 @@ record OutputTensor(
     /**
      * Consecutive rows of a weight.
      *
-     * @param source the weight, or {@code null} for rows of zeros
+     * @param source the weight
      * @param from the first row
      * @param to the row behind the last
      */
@@ -87,19 +87,14 @@ record OutputTensor(
                         write(piece, row, Math.min(step, piece.to() - row), chunk, sink);
                     }
                 }
-                if (piece.source() != null) {
-                    piece.source().release().run();
-                }
+                piece.source().release().run();
             }
         }
     }
 
     private void write(Piece piece, long row, long count, NDManager chunk, Sink sink)
             throws IOException {
-        NDArray rows =
-                piece.source() == null
-                        ? chunk.zeros(Match.withRows(shape, count))
-                        : piece.source().reader().rows(row, count, chunk);
+        NDArray rows = piece.source().reader().rows(row, count, chunk);
         NDArray dense = transposed ? rows.transpose() : rows;
         if (!TensorView.of(dense).isContiguous()) {
             NDArray copy = chunk.create(dense.getShape(), dense.getDataType());

@@ -11,6 +11,7 @@ import io.djltp.checkpoint.Checkpoint;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.exchange.OutputTensor.Source;
+import io.djltp.head.Margin;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.internal.safetensors.SafetensorsWriter;
 
@@ -58,7 +59,6 @@ public final class WeightExport {
     private final NameMapping mapping;
     private final DataType dataType;
     private final long fileBytes;
-    private final long vocabulary;
     private final String name;
     private final boolean overwrite;
 
@@ -66,7 +66,6 @@ public final class WeightExport {
         mapping = builder.mapping;
         dataType = builder.dataType;
         fileBytes = builder.fileBytes;
-        vocabulary = builder.vocabulary;
         name = builder.name;
         overwrite = builder.overwrite;
     }
@@ -208,10 +207,9 @@ public final class WeightExport {
         for (OutputTensor each : tensors) {
             builder.addTensor(each.name(), each.type(), each.shape());
             for (OutputTensor.Piece piece : each.pieces()) {
-                if (piece.source() != null && piece.source().margin() != null) {
-                    builder.optMetadata(
-                            WeightFiles.MARGIN + each.name(),
-                            WeightFiles.note(piece.source().margin()));
+                Margin margin = piece.source().margin();
+                if (margin != null) {
+                    builder.optMetadata(WeightFiles.MARGIN + each.name(), WeightFiles.note(margin));
                 }
             }
         }
@@ -267,25 +265,20 @@ public final class WeightExport {
     }
 
     private List<OutputTensor> tensors(Match<Source> match) {
-        Source first = match.parameters().get(0);
-        DataType type = dataType == null ? first.type() : dataType;
+        DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
+        boolean transposed = match.rule().transposed();
         StackedRows own = match.stacked(Source::shape);
         List<OutputTensor> tensors = new ArrayList<>();
         long at = 0;
-        for (Shape each : match.tensorShapes(Source::shape)) {
-            boolean other = match.rule().padded() && vocabulary > 0;
-            Shape shape = other ? Match.withRows(each, vocabulary) : each;
-            long end = match.rule().transposed() ? own.total() : at + Match.rows(shape);
+        for (Shape shape : match.tensorShapes(Source::shape)) {
+            long end = transposed ? own.total() : at + Match.rows(shape);
             List<OutputTensor.Piece> pieces = new ArrayList<>();
             for (StackedRows.Segment rows : own.segments(at, end)) {
                 Source source = match.parameters().get(rows.part());
                 pieces.add(new OutputTensor.Piece(source, rows.from(), rows.to()));
             }
-            if (end > own.total()) { // what is padded
-                pieces.add(new OutputTensor.Piece(null, own.total(), end));
-            }
             String name = match.tensors().get(tensors.size());
-            tensors.add(new OutputTensor(name, type, shape, pieces, match.rule().transposed()));
+            tensors.add(new OutputTensor(name, type, shape, pieces, transposed));
             at = end;
         }
         return tensors;
@@ -306,7 +299,6 @@ public final class WeightExport {
         private NameMapping mapping;
         private DataType dataType;
         private long fileBytes = 5_000_000_000L;
-        private long vocabulary;
         private String name = "model";
         private boolean overwrite;
 
@@ -348,19 +340,6 @@ public final class WeightExport {
             Preconditions.checkArgument(
                     fileBytes > 0, "The bytes of a file must be 1 or more, not " + fileBytes);
             this.fileBytes = fileBytes;
-            return this;
-        }
-
-        /**
-         * Sets how many rows tensors get that a rule of the mapping calls padded: fewer than the
-         * parameter, whose last rows are left out, or more, which are 0. Default: those of the
-         * parameter.
-         *
-         * @param rows the number of rows
-         * @return this builder
-         */
-        public Builder optVocabulary(long rows) {
-            vocabulary = rows;
             return this;
         }
 

@@ -15,7 +15,6 @@ import ai.djl.nn.ParameterList;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
-import io.djltp.collective.CollectiveCounts;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
@@ -208,15 +207,6 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
      */
     public long getBytesRead() {
         return bytesRead;
-    }
-
-    /**
-     * Returns how many collective operations rank 0 has taken part in.
-     *
-     * @return a snapshot of the counts
-     */
-    public CollectiveCounts getCollectiveCounts() {
-        return ranks.getCollectiveCounts();
     }
 
     /**

@@ -48,7 +48,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -119,7 +118,6 @@ public class WeightExportTest {
                 WeightFiles original = WeightFiles.open(PYTORCH)) {
             export(LLAMA)
                     .optDataType(DataType.BFLOAT16)
-                    .optVocabulary(16)
                     .optFileBytes(9000)
                     .build()
                     .write(model.getBlock(), folder);
@@ -128,13 +126,14 @@ public class WeightExportTest {
                 long total = 0;
                 for (String name : original.names()) {
                     total += written.get(name).bytes();
-                    Assert.assertEquals(written.get(name).shape(), original.get(name).shape());
+                    boolean padded = name.contains("embed_tokens") || name.contains("lm_head");
+                    Shape shape = padded ? new Shape(13, 24) : original.get(name).shape();
+                    Assert.assertEquals(written.get(name).shape(), shape);
                     if (original.get(name).type().equals("BF16")) {
-                        byte[] expected = bytes(original, name).array();
-                        if (name.contains("embed_tokens") || name.contains("lm_head")) {
-                            Arrays.fill(expected, 13 * 48, 16 * 48, (byte) 0); // were not read
-                        }
-                        Assert.assertEquals(bytes(written, name).array(), expected, name);
+                        Assert.assertEquals(
+                                bytes(written, name),
+                                bytes(original, name).limit(2 * (int) shape.size()),
+                                name);
                         equal++;
                     }
                 }
