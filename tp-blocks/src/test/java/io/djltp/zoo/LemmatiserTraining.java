@@ -25,6 +25,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -46,8 +47,7 @@ public final class LemmatiserTraining {
 
     /** Trains and writes the model folder. */
     public static void main(String[] args) throws IOException {
-        Map<String, String> words =
-                EnglishWords.read(Path.of("src/test/resources/zoo/words-en.txt"));
+        Map<String, String> words = words();
         List<String> lemmas = new ArrayList<>(new LinkedHashSet<>(words.values()));
         Path folder = Path.of(args[0]);
         Files.createDirectories(folder);
@@ -73,6 +73,16 @@ public final class LemmatiserTraining {
                     .build()
                     .save(folder);
         }
+    }
+
+    /** Returns the lemmas of the words by form. */
+    static Map<String, String> words() throws IOException {
+        Map<String, String> words = new LinkedHashMap<>();
+        Files.readAllLines(Path.of("src/test/resources/zoo/words-en.tsv")).stream()
+                .filter(line -> !line.startsWith("#"))
+                .map(line -> line.split("\t"))
+                .forEach(each -> words.put(each[0], each[1]));
+        return words;
     }
 
     private static void train(Model model, Map<String, String> words, List<String> lemmas) {

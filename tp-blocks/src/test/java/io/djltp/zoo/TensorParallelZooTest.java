@@ -109,8 +109,7 @@ public class TensorParallelZooTest {
     /** By its application, and nearly all words of the training. */
     @Test(timeOut = 60_000)
     public void theLemmatiserKnowsItsWords() throws Exception {
-        Map<String, String> words =
-                EnglishWords.read(Path.of("src/test/resources/zoo/words-en.txt"));
+        Map<String, String> words = LemmatiserTraining.words();
         Criteria<String, String> criteria =
                 Criteria.builder()
                         .setTypes(String.class, String.class)
