@@ -520,7 +520,12 @@ public final class NameMapping {
          * @param from the first row, counted from the part's first
          * @param to the row behind the last
          */
-        record Segment(int part, long from, long to) {}
+        record Segment(int part, long from, long to) {
+
+            long length() {
+                return to - from;
+            }
+        }
 
         /** Returns the number of all rows. */
         long total() {

@@ -13,7 +13,6 @@ import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
-import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.parameters.SlicedInitializer;
 
 import org.slf4j.Logger;
@@ -311,14 +310,6 @@ final class WeightAssignment {
             long firstRow)
             implements SlicedInitializer {
 
-        /** Ranges of the rows of a part, which follow one another in the parameter. */
-        private record Piece(int part, List<ShardRange> ranges) {
-
-            long length() {
-                return ranges.stream().mapToLong(ShardRange::length).sum();
-            }
-        }
-
         /** {@inheritDoc} */
         @Override
         public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
@@ -349,60 +340,50 @@ final class WeightAssignment {
                 String name = tensors.get(0);
                 return converted(files.fileOf(name).read(name, manager), type, name);
             }
-            List<Piece> pieces =
-                    pieces(axis == 0 ? ranges : List.of(new ShardRange(0, shape.get(0))));
-            if (pieces.size() == 1 && pieces.get(0).part < tensors.size() && !transposed) {
-                return read(manager, type, pieces.get(0), axis, ranges);
+            List<StackedRows.Segment> segments = new ArrayList<>();
+            for (ShardRange range : axis == 0 ? ranges : List.of(new ShardRange(0, shape.get(0)))) {
+                segments.addAll(rows.segments(firstRow + range.start(), firstRow + range.end()));
+            }
+            if (segments.size() == 1 && segments.get(0).part() < tensors.size() && !transposed) {
+                return read(manager, type, segments.get(0), axis, ranges);
             }
             long[] lengths = shape.getShape().clone();
             lengths[axis] = ranges.stream().mapToLong(ShardRange::length).sum();
             NDArray whole = manager.zeros(new Shape(lengths), type);
             long at = 0;
-            for (Piece piece : pieces) {
-                if (piece.part < tensors.size()) {
-                    try (NDArray part = read(manager, type, piece, axis, ranges)) {
-                        whole.set(new NDIndex().addSliceDim(at, at + piece.length()), part);
+            for (StackedRows.Segment each : segments) {
+                if (each.part() < tensors.size()) {
+                    try (NDArray part = read(manager, type, each, axis, ranges)) {
+                        whole.set(new NDIndex().addSliceDim(at, at + each.length()), part);
                     }
                 }
-                at += piece.length();
+                at += each.length();
             }
             return whole;
         }
 
-        private List<Piece> pieces(List<ShardRange> wanted) {
-            List<Piece> pieces = new ArrayList<>();
-            for (ShardRange range : wanted) {
-                long from = firstRow + range.start();
-                for (StackedRows.Segment each : rows.segments(from, from + range.length())) {
-                    if (pieces.isEmpty() || pieces.get(pieces.size() - 1).part != each.part()) {
-                        pieces.add(new Piece(each.part(), new ArrayList<>()));
-                    }
-                    pieces.get(pieces.size() - 1)
-                            .ranges
-                            .add(new ShardRange(each.from(), each.to() - each.from()));
-                }
-            }
-            return pieces;
-        }
-
         /** Reads rows of a tensor, with ranges of an axis behind if that is not the first. */
         private NDArray read(
-                NDManager manager, DataType type, Piece piece, int axis, List<ShardRange> ranges)
+                NDManager manager,
+                DataType type,
+                StackedRows.Segment segment,
+                int axis,
+                List<ShardRange> ranges)
                 throws IOException {
-            String name = tensors.get(piece.part);
-            SafetensorsFile file = files.fileOf(name);
+            String name = tensors.get(segment.part());
+            ShardRange own = new ShardRange(segment.from(), segment.length());
             NDArray array =
-                    file.read(
-                            name,
-                            transposed ? 1 - axis : axis,
-                            axis == 0 ? piece.ranges : ranges,
-                            manager);
+                    files.fileOf(name)
+                            .read(
+                                    name,
+                                    transposed ? 1 - axis : axis,
+                                    axis == 0 ? List.of(own) : ranges,
+                                    manager);
             if (transposed) {
                 array = replace(array, array.transpose());
             }
-            if (array.getShape().get(0) != piece.length()) { // some of the rows: rare
-                ShardRange part = piece.ranges.get(0);
-                array = replace(array, array.get(part.start() + ":" + part.end()));
+            if (array.getShape().get(0) != own.length()) { // some of the rows: rare
+                array = replace(array, array.get(own.start() + ":" + own.end()));
             }
             return converted(array, type, name);
         }

@@ -29,20 +29,6 @@ public record CharNGrams(int rows, int limit) {
     private static final int LIMIT = 96;
 
     /**
-     * Checks the numbers.
-     *
-     * @param rows the number of rows of the embedding table, at least 2
-     * @param limit how many rows each word has, at least 1
-     * @throws IllegalArgumentException if they are less
-     */
-    public CharNGrams {
-        if (rows < 2 || limit < 1) {
-            throw new IllegalArgumentException(
-                    "rows >= 2 and limit >= 1 are needed, not " + rows + " and " + limit);
-        }
-    }
-
-    /**
      * Creates n-grams of words of 96 rows at most.
      *
      * @param rows the number of rows of the embedding table, at least 2

@@ -74,16 +74,6 @@ public class CharNGramsTest {
         }
     }
 
-    @DataProvider
-    public Object[][] badSizes() {
-        return new Object[][] {{1, 64}, {8, 0}};
-    }
-
-    @Test(dataProvider = "badSizes", expectedExceptions = IllegalArgumentException.class)
-    public void badSizesAreRefused(int rows, int limit) {
-        new CharNGrams(rows, limit);
-    }
-
     private static int shared(CharNGrams nGrams, String a, String b) {
         Set<Integer> rows = rows(nGrams, a);
         rows.retainAll(rows(nGrams, b));
