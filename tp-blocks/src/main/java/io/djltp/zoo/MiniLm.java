@@ -10,7 +10,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.ndarray.types.SparseFormat;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
@@ -180,22 +179,14 @@ public final class MiniLm extends AbstractBlock {
                 boolean training,
                 PairList<String, Object> params) {
             NDArray ids = inputs.singletonOrThrow();
-            NDArray places =
-                    ids.getManager().arange(0, ids.getShape().get(1), 1, DataType.INT64); // [T]
+            NDArray kind = store.getValue(kinds, ids.getDevice(), training).get(0); // one sentence
+            NDArray places = store.getValue(positions, ids.getDevice(), training);
             NDArray sum =
-                    words.forward(store, new NDList(ids), training)
+                    words.forward(store, inputs, training)
                             .singletonOrThrow()
-                            .add(rows(store, kinds, ids.zerosLike(), training)) // all one sentence
-                            .add(rows(store, positions, places, training)); // [T, width] for each
+                            .add(kind)
+                            .add(places.get("0:" + ids.getShape().get(1))); // of each text
             return norm.forward(store, new NDList(sum), training);
-        }
-
-        private static NDArray rows(
-                ParameterStore store, Parameter table, NDArray numbers, boolean training) {
-            NDArray values = store.getValue(table, numbers.getDevice(), training);
-            return numbers.getNDArrayInternal()
-                    .embedding(numbers, values, SparseFormat.DENSE)
-                    .singletonOrThrow();
         }
 
         /** {@inheritDoc} */
