@@ -22,7 +22,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
-import java.util.function.Function;
 import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -55,6 +54,12 @@ import java.util.stream.Stream;
  * written has the names of the first.
  */
 public final class NameMapping {
+
+    /** What stands for a parameter. */
+    interface Shaped {
+
+        Shape shape();
+    }
 
     private final List<Rule> rules = new ArrayList<>();
     private final List<NamePattern> ignored = new ArrayList<>();
@@ -174,8 +179,8 @@ public final class NameMapping {
      * @return the rules, each as a line of a table
      */
     public List<String> findUnused(Collection<String> paths) {
-        Map<String, String> tree = new HashMap<>();
-        paths.forEach(path -> tree.put(path, path));
+        Map<String, Shaped> tree = new HashMap<>();
+        paths.forEach(path -> tree.put(path, () -> null));
         Set<Rule> used = new HashSet<>();
         for (String path : paths) {
             matches(path, tree).forEach(match -> used.add(match.rule()));
@@ -190,7 +195,7 @@ public final class NameMapping {
      * @param tree all parameters by path
      * @param <P> what stands for a parameter
      */
-    <P> List<Match<P>> matches(String path, Map<String, P> tree) {
+    <P extends Shaped> List<Match<P>> matches(String path, Map<String, P> tree) {
         List<Match<P>> matches = new ArrayList<>();
         for (Rule rule : rules) {
             rule.parameters().stream()
@@ -323,7 +328,7 @@ public final class NameMapping {
         /**
          * Returns the rule for the parameters of a block, or null if the block is of another kind.
          */
-        private <P> Match<P> match(Map<String, String> places, Map<String, P> tree) {
+        private <P extends Shaped> Match<P> match(Map<String, String> places, Map<String, P> tree) {
             List<String> paths = parameters.stream().map(each -> each.fill(places, "")).toList();
             if (!tree.keySet().containsAll(paths)) {
                 return null;
@@ -361,7 +366,8 @@ public final class NameMapping {
      * @param tensors the names of the tensors
      * @param <P> what stands for a parameter
      */
-    record Match<P>(Rule rule, List<String> paths, List<P> parameters, List<String> tensors) {
+    record Match<P extends Shaped>(
+            Rule rule, List<String> paths, List<P> parameters, List<String> tensors) {
 
         /** Returns the length of axis 0; a scalar is one row. */
         static long rows(Shape shape) {
@@ -369,9 +375,9 @@ public final class NameMapping {
         }
 
         /** Returns the rows of the parameters, one below the other. */
-        StackedRows stacked(Function<P, Shape> shapes) {
+        StackedRows stacked() {
             return new StackedRows(
-                    parameters.stream().mapToLong(each -> rows(shapes.apply(each))).toArray());
+                    parameters.stream().mapToLong(each -> rows(each.shape())).toArray());
         }
 
         /**
@@ -379,8 +385,8 @@ public final class NameMapping {
          *
          * @throws IllegalArgumentException if the rule cannot be one of parameters of these shapes
          */
-        List<Shape> tensorShapes(Function<P, Shape> shapes) {
-            Shape first = shapes.apply(parameters.get(0));
+        List<Shape> tensorShapes() {
+            Shape first = parameters.get(0).shape();
             if (rule.isPlain()) {
                 return List.of(first);
             }
@@ -392,10 +398,10 @@ public final class NameMapping {
             }
             for (P each : parameters) {
                 Preconditions.checkArgument(
-                        withRows(shapes.apply(each), 0).equals(withRows(first, 0)),
+                        withRows(each.shape(), 0).equals(withRows(first, 0)),
                         "its parameters differ in more than their rows");
             }
-            long rows = stacked(shapes).total();
+            long rows = stacked().total();
             long shares = rule.tensors().stream().mapToLong(Rule.Part::share).sum();
             Preconditions.checkArgument(
                     rows % shares == 0, rows + " rows are not a multiple of " + shares);

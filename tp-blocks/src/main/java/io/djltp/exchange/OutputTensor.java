@@ -14,6 +14,7 @@ import io.djltp.checkpoint.CheckpointException;
 import io.djltp.checkpoint.CutTensor;
 import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
+import io.djltp.exchange.NameMapping.Shaped;
 import io.djltp.head.Margin;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.BFloat16;
@@ -146,7 +147,8 @@ record OutputTensor(
      * @param reader reads rows
      * @param release is run when no more rows are read for now
      */
-    record Source(Shape shape, DataType type, Margin margin, Reader reader, Runnable release) {
+    record Source(Shape shape, DataType type, Margin margin, Reader reader, Runnable release)
+            implements Shaped {
 
         /** Reads consecutive rows. */
         @FunctionalInterface

@@ -10,6 +10,8 @@ import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Preconditions;
 
 import io.djltp.exchange.NameMapping.NamePattern;
+import io.djltp.exchange.WeightAssignment.Target;
+import io.djltp.head.Margin;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.ShapesOnly;
 
@@ -19,6 +21,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -88,15 +91,23 @@ public final class PretrainedWeights implements Closeable {
         Preconditions.checkArgument(
                 model.getDataType() != DataType.BFLOAT16,
                 "DJL makes no bfloat16 arrays: load the weights into a model of float32");
-        Map<String, Parameter> tree = ParameterPaths.of(block);
-        WeightAssignment assignment =
-                new WeightAssignment(files, mapping, tree, WeightFiles.margins(block));
+        Map<Parameter, Margin> margins = WeightFiles.margins(block);
+        Map<String, Target> tree = new LinkedHashMap<>();
         ShapesOnly.read(
                 block,
                 model.getDataType(),
-                () -> tree.values().forEach(each -> assignment.setShape(each, each.getShape())),
+                () ->
+                        ParameterPaths.of(block)
+                                .forEach(
+                                        (path, each) ->
+                                                tree.put(
+                                                        path,
+                                                        new Target(
+                                                                each,
+                                                                each.getShape(),
+                                                                margins.get(each)))),
                 inputs);
-        assignment
+        new WeightAssignment(files, mapping, tree)
                 .find(skippedParameters, skippedTensors)
                 .forEach(
                         (parameter, source) -> {

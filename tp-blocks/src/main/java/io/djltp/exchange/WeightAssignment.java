@@ -11,6 +11,7 @@ import ai.djl.nn.Parameter;
 import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.NamePattern;
+import io.djltp.exchange.NameMapping.Shaped;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
 import io.djltp.parameters.SlicedInitializer;
@@ -31,6 +32,9 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
 /**
  * Finds out for each parameter of a tree of which tensors it is, and everything that does not fit,
@@ -45,29 +49,26 @@ final class WeightAssignment {
 
     private final WeightFiles files;
     private final NameMapping mapping;
-    private final Map<String, Parameter> tree;
-    private final Map<Parameter, Margin> margins;
-    private final Map<Parameter, Shape> shapes = new IdentityHashMap<>();
+    private final Map<String, Target> tree;
     private final Map<Parameter, TensorSource> sources = new IdentityHashMap<>();
     private final Map<String, String> readFor = new HashMap<>(); // tensor to parameter
     private final Set<String> used = new HashSet<>();
     private final Set<String> problems = new LinkedHashSet<>(); // each once
 
-    WeightAssignment(
-            WeightFiles files,
-            NameMapping mapping,
-            Map<String, Parameter> tree,
-            Map<Parameter, Margin> margins) {
+    WeightAssignment(WeightFiles files, NameMapping mapping, Map<String, Target> tree) {
         this.files = files;
         this.mapping = mapping;
         this.tree = tree;
-        this.margins = margins;
     }
 
-    /** Sets the shape of a parameter of the tree. */
-    void setShape(Parameter parameter, Shape shape) {
-        shapes.put(parameter, shape);
-    }
+    /**
+     * A parameter of the tree.
+     *
+     * @param parameter the parameter
+     * @param shape its shape
+     * @param margin the margin of the head that has it, or {@code null}
+     */
+    record Target(Parameter parameter, Shape shape, Margin margin) implements Shaped {}
 
     /**
      * Finds the sources.
@@ -80,12 +81,12 @@ final class WeightAssignment {
      */
     Map<Parameter, TensorSource> find(List<NamePattern> kept, List<NamePattern> leaving)
             throws MalformedModelException, IOException {
-        Map<String, List<Match<Parameter>>> unmatched = new LinkedHashMap<>();
+        Map<String, List<Match<Target>>> unmatched = new LinkedHashMap<>();
         Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
-        for (Map.Entry<String, Parameter> entry : tree.entrySet()) {
+        for (Map.Entry<String, Target> entry : tree.entrySet()) {
             String path = entry.getKey();
-            List<Match<Parameter>> matches = mapping.matches(path, tree);
-            Match<Parameter> match =
+            List<Match<Target>> matches = mapping.matches(path, tree);
+            Match<Target> match =
                     matches.stream()
                             .filter(each -> missing(each).isEmpty())
                             .findFirst()
@@ -94,11 +95,11 @@ final class WeightAssignment {
                 used.addAll(match.tensors());
             }
             if (kept.stream().noneMatch(pattern -> pattern.match(path) != null)) {
-                read.add(entry.getValue());
+                read.add(entry.getValue().parameter());
                 if (match == null) {
                     unmatched.put(path, matches);
                 } else {
-                    use(match, entry.getValue());
+                    use(match, entry.getValue().parameter());
                 }
             }
         }
@@ -130,16 +131,15 @@ final class WeightAssignment {
         return sources;
     }
 
-    private List<String> missing(Match<Parameter> match) {
+    private List<String> missing(Match<Target> match) {
         return match.tensors().stream().filter(name -> files.get(name) == null).toList();
     }
 
-    private void reportMissing(String path, List<Match<Parameter>> matches) {
-        Parameter parameter = tree.get(path);
-        if (sources.containsKey(parameter)) {
+    private void reportMissing(String path, List<Match<Target>> matches) {
+        if (sources.containsKey(tree.get(path).parameter())) {
             return; // shared with a block that has a tensor
         }
-        String name = "parameter " + path + " " + shapes.get(parameter);
+        String name = "parameter " + path + " " + tree.get(path).shape();
         problems.add(
                 matches.isEmpty()
                         ? name + " has no name in the mapping"
@@ -150,7 +150,7 @@ final class WeightAssignment {
                                 + " line of the mapping names the tensor)");
     }
 
-    private void use(Match<Parameter> match, Parameter parameter) throws IOException {
+    private void use(Match<Target> match, Parameter parameter) throws IOException {
         TensorSource other = sources.get(parameter);
         if (other != null) { // shared by two blocks, or a rule of several
             checkTied(match, other.tensors().get(0));
@@ -162,11 +162,11 @@ final class WeightAssignment {
             return;
         }
         warnIfUntied(match);
-        StackedRows own = match.stacked(shapes::get);
+        StackedRows own = match.stacked();
         StackedRows stored = new StackedRows(rowsOfTensors(match, own.total()));
         for (int i = 0; i < match.parameters().size(); i++) {
             sources.put(
-                    match.parameters().get(i),
+                    match.parameters().get(i).parameter(),
                     new TensorSource(
                             files,
                             match.tensors(),
@@ -177,7 +177,7 @@ final class WeightAssignment {
     }
 
     /** Returns how many rows of the parameters are those of each tensor, and how many are zeros. */
-    private long[] rowsOfTensors(Match<Parameter> match, long rows) {
+    private long[] rowsOfTensors(Match<Target> match, long rows) {
         if (match.rule().transposed()) {
             return new long[] {rows};
         } else if (!match.rule().padded()) {
@@ -194,14 +194,14 @@ final class WeightAssignment {
                     files,
                     read,
                     match.paths().get(0),
-                    shapes.get(match.parameters().get(0)),
+                    match.parameters().get(0).shape(),
                     rows - read);
         }
         return new long[] {read, rows - read};
     }
 
     /** Warns of a weight that the model of the file has once, and this network twice. */
-    private void warnIfUntied(Match<Parameter> match) {
+    private void warnIfUntied(Match<Target> match) {
         String path = match.paths().get(0);
         for (String name : match.tensors()) {
             String first = readFor.putIfAbsent(name, path);
@@ -219,7 +219,7 @@ final class WeightAssignment {
     }
 
     /** Two tensors for one parameter, as of a tied embedding and head, must be the same. */
-    private void checkTied(Match<Parameter> match, String first) throws IOException {
+    private void checkTied(Match<Target> match, String first) throws IOException {
         for (String name : match.tensors()) {
             if (match.parameters().size() == 1
                     && !name.equals(first)
@@ -234,8 +234,11 @@ final class WeightAssignment {
         }
     }
 
-    private String problem(Match<Parameter> match) {
-        boolean trained = match.parameters().stream().anyMatch(Parameter::requiresGradient);
+    private String problem(Match<Target> match) {
+        boolean trained =
+                match.parameters().stream().anyMatch(each -> each.parameter().requiresGradient());
+        String path = match.paths().get(0);
+        String built = WeightFiles.note(match.parameters().get(0).margin());
         for (String name : match.tensors()) {
             String type = files.get(name).type();
             if (trained && !FLOATING.contains(type)) {
@@ -244,53 +247,45 @@ final class WeightAssignment {
                                 + " F16, BF16 or F64")
                         .formatted(name, type);
             }
-            Margin noted = files.getMargin(name);
-            Margin built = margins.get(match.parameters().get(0));
+            String noted = files.note(name);
             if (noted != null && !noted.equals(built)) {
-                return ("tensor %s is the weight of a head that was trained with %s, and parameter"
-                                + " %s is built with %s: give its ClassificationHead that margin"
-                                + " (optMargin)")
-                        .formatted(
-                                name,
-                                noted,
-                                match.paths().get(0),
-                                built == null ? "no margin" : built);
+                return ("tensor %s is the weight of a head that was trained with the margin %s"
+                                + " (scale, m1, m2, m3), and parameter %s is built with %s: give"
+                                + " its ClassificationHead that margin (optMargin)")
+                        .formatted(name, noted, path, built);
             }
         }
-        return fits(match) ? null : describe(match);
+        if (fits(match)) {
+            return null;
+        }
+        Stream<String> parameters =
+                match.paths().stream().map(each -> each + " " + tree.get(each).shape());
+        Stream<String> tensors =
+                match.tensors().stream().map(name -> name + " " + files.get(name).shape());
+        return "parameter %s is not %s%s"
+                .formatted(
+                        parameters.collect(Collectors.joining(" + ")),
+                        tensors.collect(Collectors.joining(" + ")),
+                        match.rule().transposed() ? " transposed" : "");
     }
 
-    private boolean fits(Match<Parameter> match) {
-        List<Shape> expected;
+    private boolean fits(Match<Target> match) {
         try {
-            expected = match.tensorShapes(shapes::get);
+            List<Shape> expected = match.tensorShapes();
+            return IntStream.range(0, expected.size())
+                    .allMatch(
+                            i -> {
+                                Shape stored = files.get(match.tensors().get(i)).shape();
+                                long rows = Match.rows(expected.get(i));
+                                return expected.get(i)
+                                        .equals(
+                                                match.rule().padded()
+                                                        ? Match.withRows(stored, rows)
+                                                        : stored);
+                            });
         } catch (IllegalArgumentException e) {
             return false;
         }
-        for (int i = 0; i < expected.size(); i++) {
-            Shape shape = files.get(match.tensors().get(i)).shape();
-            if (match.rule().padded()) {
-                shape = Match.withRows(shape, Match.rows(expected.get(i)));
-            }
-            if (!shape.equals(expected.get(i))) {
-                return false;
-            }
-        }
-        return true;
-    }
-
-    private String describe(Match<Parameter> match) {
-        List<String> parameters =
-                match.paths().stream()
-                        .map(path -> path + " " + shapes.get(tree.get(path)))
-                        .toList();
-        List<String> tensors =
-                match.tensors().stream().map(name -> name + " " + files.get(name).shape()).toList();
-        return "parameter %s is not %s%s"
-                .formatted(
-                        String.join(" + ", parameters),
-                        String.join(" + ", tensors),
-                        match.rule().transposed() ? " transposed" : "");
     }
 
     /**

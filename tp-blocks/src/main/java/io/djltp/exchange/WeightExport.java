@@ -11,7 +11,6 @@ import io.djltp.checkpoint.Checkpoint;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.exchange.OutputTensor.Source;
-import io.djltp.head.Margin;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.internal.safetensors.SafetensorsWriter;
 
@@ -207,9 +206,10 @@ public final class WeightExport {
         for (OutputTensor each : tensors) {
             builder.addTensor(each.name(), each.type(), each.shape());
             for (OutputTensor.Piece piece : each.pieces()) {
-                Margin margin = piece.source().margin();
-                if (margin != null) {
-                    builder.optMetadata(WeightFiles.MARGIN + each.name(), WeightFiles.note(margin));
+                if (piece.source().margin() != null) {
+                    builder.optMetadata(
+                            WeightFiles.MARGIN + each.name(),
+                            WeightFiles.note(piece.source().margin()));
                 }
             }
         }
@@ -267,10 +267,10 @@ public final class WeightExport {
     private List<OutputTensor> tensors(Match<Source> match) {
         DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
         boolean transposed = match.rule().transposed();
-        StackedRows own = match.stacked(Source::shape);
+        StackedRows own = match.stacked();
         List<OutputTensor> tensors = new ArrayList<>();
         long at = 0;
-        for (Shape shape : match.tensorShapes(Source::shape)) {
+        for (Shape shape : match.tensorShapes()) {
             long end = transposed ? own.total() : at + Match.rows(shape);
             List<OutputTensor.Piece> pieces = new ArrayList<>();
             for (StackedRows.Segment rows : own.segments(at, end)) {

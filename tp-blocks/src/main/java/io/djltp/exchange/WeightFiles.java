@@ -207,26 +207,19 @@ final class WeightFiles implements Closeable {
         return margins;
     }
 
-    /** Returns the note of a margin. */
+    /** Returns the note of a margin, {@code null} for none. */
     static String note(Margin margin) {
-        return margin.scale() + " " + margin.m1() + " " + margin.m2() + " " + margin.m3();
+        return margin == null
+                ? "no margin"
+                : margin.scale() + " " + margin.m1() + " " + margin.m2() + " " + margin.m3();
     }
 
     /**
-     * Returns the margin that a tensor was trained with, or {@code null} if nothing is noted: it
-     * has none, or is of another library.
+     * Returns the note of the margin that a tensor was trained with, or {@code null} if nothing is
+     * noted: it has none, or is of another library.
      */
-    Margin getMargin(String tensor) {
-        String noted = fileOf(tensor).getMetadata().get(MARGIN + tensor);
-        if (noted == null) {
-            return null;
-        }
-        String[] numbers = noted.split(" ");
-        return new Margin(
-                Float.parseFloat(numbers[0]),
-                Float.parseFloat(numbers[1]),
-                Float.parseFloat(numbers[2]),
-                Float.parseFloat(numbers[3]));
+    String note(String tensor) {
+        return fileOf(tensor).getMetadata().get(MARGIN + tensor);
     }
 
     /** Returns the names of all tensors. */

@@ -191,11 +191,9 @@ final class SmallModels {
                         .setType(Parameter.Type.WEIGHT)
                         .optShape(shape)
                         .build();
-        WeightAssignment assignment =
-                new WeightAssignment(
-                        files, NameMapping.parse(rule), Map.of("w", parameter), Map.of());
-        assignment.setShape(parameter, shape);
-        return assignment
+        Map<String, WeightAssignment.Target> tree =
+                Map.of("w", new WeightAssignment.Target(parameter, shape, null));
+        return new WeightAssignment(files, NameMapping.parse(rule), tree)
                 .find(List.of(), List.of(new NameMapping.NamePattern("{path}")))
                 .get(parameter);
     }
