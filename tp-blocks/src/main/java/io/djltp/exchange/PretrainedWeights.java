@@ -93,20 +93,14 @@ public final class PretrainedWeights implements Closeable {
                 "DJL makes no bfloat16 arrays: load the weights into a model of float32");
         Map<Parameter, Margin> margins = WeightFiles.margins(block);
         Map<String, Target> tree = new LinkedHashMap<>();
-        ShapesOnly.read(
-                block,
-                model.getDataType(),
+        Map<String, Parameter> paths = ParameterPaths.of(block);
+        Runnable note = // of parameters that have the shapes
                 () ->
-                        ParameterPaths.of(block)
-                                .forEach(
-                                        (path, each) ->
-                                                tree.put(
-                                                        path,
-                                                        new Target(
-                                                                each,
-                                                                each.getShape(),
-                                                                margins.get(each)))),
-                inputs);
+                        paths.forEach(
+                                (path, p) ->
+                                        tree.put(
+                                                path, new Target(p, p.getShape(), margins.get(p))));
+        ShapesOnly.read(block, model.getDataType(), note, inputs);
         new WeightAssignment(files, mapping, tree)
                 .find(skippedParameters, skippedTensors)
                 .forEach(

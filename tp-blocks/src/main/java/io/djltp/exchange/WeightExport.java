@@ -53,8 +53,6 @@ import java.util.stream.Stream;
  */
 public final class WeightExport {
 
-    private static final Pattern FILE_NAME = Pattern.compile("[^/\\\\:\\p{Cntrl}]+");
-
     private final NameMapping mapping;
     private final DataType dataType;
     private final long fileBytes;
@@ -348,15 +346,8 @@ public final class WeightExport {
          *
          * @param name the name, without a folder
          * @return this builder
-         * @throws IllegalArgumentException if it is no name of a file
          */
         public Builder optName(String name) {
-            Preconditions.checkArgument(
-                    FILE_NAME.matcher(name).matches() && !name.startsWith("."),
-                    "The name of the files, '"
-                            + name
-                            + "', has to be a name without a folder; the folder is that of"
-                            + " write(...)");
             this.name = name;
             return this;
         }

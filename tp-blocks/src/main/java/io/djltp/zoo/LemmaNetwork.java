@@ -26,6 +26,7 @@ import io.djltp.nn.EmbeddingBag;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.lang.reflect.Type;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -34,6 +35,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.zip.CRC32;
 
 /**
  * The network of the lemmatiser: the embeddings of the n-grams of a word are added up, the sum is
@@ -62,6 +64,9 @@ public final class LemmaNetwork {
      * language, a tab, the lemma.
      */
     public static final String LABELS = "lexicon.tsv";
+
+    private static final List<String> FILES =
+            List.of(ModelFolder.WEIGHTS, ModelFolder.PROPERTIES, LABELS);
 
     private LemmaNetwork() {}
 
@@ -135,6 +140,30 @@ public final class LemmaNetwork {
             lemmas.add(line.substring(tab + 1));
         }
         return lemmas;
+    }
+
+    /** Returns which files of the English lemmatiser these are: others have another version. */
+    static String getVersion() throws IOException {
+        CRC32 sum = new CRC32();
+        for (String name : FILES) {
+            try (InputStream file = open(name)) {
+                sum.update(file.readAllBytes());
+            }
+        }
+        return Long.toHexString(sum.getValue());
+    }
+
+    /** Writes the {@link ModelFolder} of the English lemmatiser, which is in the jar. */
+    static void writeFolder(Path folder) throws IOException {
+        for (String name : FILES) {
+            try (InputStream file = open(name)) {
+                Files.copy(file, folder.resolve(name));
+            }
+        }
+    }
+
+    private static InputStream open(String name) {
+        return LemmaNetwork.class.getResourceAsStream("lemma-en/" + name);
     }
 
     private static int positive(Map<String, ?> arguments, String name) {

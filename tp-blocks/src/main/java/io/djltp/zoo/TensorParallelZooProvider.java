@@ -18,7 +18,6 @@ import ai.djl.util.Progress;
 import io.djltp.internal.files.SideFolder;
 
 import java.io.IOException;
-import java.io.InputStream;
 import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -26,7 +25,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.zip.CRC32;
 
 /**
  * Tells DJL of the models of this library, {@code optGroupId("io.djltp")}.
@@ -53,8 +51,24 @@ public final class TensorParallelZooProvider implements ZooProvider {
     private static final class Zoo extends ModelZoo {
 
         Zoo() {
-            addModel(new Loader(new LemmaFiles()));
-            addModel(new Loader(new MiniLmFiles()));
+            addModel(
+                    new ZooFiles(
+                            Application.NLP.TEXT_CLASSIFICATION,
+                            "lemma-en",
+                            LemmaNetwork.TranslatorFactory.class,
+                            LemmaNetwork::getVersion,
+                            LemmaNetwork::writeFolder));
+            addModel(
+                    new ZooFiles(
+                            Application.NLP.TEXT_EMBEDDING,
+                            "all-MiniLM-L6-v2",
+                            MiniLm.TranslatorFactory.class,
+                            MiniLm::getVersion,
+                            MiniLm::writeFolder));
+        }
+
+        private void addModel(ZooFiles files) {
+            addModel(new Loader(files));
         }
 
         /** {@inheritDoc} */
@@ -99,17 +113,34 @@ public final class TensorParallelZooProvider implements ZooProvider {
      * The files of a model, from the class path. Slices can be read from files only, so that they
      * are put into DJL's cache once: to the side, then renamed, in a folder of their version.
      */
-    private abstract static class ZooFiles extends AbstractRepository {
+    private static final class ZooFiles extends AbstractRepository {
 
+        private final Version version;
+        private final Writer writer;
         private final MRL resource;
         private final Metadata metadata = new Metadata.MatchAllMetadata();
 
-        @SuppressWarnings("this-escape") // nobody asks before it is complete
+        /** Says which files these are: others have another version. */
+        private interface Version {
+
+            String get() throws IOException;
+        }
+
+        /** Writes a {@link ModelFolder}. */
+        private interface Writer {
+
+            void write(Path folder) throws IOException;
+        }
+
         ZooFiles(
                 Application application,
                 String artifactId,
-                Class<? extends TranslatorFactory> translators) {
+                Class<? extends TranslatorFactory> translators,
+                Version version,
+                Writer writer) {
             super("DJL Tensor Parallel", URI.create("djltp:///" + artifactId));
+            this.version = version;
+            this.writer = writer;
             resource = model(application, GROUP_ID, artifactId);
             Artifact artifact = new Artifact();
             artifact.setName(artifactId);
@@ -121,12 +152,6 @@ public final class TensorParallelZooProvider implements ZooProvider {
             metadata.setArtifacts(List.of(artifact));
             metadata.setRepositoryUri(resource.toURI());
         }
-
-        /** Returns which files these are: others have another version. */
-        abstract String getVersion() throws IOException;
-
-        /** Writes a {@link ModelFolder}. */
-        abstract void write(Path folder) throws IOException;
 
         /** {@inheritDoc} */
         @Override
@@ -155,7 +180,7 @@ public final class TensorParallelZooProvider implements ZooProvider {
         /** {@inheritDoc} */
         @Override
         public Path getResourceDirectory(Artifact artifact) throws IOException {
-            return getCacheDirectory().resolve(resource.toURI().getPath()).resolve(getVersion());
+            return getCacheDirectory().resolve(resource.toURI().getPath()).resolve(version.get());
         }
 
         /** {@inheritDoc} */
@@ -167,74 +192,13 @@ public final class TensorParallelZooProvider implements ZooProvider {
             }
             Files.createDirectories(folder.getParent());
             try (SideFolder side = SideFolder.in(folder.getParent())) {
-                write(Files.createDirectory(side.resolve(folder.getFileName().toString())));
+                writer.write(Files.createDirectory(side.resolve(folder.getFileName().toString())));
                 side.replace();
             } catch (IOException e) {
                 if (!Files.isDirectory(folder)) { // else another process was faster
                     throw e;
                 }
             }
-        }
-    }
-
-    private static final class LemmaFiles extends ZooFiles {
-
-        private static final List<String> NAMES =
-                List.of(ModelFolder.WEIGHTS, ModelFolder.PROPERTIES, LemmaNetwork.LABELS);
-
-        LemmaFiles() {
-            super(
-                    Application.NLP.TEXT_CLASSIFICATION,
-                    "lemma-en",
-                    LemmaNetwork.TranslatorFactory.class);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        String getVersion() throws IOException {
-            CRC32 sum = new CRC32();
-            for (String name : NAMES) {
-                try (InputStream file = open(name)) {
-                    sum.update(file.readAllBytes());
-                }
-            }
-            return Long.toHexString(sum.getValue());
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        void write(Path folder) throws IOException {
-            for (String name : NAMES) {
-                try (InputStream file = open(name)) {
-                    Files.copy(file, folder.resolve(name));
-                }
-            }
-        }
-
-        private static InputStream open(String name) {
-            return LemmaNetwork.class.getResourceAsStream("lemma-en/" + name);
-        }
-    }
-
-    private static final class MiniLmFiles extends ZooFiles {
-
-        MiniLmFiles() {
-            super(
-                    Application.NLP.TEXT_EMBEDDING,
-                    "all-MiniLM-L6-v2",
-                    MiniLm.TranslatorFactory.class);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        String getVersion() throws IOException {
-            return MiniLm.getVersion();
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        void write(Path folder) throws IOException {
-            MiniLm.writeFolder(folder);
         }
     }
 }

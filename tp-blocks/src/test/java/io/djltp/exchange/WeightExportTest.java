@@ -383,17 +383,6 @@ public class WeightExportTest {
                 Assert.expectThrows(IllegalArgumentException.class, call).getMessage(), message);
     }
 
-    @DataProvider
-    public static Object[][] names() {
-        return new Object[][] {{"../x"}, {"a/b"}, {"a\\b"}, {""}, {".."}, {".hidden"}, {"a\nb"}};
-    }
-
-    @Test(dataProvider = "names")
-    public void aNameIsNoPath(String name) {
-        Assert.assertThrows(
-                IllegalArgumentException.class, () -> export(NameMapping.own()).optName(name));
-    }
-
     /** One file, or files with an index: any of the name counts. */
     @Test
     public void weightsThatAreThereStay() throws IOException {
