@@ -42,7 +42,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -379,45 +379,38 @@ public final class MiniLm extends AbstractBlock {
             try (InputStream onnx = openOnnx()) {
                 graph = ModelProto.parseFrom(onnx).getGraph();
             }
-            Map<String, TensorProto> tensors = new LinkedHashMap<>();
-            Map<String, TensorProto> turned = new LinkedHashMap<>();
-            for (TensorProto tensor : graph.getInitializerList()) {
-                if (tensor.getDataType() == TensorProto.DataType.FLOAT_VALUE) {
-                    tensors.put(tensor.getName(), tensor);
-                }
-            }
+            Map<String, String> turned = new HashMap<>(); // initializers to names
             for (NodeProto node : graph.getNodeList()) {
-                if (node.getOpType().equals("MatMul") && tensors.containsKey(node.getInput(1))) {
+                if (node.getOpType().equals("MatMul")) {
                     String name = node.getName().substring(1).replaceFirst("MatMul$", "weight");
-                    turned.put(name.replace('/', '.'), tensors.remove(node.getInput(1)));
+                    turned.put(node.getInput(1), name.replace('/', '.'));
                 }
             }
             SafetensorsWriter.Builder weights = SafetensorsWriter.builder();
-            tensors.forEach((name, each) -> weights.addTensor(name, DataType.FLOAT32, shape(each)));
-            turned.forEach(
-                    (name, each) -> {
-                        Shape shape = shape(each);
-                        Shape back = new Shape(shape.get(1), shape.get(0));
-                        weights.addTensor(name, DataType.FLOAT32, back);
-                    });
+            List<ByteBuffer> bytes = new ArrayList<>();
+            for (TensorProto tensor : graph.getInitializerList()) {
+                String name = turned.get(tensor.getName());
+                Shape shape = new Shape(tensor.getDimsList());
+                if (name != null) {
+                    Shape back = new Shape(shape.get(1), shape.get(0));
+                    weights.addTensor(name, DataType.FLOAT32, back);
+                    bytes.add(transposed(tensor));
+                } else if (tensor.getDataType() == TensorProto.DataType.FLOAT_VALUE) {
+                    weights.addTensor(tensor.getName(), DataType.FLOAT32, shape);
+                    bytes.add(tensor.getRawData().asReadOnlyByteBuffer());
+                }
+            }
             try (SafetensorsWriter writer =
                     weights.build(
                             FileChannel.open(
                                     file,
                                     StandardOpenOption.CREATE_NEW,
                                     StandardOpenOption.WRITE))) {
-                for (TensorProto each : tensors.values()) {
-                    writer.write(each.getRawData().asReadOnlyByteBuffer());
-                }
-                for (TensorProto each : turned.values()) {
-                    writer.write(transposed(each));
+                for (ByteBuffer each : bytes) {
+                    writer.write(each);
                 }
                 writer.finish();
             }
-        }
-
-        private static Shape shape(TensorProto tensor) {
-            return new Shape(tensor.getDimsList());
         }
 
         private static ByteBuffer transposed(TensorProto tensor) {

@@ -41,7 +41,7 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
     private final Model model; // of the ranks: what they use is not freed with a predictor
     private final ParallelInference ranks;
     private final long bytesRead;
-    private volatile boolean closed;
+    private boolean closed;
 
     private RankedNetwork(
             Block network, Shape[] inputs, Model model, ParallelInference ranks, long bytesRead) {
@@ -152,10 +152,6 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
                                     + " trainer: load it with %s 1 and train it by a"
                                     + " ParallelTrainer")
                             .formatted(getRanks(), TensorParallelDegree.NAME));
-        }
-        if (closed) {
-            throw new IllegalStateException(
-                    "The model is closed, and its ranks with it: load it again");
         }
         // copies of the ranks' own: a caller may end, and what it has with it, while they compute
         try (NDManager scope = model.getNDManager().newSubManager()) {

@@ -29,15 +29,13 @@ public final class SafetensorsWriter implements Closeable {
     private static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
 
     private final WritableByteChannel out;
-    private final Map<String, StoredTensor> tensors;
     private final long total;
     private long written; // bytes behind the header
 
     private SafetensorsWriter(WritableByteChannel out, Builder builder) throws IOException {
         this.out = out;
-        tensors = builder.tensors;
         total = builder.bytes;
-        drain(header(tensors, builder.metadata));
+        drain(header(builder.tensors, builder.metadata));
     }
 
     private static ByteBuffer header(
@@ -68,14 +66,9 @@ public final class SafetensorsWriter implements Closeable {
      * Writes bytes of the next tensor, or of several.
      *
      * @param bytes the elements in row-major order, little-endian; read to their end
-     * @throws IOException if they cannot be written, or are more than all tensors have
+     * @throws IOException if they cannot be written
      */
     public void write(ByteBuffer bytes) throws IOException {
-        if (bytes.remaining() > total - written) {
-            throw new IOException(
-                    "%d bytes more than the declared tensors have, which are %d"
-                            .formatted(bytes.remaining() - (total - written), total));
-        }
         written += bytes.remaining();
         drain(bytes);
     }
@@ -89,19 +82,13 @@ public final class SafetensorsWriter implements Closeable {
     /**
      * Checks that all tensors are there. Does not close the channel.
      *
-     * @throws IOException if bytes of a tensor are missing
+     * @throws IOException if there are other bytes than those of the tensors
      */
     public void finish() throws IOException {
-        for (StoredTensor tensor : tensors.values()) {
-            if (written < tensor.begin() + tensor.bytes()) {
-                throw new IOException(
-                        "tensor %s %s was not written to its end: %d of %d bytes"
-                                .formatted(
-                                        tensor.name(),
-                                        tensor.shape(),
-                                        written - tensor.begin(),
-                                        tensor.bytes()));
-            }
+        if (written != total) {
+            throw new IOException(
+                    "%d bytes were written, and the declared tensors have %d"
+                            .formatted(written, total));
         }
     }
 

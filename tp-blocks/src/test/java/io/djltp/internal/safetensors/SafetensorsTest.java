@@ -113,8 +113,6 @@ public class SafetensorsTest {
             StoredTensor tensor = file.getTensor("w");
             ByteBuffer rows = bytes(file, tensor, 6 * 4, 2 * 6 * 4);
             Assert.assertEquals(rows, bytes(array.get("1:3")));
-            Assert.assertThrows(IndexOutOfBoundsException.class, () -> bytes(file, tensor, 90, 8));
-            Assert.assertThrows(IndexOutOfBoundsException.class, () -> bytes(file, tensor, -1, 8));
         }
     }
 
@@ -309,15 +307,11 @@ public class SafetensorsTest {
                         .addTensor("b", DataType.INT8, new Shape(3));
         ByteArrayOutputStream out = new ByteArrayOutputStream();
         try (SafetensorsWriter writer = builder.build(Channels.newChannel(out))) {
-            writer.write(ByteBuffer.allocate(9));
-            Refusals.expect(
-                    IOException.class,
-                    writer::finish,
-                    "tensor b (3) was not written to its end: 1 of 3 bytes");
-            Refusals.expect(
-                    IOException.class,
-                    () -> writer.write(ByteBuffer.allocate(3)),
-                    "1 bytes more than the declared tensors have, which are 11");
+            for (int bytes : new int[] {9, 3}) {
+                writer.write(ByteBuffer.allocate(bytes));
+                Refusals.expect(
+                        IOException.class, writer::finish, "and the declared tensors have 11");
+            }
         }
         Assert.assertThrows(
                 IllegalArgumentException.class,
