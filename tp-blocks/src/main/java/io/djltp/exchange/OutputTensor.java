@@ -29,6 +29,7 @@ import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -44,10 +45,6 @@ record OutputTensor(
         String name, DataType type, Shape shape, List<Piece> pieces, boolean transposed) {
 
     private static final long CHUNK = 1 << 22; // bytes
-
-    // from here on the nearest is infinite
-    private static final float END_OF_FLOAT16 = 65520;
-    private static final float END_OF_BFLOAT16 = 0x1.ffp127f;
 
     /**
      * Consecutive rows of a weight.
@@ -102,40 +99,36 @@ record OutputTensor(
             copy.set(new NDIndex("..."), dense);
             dense = copy;
         }
-        checkHolds(dense);
-        NDArray converted =
-                type == DataType.BFLOAT16
-                        ? BFloat16.bitsOf(dense, chunk)
-                        : dense.toType(type, false);
+        boolean brain = type == DataType.BFLOAT16;
+        NDArray converted = brain ? BFloat16.bitsOf(dense, chunk) : dense.toType(type, false);
+        boolean narrowed = type.getNumOfBytes() == 2 && dense.getDataType().getNumOfBytes() > 2;
+        Number lost =
+                !narrowed
+                        ? null
+                        : findLost(dense, brain ? BFloat16.toFloat32(converted, chunk) : converted);
+        if (lost != null) {
+            throw new IOException(
+                    ("tensor %s has numbers that %s cannot hold, such as %s: it ends at %s. Nothing"
+                                    + " is written; write %s")
+                            .formatted(
+                                    name,
+                                    type.name().toLowerCase(Locale.ROOT),
+                                    lost,
+                                    brain ? "3.3895e38" : "65504",
+                                    brain ? "float32" : "bfloat16 or float32"));
+        }
         for (ByteBuffer bytes : TensorBuffers.of(converted)) {
             sink.write(bytes);
         }
     }
 
     /**
-     * Throws IOException if a type of 16 bits would make finite numbers infinite; infinite ones may
-     * be meant.
+     * Returns a finite number that is infinite in another type, or {@code null} if there is none;
+     * infinite ones may be meant.
      */
-    private void checkHolds(NDArray values) throws IOException {
-        boolean half = type == DataType.FLOAT16;
-        if (!half && type != DataType.BFLOAT16 || values.getDataType() == DataType.FLOAT16) {
-            return;
-        }
-        NDArray sizes = values.abs();
-        NDArray tooLarge =
-                sizes.gte(half ? END_OF_FLOAT16 : END_OF_BFLOAT16)
-                        .logicalAnd(sizes.lt(Float.POSITIVE_INFINITY));
-        if (tooLarge.any().getBoolean()) {
-            throw new IOException(
-                    ("tensor %s has numbers that %s cannot hold, such as %s: it ends at %s. Nothing"
-                                    + " is written; write %s")
-                            .formatted(
-                                    name,
-                                    half ? "float16" : "bfloat16",
-                                    sizes.booleanMask(tooLarge).max().toArray()[0],
-                                    half ? "65504" : "3.3895e38",
-                                    half ? "bfloat16 or float32" : "float32"));
-        }
+    static Number findLost(NDArray from, NDArray to) {
+        NDArray lost = to.isInfinite().logicalAnd(from.isInfinite().logicalNot());
+        return lost.any().getBoolean() ? from.booleanMask(lost).toArray()[0] : null;
     }
 
     /**

@@ -396,14 +396,12 @@ final class WeightAssignment {
             try (array;
                     NDManager scope = array.getManager().newSubManager()) {
                 scope.tempAttachAll(array, result);
-                NDArray lost = result.isInfinite().logicalAnd(array.isInfinite().logicalNot());
-                if (lost.any().getBoolean()) {
+                Number lost = OutputTensor.findLost(array, result);
+                if (lost != null) {
+                    String narrow = type.name().toLowerCase(Locale.ROOT);
                     throw new IOException(
                             "tensor %s has numbers that %s cannot hold: %s"
-                                    .formatted(
-                                            name,
-                                            type.name().toLowerCase(Locale.ROOT),
-                                            array.booleanMask(lost).toArray()[0]));
+                                    .formatted(name, narrow, lost));
                 }
             }
             return result;

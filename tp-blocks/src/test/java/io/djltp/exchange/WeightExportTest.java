@@ -417,13 +417,13 @@ public class WeightExportTest {
             // 65,519 is rounded to 65,504, and 65,520 to infinity. Infinity stays what it is
             {DataType.FLOAT16, 65_519, null},
             {DataType.FLOAT16, Float.POSITIVE_INFINITY, null},
-            {DataType.FLOAT16, -65_520, "float16 cannot hold, such as 65520"},
+            {DataType.FLOAT16, -65_520, "float16 cannot hold, such as -65520"},
             {DataType.BFLOAT16, -65_520, null},
             // the largest number of bfloat16 is 3.3895e38; that of float32 is 3.4028e38
             {DataType.BFLOAT16, Math.nextDown(end), null},
             {DataType.BFLOAT16, Float.NEGATIVE_INFINITY, null},
             {DataType.BFLOAT16, end, "ends at 3.3895e38. Nothing is written; write float32"},
-            {DataType.BFLOAT16, -3.4e38f, "that bfloat16 cannot hold, such as 3."},
+            {DataType.BFLOAT16, -3.4e38f, "that bfloat16 cannot hold, such as -3."},
             {DataType.BFLOAT16, Float.MAX_VALUE, "that bfloat16 cannot hold, such as 3."},
         };
     }
