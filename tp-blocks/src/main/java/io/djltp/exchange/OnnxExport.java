@@ -262,7 +262,8 @@ public final class OnnxExport {
                         && block.getOutputShapes(block.getInputShapes()).length > 1;
         if (!known || margin || skips) {
             throw new IllegalArgumentException(
-                    "%s is a %s%s, which is not known in ONNX's operators: say what it computes with optBlock(\"%s\", ...)"
+                    ("%s is a %s%s, which is not known in ONNX's operators: say what it computes"
+                                    + " with optBlock(\"%s\", ...)")
                             .formatted(
                                     path.isEmpty() ? "The network" : path,
                                     block.getClass().getSimpleName(),

@@ -367,4 +367,40 @@ public class ModelFolderTest {
                         "blockFactory",
                         SmallModels.Factory.class.getName()));
     }
+
+    @DataProvider
+    public static Object[][] devices() {
+        int processors = Runtime.getRuntime().availableProcessors();
+        return new Object[][] {
+            {"max", Device.gpu(0), 4, 4},
+            {"max", Device.gpu(1), 4, 3}, // from the model's on
+            {"max", Device.gpu(0), 16, 13}, // the model's limit
+            {"max", Device.cpu(), 0, Math.min(processors, 13)},
+            {"4", Device.gpu(0), 4, 4},
+            {"13", Device.cpu(), 0, 13}, // more than processors
+        };
+    }
+
+    private static int resolve(String degree, Device device, int gpus) {
+        return TensorParallelDegree.resolve(
+                degree, device, gpus, SmallModels.network(13), SmallModels.INPUT);
+    }
+
+    /**
+     * What a degree means on a machine with GPUs, which a number of them stands for, and without.
+     */
+    @Test(dataProvider = "devices")
+    public void aDegreeIsThatOfTheDevices(String degree, Device device, int gpus, int ranks) {
+        assertEquals(resolve(degree, device, gpus), ranks);
+    }
+
+    @Test
+    public void moreRanksThanGpusAreRefused() throws IOException {
+        expect(
+                IllegalArgumentException.class,
+                () -> resolve("4", Device.gpu(1), 4),
+                "tensor_parallel_degree 4 needs as many GPUs, and from gpu(1) on there are 3",
+                "choose 1 to 3, or max");
+        assertEquals(TensorParallelDegree.of(Map.of(), folder), "1");
+    }
 }
