@@ -56,7 +56,7 @@ import java.util.stream.LongStream;
  *         .write(model, path);
  * }</pre>
  *
- * <p>Opset 17, of ONNX 1.12 (2022). Weights are float32. If they have more than 1 GiB they lie in a
+ * <p>Opset 17, of ONNX 1.12 (2022). Weights are float32. If they have more than 1 GiB they are in a
  * file beside it, {@code path} with {@code .data} behind it, as ONNX's external data: protobuf ends
  * at 2 GiB. Needs {@code org.tribuo:tribuo-util-onnx}, which has ONNX's messages as classes.
  */
@@ -198,7 +198,7 @@ public final class OnnxExport {
         }
 
         /**
-         * Sets from how many bytes of weights on they lie in a file of their own. Default: 1 GiB.
+         * Sets from how many bytes of weights on they are in a file of their own. Default: 1 GiB.
          *
          * @param bytes the number of bytes, below 2 GiB
          * @return this builder

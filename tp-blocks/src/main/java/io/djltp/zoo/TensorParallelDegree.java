@@ -56,7 +56,7 @@ final class TensorParallelDegree {
         try {
             ranks = Integer.parseInt(degree);
         } catch (NumberFormatException e) {
-            // refused below
+            // ranks stay 0
         }
         Preconditions.checkArgument(
                 ranks > 0, NAME + " must be a number of ranks, 1 or more, or max, not " + degree);
