@@ -29,13 +29,15 @@ public final class SafetensorsWriter implements Closeable {
     private static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
 
     private final WritableByteChannel out;
+    private final Map<String, StoredTensor> tensors;
     private final long total;
     private long written; // bytes behind the header
 
     private SafetensorsWriter(WritableByteChannel out, Builder builder) throws IOException {
         this.out = out;
+        tensors = builder.tensors;
         total = builder.bytes;
-        drain(header(builder.tensors, builder.metadata));
+        drain(header(tensors, builder.metadata));
     }
 
     private static ByteBuffer header(
@@ -85,7 +87,15 @@ public final class SafetensorsWriter implements Closeable {
      * @throws IOException if there are other bytes than those of the tensors
      */
     public void finish() throws IOException {
-        if (written != total) {
+        for (StoredTensor tensor : tensors.values()) {
+            long missing = tensor.begin() + tensor.bytes() - written;
+            if (missing > 0) {
+                throw new IOException(
+                        "tensor %s %s was not written to its end: %d of %d bytes are missing"
+                                .formatted(tensor.name(), tensor.shape(), missing, tensor.bytes()));
+            }
+        }
+        if (written > total) {
             throw new IOException(
                     "%d bytes were written, and the declared tensors have %d"
                             .formatted(written, total));
