@@ -1,6 +1,7 @@
 package io.djltp.examples;
 
 import java.util.Locale;
+import java.util.function.Supplier;
 
 /** Something that the user has to change; the message says what and how. */
 public final class BadInputException extends RuntimeException {
@@ -24,6 +25,23 @@ public final class BadInputException extends RuntimeException {
      */
     public BadInputException(String message, Throwable cause) {
         super(message, cause);
+    }
+
+    /**
+     * Calls something that may refuse what the user has given.
+     *
+     * @param prefix the beginning of the message
+     * @param call what is called
+     * @param <T> what it returns
+     * @return what it returns
+     * @throws BadInputException if it throws IllegalArgumentException
+     */
+    public static <T> T check(String prefix, Supplier<T> call) {
+        try {
+            return call.get();
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException(prefix + e.getMessage(), e);
+        }
     }
 
     /**

@@ -15,6 +15,7 @@ import io.djltp.job.JobFailedException;
 import io.djltp.rank.RankFailedException;
 import io.djltp.torch.NativeAllocator;
 
+import picocli.AutoComplete;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
@@ -46,13 +47,13 @@ public final class Tp implements Runnable {
                     DoctorCommand.class,
                     BenchCommand.class,
                     PlanCommand.class,
-                    CompletionCommand.class,
+                    AutoComplete.GenerateCompletion.class,
                     CheckpointCommand.class,
                     CommandLine.HelpCommand.class);
 
     /** Those that speak of the others. */
     private static final Set<Class<?>> OVERVIEWS =
-            Set.of(CompletionCommand.class, CommandLine.HelpCommand.class);
+            Set.of(AutoComplete.GenerateCompletion.class, CommandLine.HelpCommand.class);
 
     @Spec private CommandSpec spec;
 

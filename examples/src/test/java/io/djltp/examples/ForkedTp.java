@@ -116,21 +116,6 @@ public final class ForkedTp implements AutoCloseable {
     }
 
     /**
-     * Starts the command in the processes of a launcher.
-     *
-     * @param launcher the launcher's command line
-     * @param arguments the arguments of the command
-     * @return the launcher
-     * @throws IOException if it cannot be started
-     */
-    public static ForkedTp launched(List<String> launcher, List<String> arguments)
-            throws IOException {
-        List<String> command = new ArrayList<>(launcher);
-        command.addAll(java(arguments));
-        return new ForkedTp(command, Map.of());
-    }
-
-    /**
      * Starts a script that starts the command.
      *
      * @param command the script and its arguments

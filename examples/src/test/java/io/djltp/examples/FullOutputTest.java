@@ -22,7 +22,7 @@ public class FullOutputTest {
     @DataProvider
     public Object[][] commands() {
         return new Object[][] {
-            {"--version"}, {"train --help"}, {"completion"}, {"plan lemmatiser"},
+            {"--version"}, {"train --help"}, {"generate-completion"}, {"plan lemmatiser"},
         };
     }
 

@@ -6,7 +6,9 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
 
+import io.djltp.checkpoint.TensorReader.PartFile;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
 import io.djltp.internal.safetensors.SafetensorsWriter;
@@ -14,6 +16,7 @@ import io.djltp.internal.torch.TensorBuffers;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.lang.reflect.RecordComponent;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -165,6 +168,30 @@ public final class Checkpoint implements Closeable {
      */
     public JsonObject getValues() {
         return index.values().deepCopy();
+    }
+
+    /**
+     * Reads a member of the values of a checkpoint, before anything is changed.
+     *
+     * @param name the name of the member
+     * @param type what it is
+     * @throws CheckpointException if it is something else; it names the file and the member
+     */
+    <T extends Record> T getValues(String name, Class<T> type) throws CheckpointException {
+        try {
+            JsonObject json = index.values().getAsJsonObject(name);
+            for (RecordComponent each : type.getRecordComponents()) {
+                if (!json.has(each.getName())) {
+                    throw new JsonParseException(each.getName() + " is missing");
+                }
+            }
+            return CheckpointIndex.GSON.fromJson(json, type);
+        } catch (JsonParseException | IllegalStateException | ClassCastException e) {
+            throw new CheckpointException(
+                    ("%s cannot be used: values.%s is not what this library writes: %s. Use another"
+                                    + " checkpoint")
+                            .formatted(path.resolve(CheckpointIndex.FILE), name, e.getMessage()));
+        }
     }
 
     /**
@@ -374,7 +401,7 @@ public final class Checkpoint implements Closeable {
             throws IOException {
         try (NDManager manager = NDManager.newBaseManager(Device.cpu());
                 NDArray shard = read(tensor.name(), tensor.axis(), ranges, manager)) {
-            PartWriter.Source.of(tensor, part, shard).stream(out);
+            CheckpointWriter.Source.of(tensor, part, shard).stream(out);
         }
     }
 

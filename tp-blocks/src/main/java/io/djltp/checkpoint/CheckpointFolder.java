@@ -18,6 +18,7 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.time.Instant;
@@ -28,7 +29,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.TreeSet;
 import java.util.UUID;
@@ -52,6 +52,7 @@ final class CheckpointFolder implements Closeable {
     private static final Logger logger = LoggerFactory.getLogger(CheckpointFolder.class);
     private static final String WRITING = ".writing-";
     private static final String REMOVING = ".removing-";
+    private static final boolean WINDOWS = System.getProperty("os.name").startsWith("Windows");
     private static final Pattern STEP = Pattern.compile("step-(\\d{8,18})");
 
     /** How long the process of rank 0 waits for the parts of others. Less in tests. */
@@ -179,20 +180,6 @@ final class CheckpointFolder implements Closeable {
     }
 
     /**
-     * Opens the newest complete checkpoint. A damaged one is not passed over: going on from an
-     * older one is for the user to decide.
-     *
-     * @return the checkpoint, or empty if there is none yet
-     * @throws CheckpointException if it is damaged, or of another version
-     */
-    Optional<Checkpoint> openNewest() throws IOException {
-        List<Long> steps = getSteps();
-        return steps.isEmpty()
-                ? Optional.empty()
-                : Optional.of(openStep(steps.get(steps.size() - 1)));
-    }
-
-    /**
      * Opens the checkpoint of a step.
      *
      * @throws CheckpointException if there is none, it is damaged, or of another version
@@ -247,7 +234,7 @@ final class CheckpointFolder implements Closeable {
         List<Long> old = steps.subList(0, Math.max(0, steps.size() - keep));
         for (long step : old) {
             Path aside = path.resolve(REMOVING + nameOf(step) + "-" + run);
-            DurableFiles.rename(folderOf(step), aside);
+            rename(folderOf(step), aside);
             Utils.deleteQuietly(aside);
         }
         return old;
@@ -264,7 +251,7 @@ final class CheckpointFolder implements Closeable {
     List<Long> putAside(long step) throws IOException {
         List<Long> newer = getSteps().stream().filter(each -> each > step).toList();
         for (long each : newer) {
-            DurableFiles.rename(folderOf(each), path.resolve(nameOf(each) + ".aside-" + run));
+            rename(folderOf(each), path.resolve(nameOf(each) + ".aside-" + run));
         }
         return newer;
     }
@@ -309,6 +296,33 @@ final class CheckpointFolder implements Closeable {
     /** Returns whether a folder is half written or half removed. */
     static boolean isLeftOver(String name) {
         return name.startsWith(WRITING) || name.startsWith(REMOVING);
+    }
+
+    /** Writes a small file, which is on the disk when this returns. */
+    static void write(Path file, byte[] bytes) throws IOException {
+        try (FileChannel out =
+                FileChannel.open(file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
+            ByteBuffer left = ByteBuffer.wrap(bytes);
+            while (left.hasRemaining()) {
+                out.write(left);
+            }
+            out.force(true);
+        }
+    }
+
+    /** Brings the names of a folder's files to the disk. (Windows does it by itself.) */
+    static void syncFolder(Path folder) throws IOException {
+        if (!WINDOWS) {
+            try (FileChannel channel = FileChannel.open(folder, StandardOpenOption.READ)) {
+                channel.force(true);
+            }
+        }
+    }
+
+    /** Gives a folder another name, which is on the disk when this returns. */
+    static void rename(Path from, Path to) throws IOException {
+        Files.move(from, to, StandardCopyOption.ATOMIC_MOVE);
+        syncFolder(to.getParent());
     }
 
     /** Lets other runs use the folder. */

@@ -52,7 +52,7 @@ record CheckpointIndex(
 
     private static final String FORMAT = "djl-tensor-parallel checkpoint";
     private static final int VERSION = 2;
-    private static final Gson GSON =
+    static final Gson GSON =
             new GsonBuilder().serializeNulls().serializeSpecialFloatingPointValues().create();
 
     /** The members of the file. */
@@ -127,6 +127,10 @@ record CheckpointIndex(
         }
     }
 
+    static JsonObject toJson(Record values) {
+        return GSON.toJsonTree(values).getAsJsonObject();
+    }
+
     /** Returns the name of the file of a part. */
     static String fileName(int part, int parts) {
         return "part-" + part + "-of-" + parts + ".safetensors";
@@ -138,8 +142,8 @@ record CheckpointIndex(
         String library = LibraryVersion.get();
         Json json = new Json(FORMAT, VERSION, library, step, mesh, parts, shapes, values);
         byte[] bytes = (GSON.toJson(json) + "\n").getBytes(StandardCharsets.UTF_8);
-        DurableFiles.write(folder.resolve(FILE), bytes);
-        DurableFiles.write(folder.resolve(CHECKSUM_FILE), sum(bytes));
+        CheckpointFolder.write(folder.resolve(FILE), bytes);
+        CheckpointFolder.write(folder.resolve(CHECKSUM_FILE), sum(bytes));
     }
 
     private static byte[] sum(byte[] bytes) {

@@ -2,6 +2,7 @@ package io.djltp.checkpoint;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 

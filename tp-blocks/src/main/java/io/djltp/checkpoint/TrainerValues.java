@@ -22,6 +22,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 
@@ -60,7 +61,7 @@ final class TrainerValues {
      * @param blocks the names of the arrays of each block
      * @param generators the states of libtorch's generators on the CPU, which DJL's own dropout,
      *     the shuffling of data and blocks of one's own draw from: of the first rank of each
-     *     process
+     *     process, and nothing of other ranks
      */
     record Saved(
             List<String> parameters,
@@ -73,7 +74,7 @@ final class TrainerValues {
             RandomSeeds.State seeds,
             Map<String, Map<String, ParticipantStates.SavedCut>> participants,
             Map<String, List<String>> blocks,
-            Map<String, String> generators) {
+            List<String> generators) {
 
         /** Returns the tensors of the parameters by each of their names. */
         Map<String, String> named() {
@@ -100,9 +101,7 @@ final class TrainerValues {
 
     /** Reads what a checkpoint says of a trainer, or returns null if it is not one of a trainer. */
     static Saved read(Checkpoint checkpoint) throws CheckpointException {
-        return checkpoint.getValues().has(NAME)
-                ? SavedValues.read(checkpoint, NAME, Saved.class)
-                : null;
+        return checkpoint.getValues().has(NAME) ? checkpoint.getValues(NAME, Saved.class) : null;
     }
 
     /** Returns the values after a step. All processes call it: one all-gather. */
@@ -171,7 +170,7 @@ final class TrainerValues {
         List<String> differences = differences(checkpoint, saved);
         if (!differences.isEmpty()) {
             throw new IllegalArgumentException(
-                    ("The checkpoint %s is of another network: %s. Nothing has been " + "changed")
+                    ("The checkpoint %s is of another network: %s. Nothing has been changed")
                             .formatted(checkpoint.getPath(), list(differences, "; ")));
         }
         if (!saved.optimizer().equals(optimizer())) {
@@ -236,7 +235,7 @@ final class TrainerValues {
     /** Puts the numbers back. */
     void put(Saved saved) {
         state.getLearningRates().setCounts(saved.updates());
-        putFrozen(saved.frozen());
+        putFrozen(Set.copyOf(saved.frozen()));
         if (saved.lossScale() != null && state.getLossScale().isUsed()) { // else it begins, or none
             state.getLossScale().setState(saved.lossScale());
         }
@@ -250,7 +249,7 @@ final class TrainerValues {
     }
 
     /** A program that has frozen something else before is told: it may have meant it to stay. */
-    private void putFrozen(List<String> names) {
+    private void putFrozen(Set<String> names) {
         List<String> thawed = new ArrayList<>();
         List<String> frozen = new ArrayList<>();
         for (Parameter parameter : state.getParameters().getAll()) {
@@ -281,21 +280,16 @@ final class TrainerValues {
     }
 
     /** Returns the states of the generators of all processes, by their first ranks. */
-    private Map<String, String> generators() {
+    private List<String> generators() {
         List<byte[]> gathered =
                 agreement.gather(RandomDraws.getState(), "the generators of random numbers");
-        Map<String, String> states = new LinkedHashMap<>();
-        for (int rank = 0; rank < gathered.size(); rank++) {
-            if (gathered.get(rank).length > 0) {
-                states.put("" + rank, Base64.getEncoder().encodeToString(gathered.get(rank)));
-            }
-        }
-        return states;
+        return gathered.stream().map(Base64.getEncoder()::encodeToString).toList();
     }
 
     /** Returns the state of this process's generator, or null if none began with the same rank. */
     private byte[] generator(Saved saved) {
-        String text = saved.generators().get("" + state.getRanks().getContext(0).getRank());
-        return text == null ? null : Base64.getDecoder().decode(text);
+        int rank = state.getRanks().getContext(0).getRank();
+        String text = rank < saved.generators().size() ? saved.generators().get(rank) : "";
+        return text.isEmpty() ? null : Base64.getDecoder().decode(text);
     }
 }

@@ -116,7 +116,7 @@ final class TrainingProgress {
             JsonObject states = new JsonObject();
             resumable(trainer).forEach((name, each) -> states.add(name, stateOf(name, each)));
             Saved saved = new Saved(position.save(), counted, metricsOf(trainer), states, options);
-            return new Noted(SavedValues.toJson(saved), null);
+            return new Noted(CheckpointIndex.toJson(saved), null);
         } catch (RuntimeException e) {
             return new Noted(new JsonObject(), e);
         }
@@ -134,7 +134,7 @@ final class TrainingProgress {
             throw new IllegalArgumentException(
                     checkpoint.getPath() + " was not written by a CheckpointListener");
         }
-        Saved saved = SavedValues.read(checkpoint, NAME, Saved.class);
+        Saved saved = checkpoint.getValues(NAME, Saved.class);
         TreeSet<String> names = new TreeSet<>(options.keySet());
         names.addAll(saved.options().keySet());
         List<String> differences = new ArrayList<>();

@@ -9,6 +9,7 @@ import ai.djl.nn.Parameter;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
@@ -144,7 +145,7 @@ final class TrainingState implements AutoCloseable {
                         more.deepCopy(),
                         failure);
         try {
-            taken.values().add(TrainerValues.NAME, SavedValues.toJson(take(taken)));
+            taken.values().add(TrainerValues.NAME, CheckpointIndex.toJson(take(taken)));
         } catch (RuntimeException | Error e) {
             taken.close();
             throw e;

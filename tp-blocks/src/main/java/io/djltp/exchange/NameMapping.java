@@ -1,25 +1,31 @@
 package io.djltp.exchange;
 
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.util.Preconditions;
+
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointException;
 
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
-import java.util.function.Function;
 import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * Which tensor of a file is which parameter of a block tree: a table, one line a rule.
@@ -32,7 +38,7 @@ import java.util.regex.Pattern;
  * </pre>
  *
  * <ul>
- *   <li>Left are parameters by their {@linkplain ParameterPaths path}: the names of the blocks
+ *   <li>Left are parameters by their {@linkplain #paths(Block) path}: the names of the blocks
  *       without DJL's counts, numbered from 0 where siblings have the same, and dots between them.
  *       Right are tensors. {@code {n}} is a number (of a stack of one layer: none), {@code {path}}
  *       any blocks, or none, {@code *} any letters of one block's name.
@@ -49,12 +55,24 @@ import java.util.regex.Pattern;
  */
 public final class NameMapping {
 
-    private final List<Rule> rules;
-    private final List<NamePattern> ignored;
+    /** What stands for a parameter. */
+    interface Shaped {
 
-    private NameMapping(List<Rule> rules, List<NamePattern> ignored) {
-        this.rules = List.copyOf(rules);
-        this.ignored = List.copyOf(ignored);
+        Shape shape();
+    }
+
+    private final List<Rule> rules = new ArrayList<>();
+    private final List<NamePattern> ignored = new ArrayList<>();
+
+    private NameMapping(String table, String prefix) {
+        for (String each : table.split("\n")) {
+            String line = each.replaceFirst("#.*", "").trim();
+            if (line.startsWith("ignore ")) {
+                ignored.add(Rule.name(line, prefix, line.substring("ignore ".length())));
+            } else if (!line.isEmpty()) {
+                rules.add(Rule.parse(line, prefix));
+            }
+        }
     }
 
     /**
@@ -65,17 +83,7 @@ public final class NameMapping {
      * @throws IllegalArgumentException if a line is none
      */
     public static NameMapping parse(String table) {
-        List<Rule> rules = new ArrayList<>();
-        List<NamePattern> ignored = new ArrayList<>();
-        for (String line : table.split("\n")) {
-            String text = line.replaceFirst("#.*", "").trim();
-            if (text.startsWith("ignore ")) {
-                ignored.add(Rule.name(text, text.substring("ignore ".length()).trim()));
-            } else if (!text.isEmpty()) {
-                rules.add(Rule.parse(text));
-            }
-        }
-        return new NameMapping(rules, ignored);
+        return new NameMapping(table, "");
     }
 
     /**
@@ -141,12 +149,7 @@ public final class NameMapping {
      * @throws IllegalArgumentException if a line is none
      */
     public NameMapping with(String table) {
-        NameMapping first = parse(table);
-        List<Rule> all = new ArrayList<>(first.rules);
-        all.addAll(rules);
-        List<NamePattern> without = new ArrayList<>(first.ignored);
-        without.addAll(ignored);
-        return new NameMapping(all, without);
+        return parse(table + "\n" + this);
     }
 
     /**
@@ -156,21 +159,28 @@ public final class NameMapping {
      * @return the mapping
      */
     public NameMapping withPrefix(String prefix) {
-        return new NameMapping(
-                rules.stream().map(rule -> rule.withPrefix(prefix)).toList(),
-                ignored.stream().map(pattern -> pattern.withPrefix(prefix)).toList());
+        return new NameMapping(toString(), prefix);
+    }
+
+    /** Returns the table. */
+    @Override
+    public String toString() {
+        StringBuilder table = new StringBuilder();
+        rules.forEach(rule -> table.append(rule).append('\n'));
+        ignored.forEach(name -> table.append("ignore ").append(name).append('\n'));
+        return table.toString();
     }
 
     /**
      * Returns the rules that name no parameter of a tree: those of other kinds of blocks, and those
      * that are misspelled.
      *
-     * @param paths the parameters, as {@link ParameterPaths} says them
+     * @param paths the parameters, as {@link #paths(Block)} says them
      * @return the rules, each as a line of a table
      */
     public List<String> findUnused(Collection<String> paths) {
-        Map<String, String> tree = new HashMap<>();
-        paths.forEach(path -> tree.put(path, path));
+        Map<String, Shaped> tree = new HashMap<>();
+        paths.forEach(path -> tree.put(path, () -> null));
         Set<Rule> used = new HashSet<>();
         for (String path : paths) {
             matches(path, tree).forEach(match -> used.add(match.rule()));
@@ -185,7 +195,7 @@ public final class NameMapping {
      * @param tree all parameters by path
      * @param <P> what stands for a parameter
      */
-    <P> List<Match<P>> matches(String path, Map<String, P> tree) {
+    <P extends Shaped> List<Match<P>> matches(String path, Map<String, P> tree) {
         List<Match<P>> matches = new ArrayList<>();
         for (Rule rule : rules) {
             rule.parameters().stream()
@@ -199,20 +209,25 @@ public final class NameMapping {
     }
 
     /**
-     * Returns the tensor that a parameter is, by the first rule for it whose tensor there is. Rules
-     * of several parameters or several tensors do not count.
+     * Returns the parameters of a block tree by the paths on the left of a mapping.
      *
-     * @param path the parameter, as {@link ParameterPaths} says it
-     * @param tensors the names of all tensors
-     * @return the name of the tensor, or {@code null} if no rule names one of them
+     * @param block the tree
+     * @return the parameters by path, in the order of the tree; one that blocks share under each of
+     *     its paths
      */
-    public String findTensor(String path, Collection<String> tensors) {
-        return matches(path, Map.of(path, path)).stream()
-                .map(Match::tensors)
-                .filter(names -> names.size() == 1 && tensors.containsAll(names))
-                .map(names -> names.get(0))
-                .findFirst()
-                .orElse(null);
+    public static Map<String, Parameter> paths(Block block) {
+        return ParameterPaths.of(block);
+    }
+
+    /**
+     * Returns the weights of a checkpoint by the paths on the left of a mapping.
+     *
+     * @param checkpoint the checkpoint
+     * @return the names of its tensors by path; of what blocks share under each of its paths
+     * @throws CheckpointException if what it says of the trainer is damaged
+     */
+    public static Map<String, String> paths(Checkpoint checkpoint) throws CheckpointException {
+        return ParameterPaths.ofNames(checkpoint.getWeights());
     }
 
     List<Rule> rules() {
@@ -251,94 +266,83 @@ public final class NameMapping {
         }
 
         /** Reads a line, {@code parameter + parameter = tensor * share + tensor : flags}. */
-        static Rule parse(String line) {
-            Set<String> flags = new HashSet<>();
-            String rule = line;
+        static Rule parse(String line, String prefix) {
             int colon = line.lastIndexOf(" : ");
-            if (colon >= 0) {
-                flags.addAll(List.of(line.substring(colon + 3).trim().split("\\s+")));
-                rule = line.substring(0, colon);
-            }
-            String[] sides = rule.split(" = ");
-            if (sides.length != 2) {
-                throw error(line, "it is not of the form parameter = tensor");
-            }
-            List<NamePattern> parameters = new ArrayList<>();
-            for (String name : sides[0].split(" \\+ ")) {
-                parameters.add(name(line, name.trim()));
-            }
-            List<Part> tensors = new ArrayList<>();
-            for (String part : sides[1].split(" \\+ ")) {
-                String[] words = part.trim().split(" \\* ");
-                int share = words.length == 1 ? 1 : share(line, words[1].trim());
-                tensors.add(new Part(name(line, words[0].trim()), share));
-            }
+            String[] sides = (colon < 0 ? line : line.substring(0, colon)).split(" = ");
+            check(line, sides.length == 2, "it is not of the form parameter = tensor");
+            List<NamePattern> parameters =
+                    Stream.of(sides[0].split(" \\+ ")).map(name -> name(line, "", name)).toList();
+            List<Part> tensors =
+                    Stream.of(sides[1].split(" \\+ "))
+                            .map(part -> part(line, prefix, part))
+                            .toList();
+            List<String> words =
+                    colon < 0 ? List.of() : List.of(line.substring(colon + 3).trim().split("\\s+"));
+            Set<String> flags = new HashSet<>(words);
             boolean transposed = flags.remove("transposed");
             boolean padded = flags.remove("padded");
-            if (!flags.isEmpty()) {
-                throw error(line, "there are the flags transposed and padded, and no " + flags);
-            }
-            if ((padded || transposed) && parameters.size() + tensors.size() > 2) {
-                throw error(line, "what is padded or transposed is one parameter and one tensor");
-            }
-            return checked(
+            check(
                     line,
-                    new Rule(List.copyOf(parameters), List.copyOf(tensors), transposed, padded));
+                    flags.isEmpty(),
+                    "there are the flags transposed and padded, and no " + flags);
+            check(
+                    line,
+                    words.isEmpty() || parameters.size() + tensors.size() == 2,
+                    "what is padded or transposed is one parameter and one tensor");
+            // what stands in the places of a tensor's name is known from the parameters'
+            Set<String> known = parameters.get(0).places();
+            for (NamePattern other : parameters) {
+                check(line, other.places().equals(known), "its parameters have different places");
+            }
+            for (Part part : tensors) {
+                check(
+                        line,
+                        known.containsAll(part.name().places()),
+                        part.name() + " has places that the parameters do not have");
+            }
+            return new Rule(parameters, tensors, transposed, padded);
         }
 
-        /** What stands in the places of a tensor's name must be known from the parameters'. */
-        private static Rule checked(String line, Rule rule) {
-            Set<String> known = new HashSet<>(rule.parameters.get(0).places());
-            for (NamePattern other : rule.parameters) {
-                if (!other.places().equals(known)) {
-                    throw error(line, "its parameters have different places");
-                }
+        private static Part part(String line, String prefix, String text) {
+            String[] words = text.trim().split(" \\* ");
+            String share = words.length == 1 ? "1" : words[1].trim();
+            check(line, share.matches("[1-9]\\d{0,8}"), share + " is no share: a number above 0");
+            return new Part(name(line, prefix, words[0]), Integer.parseInt(share));
+        }
+
+        /** Returns a name, which has no blanks: they stand around what is between names. */
+        static NamePattern name(String line, String prefix, String text) {
+            String name = text.trim();
+            NamePattern pattern = new NamePattern(prefix + name);
+            check(line, name.matches("[^\\s+]\\S*"), "'" + name + "' is no name");
+            return pattern;
+        }
+
+        private static void check(String line, boolean right, String reason) {
+            if (!right) {
+                throw new IllegalArgumentException(
+                        "The mapping of names has the line '" + line + "': " + reason);
             }
-            for (Part part : rule.tensors) {
-                if (!known.containsAll(part.name().places())) {
-                    throw error(line, part.name() + " has places that the parameters do not have");
-                }
-            }
-            return rule;
         }
 
         /**
          * Returns the rule for the parameters of a block, or null if the block is of another kind.
          */
-        private <P> Match<P> match(Map<String, String> places, Map<String, P> tree) {
-            List<String> paths =
-                    parameters.stream().map(pattern -> pattern.blockName(places)).toList();
+        private <P extends Shaped> Match<P> match(Map<String, String> places, Map<String, P> tree) {
+            List<String> paths = parameters.stream().map(each -> each.fill(places, "")).toList();
             if (!tree.keySet().containsAll(paths)) {
                 return null;
             }
-            return new Match<>(
-                    this,
-                    paths,
-                    paths.stream().map(tree::get).toList(),
-                    tensors.stream().map(part -> part.name().tensorName(places)).toList());
+            List<P> found = paths.stream().map(tree::get).toList();
+            // one layer alone has no number in a block's name, and 0 in a tensor's
+            List<String> names =
+                    tensors.stream().map(part -> part.name().fill(places, "0")).toList();
+            return new Match<>(this, paths, found, names);
         }
 
         /** Returns whether a parameter is a tensor as it is. */
         boolean isPlain() {
             return parameters.size() == 1 && tensors.size() == 1 && !transposed && !padded;
-        }
-
-        /** Returns the rule for tensors with a word before their names. */
-        Rule withPrefix(String prefix) {
-            List<Part> parts =
-                    tensors.stream()
-                            .map(part -> new Part(part.name().withPrefix(prefix), part.share()))
-                            .toList();
-            return new Rule(parameters, parts, transposed, padded);
-        }
-
-        /** Returns a name, which has no blanks: they stand around what is between names. */
-        static NamePattern name(String line, String text) {
-            NamePattern name = new NamePattern(text);
-            if (!text.matches("[^\\s+]\\S*")) {
-                throw error(line, "'" + text + "' is no name");
-            }
-            return name;
         }
 
         /** Returns the rule as a line of a table. */
@@ -351,22 +355,6 @@ public final class NameMapping {
                     + (transposed ? " transposed" : "")
                     + (padded ? " padded" : "");
         }
-
-        private static int share(String line, String text) {
-            if (!text.matches("[1-9]\\d{0,8}")) {
-                throw error(line, text + " is no share: a number above 0");
-            }
-            return Integer.parseInt(text);
-        }
-
-        private static IllegalArgumentException error(String line, String reason) {
-            return new IllegalArgumentException(
-                    String.format(
-                            Locale.ROOT,
-                            "The mapping of names has the line '%s': %s",
-                            line,
-                            reason));
-        }
     }
 
     /**
@@ -378,31 +366,57 @@ public final class NameMapping {
      * @param tensors the names of the tensors
      * @param <P> what stands for a parameter
      */
-    record Match<P>(Rule rule, List<String> paths, List<P> parameters, List<String> tensors) {
+    record Match<P extends Shaped>(
+            Rule rule, List<String> paths, List<P> parameters, List<String> tensors) {
 
         /** Returns the length of axis 0; a scalar is one row. */
         static long rows(Shape shape) {
             return shape.dimension() == 0 ? 1 : shape.get(0);
         }
 
-        /** Returns the rows of the parameters. */
-        StackedRows parameterRows(Function<P, Shape> shapes) {
+        /** Returns the rows of the parameters, one below the other. */
+        StackedRows stacked() {
             return new StackedRows(
-                    parameters.stream().mapToLong(each -> rows(shapes.apply(each))).toArray());
+                    parameters.stream().mapToLong(each -> rows(each.shape())).toArray());
         }
 
         /**
-         * Returns the rows that each tensor has of so many, or {@code null} if they cannot be
-         * shared out.
+         * Returns the shapes of the tensors; a padded one may have other rows.
+         *
+         * @throws IllegalArgumentException if the rule cannot be one of parameters of these shapes
          */
-        long[] tensorRows(long rows) {
-            long shares = rule.tensors().stream().mapToLong(Rule.Part::share).sum();
-            if (rows % shares != 0) {
-                return null;
+        List<Shape> tensorShapes() {
+            Shape first = parameters.get(0).shape();
+            if (rule.isPlain()) {
+                return List.of(first);
             }
+            Preconditions.checkArgument(first.dimension() > 0, "it has no rows");
+            if (rule.transposed()) {
+                Preconditions.checkArgument(
+                        first.dimension() == 2, "what is transposed has two axes");
+                return List.of(new Shape(first.get(1), first.get(0)));
+            }
+            for (P each : parameters) {
+                Preconditions.checkArgument(
+                        withRows(each.shape(), 0).equals(withRows(first, 0)),
+                        "its parameters differ in more than their rows");
+            }
+            long rows = stacked().total();
+            long shares = rule.tensors().stream().mapToLong(Rule.Part::share).sum();
+            Preconditions.checkArgument(
+                    rows % shares == 0, rows + " rows are not a multiple of " + shares);
             return rule.tensors().stream()
-                    .mapToLong(part -> rows / shares * part.share())
-                    .toArray();
+                    .map(part -> withRows(first, rows / shares * part.share()))
+                    .toList();
+        }
+
+        /** Returns a shape with another length of axis 0. */
+        static Shape withRows(Shape shape, long rows) {
+            long[] lengths = shape.getShape().clone();
+            if (lengths.length > 0) {
+                lengths[0] = rows;
+            }
+            return new Shape(lengths);
         }
     }
 
@@ -424,19 +438,17 @@ public final class NameMapping {
         NamePattern(String text) {
             this.text = text;
             places = PLACE.matcher(text).results().map(NamePattern::key).toList();
-            if (new HashSet<>(places).size() < places.size()) {
-                throw new IllegalArgumentException(
-                        "The name "
-                                + text
-                                + " has a place twice: a place is a number {n}, once, letters *,"
-                                + " once, and any blocks {path}, or {word} for others");
-            }
-            if (!PLACE.matcher(text).replaceAll("").matches("[^{}]*")) {
-                throw new IllegalArgumentException(
-                        "The name "
-                                + text
-                                + " has a brace that does not belong to a place: {n}, {path}");
-            }
+            Preconditions.checkArgument(
+                    places().size() == places.size(),
+                    "The name "
+                            + text
+                            + " has a place twice: a place is a number {n}, once, letters *,"
+                            + " once, and any blocks {path}, or {word} for others");
+            Preconditions.checkArgument(
+                    PLACE.matcher(text).replaceAll("").matches("[^{}]*"),
+                    "The name "
+                            + text
+                            + " has a brace that does not belong to a place: {n}, {path}");
             StringBuilder regex = new StringBuilder();
             Matcher place = PLACE.matcher(text);
             int at = 0;
@@ -463,11 +475,6 @@ public final class NameMapping {
             return new HashSet<>(places);
         }
 
-        /** Returns the name with a word before it. */
-        NamePattern withPrefix(String prefix) {
-            return new NamePattern(prefix + text);
-        }
-
         /**
          * Compares a name.
          *
@@ -485,29 +492,17 @@ public final class NameMapping {
             return found;
         }
 
-        /**
-         * Returns the name with these in its places, as a block's: one layer alone has no number.
-         */
-        String blockName(Map<String, String> places) {
-            return fill(places, places.get(NUMBER));
-        }
-
-        /** Returns the name with these in its places, as a tensor's. */
-        String tensorName(Map<String, String> places) {
-            String number = places.get(NUMBER);
-            return fill(places, "".equals(number) ? "0" : number);
-        }
-
-        private String fill(Map<String, String> places, String number) {
+        /** Returns the name with these in its places, and this in that of a number that is none. */
+        String fill(Map<String, String> places, String none) {
             return PLACE.matcher(text)
                     .replaceAll(
                             place -> {
                                 String key = key(place);
-                                String value = key.equals(NUMBER) ? number : places.get(key);
-                                boolean blocks = !key.equals(NUMBER) && !key.equals(LETTERS);
-                                return blocks && value.isEmpty()
-                                        ? ""
-                                        : Matcher.quoteReplacement(value + place.group(3));
+                                String value = places.get(key);
+                                if (!value.isEmpty() || key.equals(LETTERS)) {
+                                    return Matcher.quoteReplacement(value + place.group(3));
+                                }
+                                return key.equals(NUMBER) ? none + place.group(3) : "";
                             });
         }
 
@@ -517,18 +512,12 @@ public final class NameMapping {
         }
     }
 
-    /** Parts whose rows lie one below the other, such as queries, keys and values in one weight. */
-    static final class StackedRows {
-
-        private final long[] starts; // of each part, and the end of the last
-
-        /** Creates a stack of parts of these lengths. */
-        StackedRows(long... lengths) {
-            starts = new long[lengths.length + 1];
-            for (int i = 0; i < lengths.length; i++) {
-                starts[i + 1] = starts[i] + lengths[i];
-            }
-        }
+    /**
+     * Parts whose rows lie one below the other, such as queries, keys and values in one weight.
+     *
+     * @param lengths the number of rows of each part
+     */
+    record StackedRows(long... lengths) {
 
         /**
          * Consecutive rows of one part.
@@ -546,22 +535,23 @@ public final class NameMapping {
 
         /** Returns the number of all rows. */
         long total() {
-            return starts[starts.length - 1];
+            return start(lengths.length);
         }
 
         /** Returns where a part begins. */
         long start(int part) {
-            return starts[part];
+            return Arrays.stream(lengths, 0, part).sum();
         }
 
         /** Returns of which parts some rows of the stack are, in their order. */
         List<Segment> segments(long from, long to) {
             List<Segment> segments = new ArrayList<>();
-            for (int i = 0; i + 1 < starts.length; i++) {
-                long first = Math.max(from, starts[i]);
-                long end = Math.min(to, starts[i + 1]);
+            for (int i = 0; i < lengths.length; i++) {
+                long start = start(i);
+                long first = Math.max(from, start);
+                long end = Math.min(to, start + lengths[i]);
                 if (first < end) {
-                    segments.add(new Segment(i, first - starts[i], end - starts[i]));
+                    segments.add(new Segment(i, first - start, end - start));
                 }
             }
             return segments;

@@ -9,25 +9,39 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
+import ai.onnx.proto.OnnxMl.AttributeProto;
+import ai.onnx.proto.OnnxMl.GraphProto;
+import ai.onnx.proto.OnnxMl.ModelProto;
+import ai.onnx.proto.OnnxMl.NodeProto;
+import ai.onnx.proto.OnnxMl.OperatorSetIdProto;
+import ai.onnx.proto.OnnxMl.StringStringEntryProto;
+import ai.onnx.proto.OnnxMl.TensorProto;
+import ai.onnx.proto.OnnxMl.TensorShapeProto;
+import ai.onnx.proto.OnnxMl.TypeProto;
+import ai.onnx.proto.OnnxMl.ValueInfoProto;
+
+import com.google.protobuf.ByteString;
 
 import io.djltp.internal.files.SideFolder;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
-import io.djltp.nn.RowParallelLinear;
 
 import java.io.IOException;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.nio.channels.Channels;
+import java.nio.channels.FileChannel;
+import java.nio.channels.WritableByteChannel;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.HashMap;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
-import java.util.Set;
-import java.util.TreeSet;
 import java.util.function.BiFunction;
+import java.util.stream.LongStream;
 
 /**
  * Writes a trained network as an ONNX file: a {@link io.djltp.nn.ClassificationHead} or a linear
@@ -42,7 +56,7 @@ import java.util.function.BiFunction;
  *         .write(model, path);
  * }</pre>
  *
- * <p>Opset 17, of ONNX 1.12 (2022). Weights are float32. If they have more than 1 GiB they lie in a
+ * <p>Opset 17, of ONNX 1.12 (2022). Weights are float32. If they have more than 1 GiB they are in a
  * file beside it, {@code path} with {@code .data} behind it, as ONNX's external data: protobuf ends
  * at 2 GiB. Needs {@code org.tribuo:tribuo-util-onnx}, which has ONNX's messages as classes.
  */
@@ -57,7 +71,7 @@ public final class OnnxExport {
     private final String output;
     private final long externalAbove;
     private final boolean overwrite;
-    private final Map<String, BiFunction<OnnxGraph, String, String>> lambdas;
+    private final Map<String, BiFunction<Graph, String, String>> lambdas;
 
     private OnnxExport(Builder builder) {
         input = builder.input;
@@ -78,55 +92,38 @@ public final class OnnxExport {
      *     optOverwrite(true)} does not let them be replaced; nothing is written
      * @throws IOException if it cannot be written
      * @throws IllegalArgumentException if the network has a block that is none of those above, or
-     *     takes another number of features or another data type than the input has, or {@code
-     *     optBlock} names a block that it has not, or a name is used twice
+     *     takes another data type than the input has
      */
     public void write(Model model, Path path) throws IOException {
         Block block = model.getBlock();
-        checkInput(block);
-        Path weights = OnnxGraph.weights(path);
-        if (!overwrite) {
-            OutputFiles.checkNone(List.of(path, weights));
-        }
         String name = path.getFileName().toString();
-        try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
-                OnnxGraph graph = new OnnxGraph(side.resolve(name), bytes(block) > externalAbove)) {
-            Blocks blocks = new Blocks(graph);
-            String last = blocks.add(block, "", input);
-            if (!blocks.unused.isEmpty()) {
-                throw new IllegalArgumentException(
-                        "optBlock names "
-                                + String.join(", ", blocks.unused)
-                                + ", and the network has no such block: children are named without"
-                                + " DJL's count, and numbered where several have one name");
+        Path weights = path.resolveSibling(name + ".data");
+        if (!overwrite) {
+            WeightExport.checkNone(List.of(path, weights));
+        }
+        String location = weights.getFileName().toString();
+        try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent())) {
+            try (FileChannel external =
+                    bytes(block) > externalAbove
+                            ? FileChannel.open(
+                                    side.resolve(location),
+                                    StandardOpenOption.CREATE_NEW,
+                                    StandardOpenOption.WRITE)
+                            : null) {
+                Graph graph = new Graph(external, location);
+                String last = add(graph, block, "", input);
+                ModelProto file =
+                        graph.build(model.getName(), input, inputType, inputShape, last, output);
+                try (OutputStream out = Files.newOutputStream(side.resolve(name))) {
+                    file.writeTo(out);
+                }
+                if (external != null) {
+                    external.force(true);
+                }
             }
-            graph.write(model.getName(), input, inputType, inputShape, last, output);
-            if (!side.replace(name).contains(weights.getFileName().toString())) {
+            if (!side.replace(name).contains(location)) {
                 Files.deleteIfExists(weights); // of the file that is replaced
             }
-        }
-    }
-
-    /** A file with another number of features would be written, and run by nobody. */
-    private void checkInput(Block block) {
-        Shape[] trained = block.isInitialized() ? block.getInputShapes() : new Shape[0];
-        if (trained.length != 1 || trained[0].dimension() == 0 || inputShape.dimension() == 0) {
-            return;
-        }
-        long features = trained[0].get(trained[0].dimension() - 1);
-        long declared = inputShape.get(inputShape.dimension() - 1);
-        if (inputType == DataType.FLOAT32
-                && features > 0
-                && declared >= 0
-                && features != declared) {
-            throw new IllegalArgumentException(
-                    String.format(
-                            Locale.ROOT,
-                            "The input %s %s has %d features, and the network takes %d",
-                            input,
-                            inputShape,
-                            declared,
-                            features));
         }
     }
 
@@ -154,7 +151,7 @@ public final class OnnxExport {
         private String output = "output";
         private long externalAbove = 1L << 30;
         private boolean overwrite;
-        private final Map<String, BiFunction<OnnxGraph, String, String>> lambdas =
+        private final Map<String, BiFunction<Graph, String, String>> lambdas =
                 new LinkedHashMap<>();
 
         private Builder() {}
@@ -166,14 +163,8 @@ public final class OnnxExport {
          * @param type its data type, float32, int32 or int64
          * @param shape its shape, -1 where any length goes
          * @return this builder
-         * @throws IllegalArgumentException if the shape has no axis
          */
         public Builder setInput(String name, DataType type, Shape shape) {
-            Preconditions.checkArgument(
-                    shape.dimension() > 0,
-                    "The input "
-                            + name
-                            + " needs the shape of a batch, such as [-1, features], not ()");
             input = name;
             inputType = type;
             inputShape = shape;
@@ -195,19 +186,19 @@ public final class OnnxExport {
          * Says what a block computes that is only known as Java code, such as a {@link
          * ai.djl.nn.LambdaBlock}.
          *
-         * @param path the path of the block, as {@link ParameterPaths} names it, or the name of
+         * @param path the path of the block, as {@link NameMapping#paths} names it, or the name of
          *     {@code LambdaBlock}s
          * @param nodes what adds its operators to the graph: gets the value that goes into the
          *     block, and returns the one that comes out
          * @return this builder
          */
-        public Builder optBlock(String path, BiFunction<OnnxGraph, String, String> nodes) {
+        public Builder optBlock(String path, BiFunction<Graph, String, String> nodes) {
             lambdas.put(path, nodes);
             return this;
         }
 
         /**
-         * Sets from how many bytes of weights on they lie in a file of their own. Default: 1 GiB.
+         * Sets from how many bytes of weights on they are in a file of their own. Default: 1 GiB.
          *
          * @param bytes the number of bytes, below 2 GiB
          * @return this builder
@@ -244,118 +235,278 @@ public final class OnnxExport {
         }
     }
 
-    /** Which of ONNX's operators the blocks of a network are. */
-    private final class Blocks {
+    /** Adds a block to a graph, and returns the value that it computes. */
+    private String add(Graph graph, Block block, String path, String from) {
+        String key = block instanceof LambdaBlock lambda ? lambda.getName() : path;
+        for (String name : List.of(path, key)) {
+            if (lambdas.containsKey(name)) {
+                return lambdas.get(name).apply(graph, from);
+            }
+        }
+        if (block instanceof SequentialBlock) {
+            String value = from;
+            for (Map.Entry<String, Block> child : ParameterPaths.children(block).entrySet()) {
+                value = add(graph, child.getValue(), name(path, child.getKey()), value);
+            }
+            return value;
+        }
+        if (block instanceof EmbeddingBag) {
+            checkType(from, true, block);
+            return bag(graph, block, path, from);
+        }
+        boolean margin = block instanceof ClassificationHead head && head.getMargin() != null;
+        boolean known = block instanceof Linear; // of DJL, or one of ours
+        boolean skips = // the bias is an output of its own
+                known
+                        && block.isInitialized()
+                        && block.getOutputShapes(block.getInputShapes()).length > 1;
+        if (!known || margin || skips) {
+            throw new IllegalArgumentException(
+                    ("%s is a %s%s, which is not known in ONNX's operators: say what it computes"
+                                    + " with optBlock(\"%s\", ...)")
+                            .formatted(
+                                    path.isEmpty() ? "The network" : path,
+                                    block.getClass().getSimpleName(),
+                                    margin ? " with a margin" : skips ? " with optSkipBiasAdd" : "",
+                                    path));
+        }
+        checkType(from, false, block);
+        return linear(graph, block, path, from);
+    }
 
-        private final OnnxGraph graph;
-        private final Set<String> unused = new TreeSet<>(lambdas.keySet()); // no block needed them
+    /** Throws if the input of the network is not what ONNX's operator for a block takes. */
+    private void checkType(String value, boolean takesIntegers, Block block) {
+        boolean integers = inputType != DataType.FLOAT32;
+        if (value.equals(input) && takesIntegers != integers) {
+            throw new IllegalArgumentException(
+                    "The input %s has %s, and a %s takes %s: say so with setInput"
+                            .formatted(
+                                    input,
+                                    integers ? "integers" : "float32",
+                                    block.getClass().getSimpleName(),
+                                    integers ? "float32" : "int32 or int64"));
+        }
+    }
 
-        Blocks(OnnxGraph graph) {
-            this.graph = graph;
+    /** y = x Wᵀ + b over the last axis. */
+    private String linear(Graph graph, Block block, String path, String from) {
+        List<String> inputs = new ArrayList<>(List.of(from));
+        for (String each : List.of("weight", "bias")) {
+            if (block.getDirectParameters().contains(each)) {
+                inputs.add(graph.weight(name(path, each), block.getDirectParameters().get(each)));
+            }
+        }
+        if (inputShape.dimension() == 2) {
+            return graph.add("Gemm", Map.of("transB", 1L), inputs.toArray(String[]::new));
+        }
+        // Gemm takes no other number of axes
+        String product = graph.add("MatMul", from, graph.add("Transpose", inputs.get(1)));
+        return inputs.size() == 2 ? product : graph.add("Add", product, inputs.get(2));
+    }
+
+    /** y = m R: the rows R [B, places, D], of which those of row number 0 do not count. */
+    private static String bag(Graph graph, Block block, String path, String ids) {
+        Parameter table = block.getDirectParameters().get("embedding");
+        String numbers = graph.add("Cast", Map.of("to", 7L), ids); // to int64
+        String rows = graph.add("Gather", graph.weight(name(path, "embedding"), table), numbers);
+        String counts = graph.add("Not", graph.add("Equal", numbers, graph.integers(0)));
+        String mask = graph.add("Cast", Map.of("to", 1L), counts); // to float32
+        String axis = graph.integers(1);
+        String product = graph.add("MatMul", graph.add("Unsqueeze", mask, axis), rows);
+        return graph.add("Squeeze", product, axis); // [B, 1, D] to [B, D]
+    }
+
+    private static String name(String path, String name) {
+        return path.isEmpty() ? name : path + "." + name;
+    }
+
+    /**
+     * The operators and weights of an ONNX file that is being made. Values are known by name.
+     * Weights are in the file, or one after another in a second one beside it, each from a multiple
+     * of 4096 bytes on, so that it can be mapped into memory.
+     */
+    public static final class Graph {
+
+        private static final int VERSION = 8; // of the format, with opset 17
+        private static final long PAGE = 4096;
+
+        private final GraphProto.Builder graph = GraphProto.newBuilder();
+        private final FileChannel external; // of weights in a second file, or null
+        private final String location; // the name of that file
+        private int values;
+
+        private Graph(FileChannel external, String location) {
+            this.external = external;
+            this.location = location;
         }
 
-        /** Adds a block, and returns the value that it computes. */
-        String add(Block block, String path, String from) {
-            String key = block instanceof LambdaBlock ? ((LambdaBlock) block).getName() : path;
-            BiFunction<OnnxGraph, String, String> said =
-                    lambdas.getOrDefault(path, lambdas.get(key));
-            if (said != null) {
-                unused.remove(lambdas.containsKey(path) ? path : key);
-                String value = said.apply(graph, from);
-                if (value == null) {
-                    throw new IllegalArgumentException(
-                            "What optBlock says of " + key + " returns no value");
+        /**
+         * Adds an operator.
+         *
+         * @param operator its name in ONNX
+         * @param attributes integers by name
+         * @param inputs its inputs
+         * @return the value that it computes
+         */
+        public String add(String operator, Map<String, Long> attributes, String... inputs) {
+            String output = "v" + values++;
+            NodeProto.Builder node =
+                    NodeProto.newBuilder()
+                            .setOpType(operator)
+                            .setName(operator + "_" + output)
+                            .addAllInput(List.of(inputs))
+                            .addOutput(output);
+            attributes.forEach(
+                    (name, number) ->
+                            node.addAttribute(
+                                    AttributeProto.newBuilder()
+                                            .setName(name)
+                                            .setType(AttributeProto.AttributeType.INT)
+                                            .setI(number)));
+            graph.addNode(node);
+            return output;
+        }
+
+        /**
+         * Adds an operator without attributes.
+         *
+         * @param operator its name in ONNX
+         * @param inputs its inputs
+         * @return the value that it computes
+         */
+        public String add(String operator, String... inputs) {
+            return add(operator, Map.of(), inputs);
+        }
+
+        /**
+         * Adds a number.
+         *
+         * @param number the number
+         * @return the value, a float32 without axes
+         */
+        public String number(float number) {
+            return constant(
+                    TensorProto.newBuilder()
+                            .setDataType(TensorProto.DataType.FLOAT_VALUE)
+                            .addFloatData(number));
+        }
+
+        private String constant(TensorProto.Builder tensor) {
+            String name = "c" + values++;
+            graph.addInitializer(tensor.setName(name));
+            return name;
+        }
+
+        /**
+         * Adds integers.
+         *
+         * @param numbers the integers
+         * @return the value, int64 with one axis
+         */
+        public String integers(long... numbers) {
+            return constant(
+                    TensorProto.newBuilder()
+                            .addDims(numbers.length)
+                            .setDataType(TensorProto.DataType.INT64_VALUE)
+                            .addAllInt64Data(LongStream.of(numbers).boxed().toList()));
+        }
+
+        /** Adds a weight by its name in the file, and returns its value, in float32. */
+        String weight(String name, Parameter parameter) {
+            try {
+                graph.addInitializer(tensor(name, parameter));
+                return name;
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
+        private ModelProto build(
+                String name, String input, DataType type, Shape shape, String last, String output) {
+            graph.setName(name)
+                    .addInput(value(input).setType(type(type, shape)))
+                    .addNode(
+                            NodeProto.newBuilder()
+                                    .setOpType("Identity")
+                                    .addInput(last)
+                                    .addOutput(output))
+                    .addOutput(value(output).setType(type(DataType.FLOAT32, null)));
+            return ModelProto.newBuilder()
+                    .setIrVersion(VERSION)
+                    .setProducerName("DJL Tensor Parallel")
+                    .addOpsetImport(OperatorSetIdProto.newBuilder().setVersion(OPSET))
+                    .setGraph(graph)
+                    .build();
+        }
+
+        private static ValueInfoProto.Builder value(String name) {
+            return ValueInfoProto.newBuilder().setName(name);
+        }
+
+        private static TypeProto type(DataType type, Shape shape) {
+            TypeProto.Tensor.Builder tensor = TypeProto.Tensor.newBuilder().setElemType(code(type));
+            if (shape != null) {
+                TensorShapeProto.Builder lengths = TensorShapeProto.newBuilder();
+                for (long length : shape.getShape()) {
+                    TensorShapeProto.Dimension.Builder axis =
+                            TensorShapeProto.Dimension.newBuilder();
+                    lengths.addDim(
+                            length < 0
+                                    ? axis.setDimParam("batch" + lengths.getDimCount())
+                                    : axis.setDimValue(length));
                 }
-                return value;
+                tensor.setShape(lengths);
             }
-            if (block instanceof SequentialBlock) {
-                String value = from;
-                for (Map.Entry<String, Block> child : ParameterPaths.children(block).entrySet()) {
-                    String name = path.isEmpty() ? child.getKey() : path + "." + child.getKey();
-                    value = add(child.getValue(), name, value);
+            return TypeProto.newBuilder().setTensorType(tensor).build();
+        }
+
+        private static int code(DataType type) {
+            return switch (type) {
+                case FLOAT32 -> TensorProto.DataType.FLOAT_VALUE;
+                case INT32 -> TensorProto.DataType.INT32_VALUE;
+                case INT64 -> TensorProto.DataType.INT64_VALUE;
+                default ->
+                        throw new IllegalArgumentException(
+                                "An ONNX file is written with float32, int32 and int64, not "
+                                        + type);
+            };
+        }
+
+        /** Adds a weight, whose bytes are written now where they have a file of their own. */
+        private TensorProto tensor(String name, Parameter parameter) throws IOException {
+            OutputTensor tensor =
+                    OutputTensor.of(
+                            name, DataType.FLOAT32, OutputTensor.Source.of(parameter, null));
+            TensorProto.Builder proto =
+                    TensorProto.newBuilder()
+                            .setName(name)
+                            .setDataType(TensorProto.DataType.FLOAT_VALUE);
+            for (long length : tensor.shape().getShape()) {
+                proto.addDims(length);
+            }
+            if (external == null) {
+                try (ByteString.Output bytes = ByteString.newOutput((int) tensor.bytes())) {
+                    WritableByteChannel channel = Channels.newChannel(bytes);
+                    tensor.write(channel::write);
+                    return proto.setRawData(bytes.toByteString()).build();
                 }
-                return value;
             }
-            if (block instanceof EmbeddingBag) {
-                checkInput(from, true, block);
-                return bag(block, path, from);
-            }
-            boolean linear =
-                    block instanceof Linear
-                            || block instanceof ColumnParallelLinear
-                            || block instanceof RowParallelLinear;
-            boolean head = block instanceof ClassificationHead;
-            if (!linear && !head || head && ((ClassificationHead) block).getMargin() != null) {
-                throw refusal(block, path, head ? " with a margin" : "");
-            }
-            if (block.isInitialized() && block.getOutputShapes(block.getInputShapes()).length > 1) {
-                throw refusal(
-                        block, path, " with optSkipBiasAdd"); // the bias is an output of its own
-            }
-            checkInput(from, false, block);
-            return linear(block, path, from);
+            external.position((external.position() + PAGE - 1) / PAGE * PAGE);
+            proto.setDataLocation(TensorProto.DataLocation.EXTERNAL)
+                    .addExternalData(entry("location", location))
+                    .addExternalData(entry("offset", Long.toString(external.position())))
+                    .addExternalData(entry("length", Long.toString(tensor.bytes())));
+            tensor.write(
+                    bytes -> {
+                        while (bytes.hasRemaining()) {
+                            external.write(bytes);
+                        }
+                    });
+            return proto.build();
         }
 
-        private static IllegalArgumentException refusal(Block block, String path, String how) {
-            return new IllegalArgumentException(
-                    String.format(
-                            "%s is a %s%s, which is not known in ONNX's operators: say what it"
-                                    + " computes with optBlock(\"%s\", ...)",
-                            path.isEmpty() ? "The network" : path,
-                            block.getClass().getSimpleName(),
-                            how,
-                            path));
-        }
-
-        /** Refuses an input of the network that ONNX's operator for a block does not take. */
-        private void checkInput(String value, boolean takesIntegers, Block block) {
-            boolean integers = inputType != DataType.FLOAT32;
-            if (value.equals(input) && takesIntegers != integers) {
-                throw new IllegalArgumentException(
-                        String.format(
-                                "The input %s has %s, and a %s takes %s: say so with setInput",
-                                input,
-                                integers ? "integers" : "float32",
-                                block.getClass().getSimpleName(),
-                                integers ? "float32" : "int32 or int64"));
-            }
-        }
-
-        /** y = x Wᵀ + b over the last axis. */
-        private String linear(Block block, String path, String from) {
-            Map<String, Parameter> own = new HashMap<>();
-            block.getDirectParameters().forEach(each -> own.put(each.getKey(), each.getValue()));
-            String weight = graph.weight(name(path, "weight"), own.get("weight"));
-            String bias =
-                    own.containsKey("bias")
-                            ? graph.weight(name(path, "bias"), own.get("bias"))
-                            : null;
-            if (inputShape.dimension() != 2) { // Gemm takes no other number of axes
-                String product = graph.add("MatMul", from, graph.add("Transpose", weight));
-                return bias == null ? product : graph.add("Add", product, bias);
-            }
-            Map<String, Long> turned = Map.of("transB", 1L);
-            return bias == null
-                    ? graph.add("Gemm", turned, from, weight)
-                    : graph.add("Gemm", turned, from, weight, bias);
-        }
-
-        /** y = m R: the rows R [B, places, D], of which those of row number 0 do not count. */
-        private String bag(Block block, String path, String ids) {
-            Parameter table = block.getDirectParameters().get("embedding");
-            String numbers = graph.add("Cast", Map.of("to", 7L), ids); // to int64
-            String rows =
-                    graph.add("Gather", graph.weight(name(path, "embedding"), table), numbers);
-            String zero = graph.integers(DataType.INT64, 0);
-            String counts = graph.add("Not", graph.add("Equal", numbers, zero));
-            String mask = graph.add("Cast", Map.of("to", 1L), counts); // to float32
-            String axis = graph.integers(DataType.INT64, 1);
-            String product = graph.add("MatMul", graph.add("Unsqueeze", mask, axis), rows);
-            return graph.add("Squeeze", product, axis); // [B, 1, D] to [B, D]
-        }
-
-        private static String name(String path, String parameter) {
-            return path.isEmpty() ? parameter : path + "." + parameter;
+        private static StringStringEntryProto entry(String key, String value) {
+            return StringStringEntryProto.newBuilder().setKey(key).setValue(value).build();
         }
     }
 }

@@ -6,17 +6,31 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointException;
+import io.djltp.checkpoint.CutTensor;
+import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
+import io.djltp.exchange.NameMapping.Shaped;
+import io.djltp.head.Margin;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.BFloat16;
 import io.djltp.internal.torch.TensorBuffers;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.parameters.HeldParameters;
+import io.djltp.parameters.WeightSource;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.HashMap;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 
 /**
  * A tensor that is to be written.
@@ -24,17 +38,13 @@ import java.util.Locale;
  * @param name its name
  * @param type its data type
  * @param shape its shape
- * @param pieces the rows that it has, one after another; what is missing behind them is 0
- * @param transposed whether its rows are the columns of the one parameter that it has
+ * @param pieces the rows that it has, one after another
+ * @param transposed whether its rows are the columns of the one weight that it has
  */
 record OutputTensor(
         String name, DataType type, Shape shape, List<Piece> pieces, boolean transposed) {
 
     private static final long CHUNK = 1 << 22; // bytes
-
-    // from here on the nearest is infinite
-    private static final float END_OF_FLOAT16 = 65520;
-    private static final float END_OF_BFLOAT16 = 0x1.ffp127f;
 
     /**
      * Consecutive rows of a weight.
@@ -43,7 +53,7 @@ record OutputTensor(
      * @param from the first row
      * @param to the row behind the last
      */
-    record Piece(RowSource source, long from, long to) {}
+    record Piece(Source source, long from, long to) {}
 
     /** Where the bytes go. */
     interface Sink {
@@ -52,7 +62,7 @@ record OutputTensor(
     }
 
     /** Returns a whole weight. */
-    static OutputTensor of(String name, DataType type, RowSource weight) {
+    static OutputTensor of(String name, DataType type, Source weight) {
         Piece all = new Piece(weight, 0, Match.rows(weight.shape()));
         return new OutputTensor(name, type, weight.shape(), List.of(all), false);
     }
@@ -62,79 +72,158 @@ record OutputTensor(
         return shape.size() * type.getNumOfBytes();
     }
 
-    /** Writes the tensor, a chunk of rows at a time. */
+    /** Writes the tensor, a chunk of rows at a time, and whole where it is transposed. */
     @SuppressWarnings("try") // a scope is used by being open
     void write(Sink sink) throws IOException {
-        long done = 0;
-        long step = Math.max(1, CHUNK / Math.max(1, bytes() / Math.max(1, Match.rows(shape))));
+        long rows = Math.max(1, CHUNK / Math.max(1, bytes() / Math.max(1, Match.rows(shape))));
         try (NDManager manager = NDManager.newBaseManager(Device.cpu());
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             for (Piece piece : pieces) {
-                if (transposed) {
-                    write(piece.source().reader().rows(0, piece.to(), manager).transpose(), sink);
-                    done = Match.rows(shape);
-                } else {
-                    for (long row = piece.from(); row < piece.to(); row += step) {
-                        try (NDManager chunk = manager.newSubManager()) {
-                            long count = Math.min(step, piece.to() - row);
-                            write(piece.source().reader().rows(row, count, chunk), sink);
-                        }
+                long step = transposed ? piece.to() : rows;
+                for (long row = piece.from(); row < piece.to(); row += step) {
+                    try (NDManager chunk = manager.newSubManager()) {
+                        write(piece, row, Math.min(step, piece.to() - row), chunk, sink);
                     }
-                    done += piece.to() - piece.from();
                 }
                 piece.source().release().run();
-            }
-            for (long left = Match.rows(shape) - done; left > 0; left -= step) { // what is padded
-                long[] padded = shape.getShape().clone();
-                padded[0] = Math.min(step, left);
-                try (NDManager chunk = manager.newSubManager()) {
-                    write(chunk.zeros(new Shape(padded)), sink);
-                }
             }
         }
     }
 
-    private void write(NDArray rows, Sink sink) throws IOException {
-        NDArray dense = rows;
-        if (!TensorView.of(rows).isContiguous()) {
-            dense = rows.getManager().create(rows.getShape(), rows.getDataType());
-            dense.set(new NDIndex("..."), rows);
+    private void write(Piece piece, long row, long count, NDManager chunk, Sink sink)
+            throws IOException {
+        NDArray rows = piece.source().reader().rows(row, count, chunk);
+        NDArray dense = transposed ? rows.transpose() : rows;
+        if (!TensorView.of(dense).isContiguous()) {
+            NDArray copy = chunk.create(dense.getShape(), dense.getDataType());
+            copy.set(new NDIndex("..."), dense);
+            dense = copy;
         }
-        checkHolds(dense);
-        NDArray converted =
-                type == DataType.BFLOAT16
-                        ? BFloat16.bitsOf(dense, rows.getManager())
-                        : dense.toType(type, false);
+        boolean brain = type == DataType.BFLOAT16;
+        NDArray converted = brain ? BFloat16.bitsOf(dense, chunk) : dense.toType(type, false);
+        boolean narrowed = type.getNumOfBytes() == 2 && dense.getDataType().getNumOfBytes() > 2;
+        Number lost =
+                !narrowed
+                        ? null
+                        : findLost(dense, brain ? BFloat16.toFloat32(converted, chunk) : converted);
+        if (lost != null) {
+            throw new IOException(
+                    ("tensor %s has numbers that %s cannot hold, such as %s: it ends at %s. Nothing"
+                                    + " is written; write %s")
+                            .formatted(
+                                    name,
+                                    type.name().toLowerCase(Locale.ROOT),
+                                    lost,
+                                    brain ? "3.3895e38" : "65504",
+                                    brain ? "float32" : "bfloat16 or float32"));
+        }
         for (ByteBuffer bytes : TensorBuffers.of(converted)) {
             sink.write(bytes);
         }
     }
 
     /**
-     * Refuses finite numbers that a type of 16 bits would make infinite; infinite ones may be
-     * meant.
+     * Returns a finite number that is infinite in another type, or {@code null} if there is none;
+     * infinite ones may be meant.
      */
-    private void checkHolds(NDArray values) throws IOException {
-        boolean half = type == DataType.FLOAT16;
-        if (!half && type != DataType.BFLOAT16 || values.getDataType() == DataType.FLOAT16) {
-            return;
+    static Number findLost(NDArray from, NDArray to) {
+        NDArray lost = to.isInfinite().logicalAnd(from.isInfinite().logicalNot());
+        return lost.any().getBoolean() ? from.booleanMask(lost).toArray()[0] : null;
+    }
+
+    /**
+     * A weight that can be read some rows (indices of axis 0) at a time.
+     *
+     * @param shape its shape
+     * @param type its data type
+     * @param margin the margin of the head that has it, or {@code null}
+     * @param reader reads rows
+     * @param release is run when no more rows are read for now
+     */
+    record Source(Shape shape, DataType type, Margin margin, Reader reader, Runnable release)
+            implements Shaped {
+
+        /** Reads consecutive rows. */
+        @FunctionalInterface
+        interface Reader {
+
+            /** Returns rows in host memory, which may be the memory of the weight itself. */
+            NDArray rows(long first, long count, NDManager manager) throws IOException;
         }
-        NDArray sizes = values.abs();
-        NDArray tooLarge =
-                sizes.gte(half ? END_OF_FLOAT16 : END_OF_BFLOAT16)
-                        .logicalAnd(sizes.lt(Float.POSITIVE_INFINITY));
-        if (tooLarge.any().getBoolean()) {
-            Number most = sizes.booleanMask(tooLarge).max().toArray()[0];
-            throw new IOException(
-                    String.format(
-                            Locale.ROOT,
-                            "tensor %s has numbers that %s cannot hold, such as %s: it ends at %s."
-                                    + " Nothing is written; write %s",
-                            name,
-                            half ? "float16" : "bfloat16",
-                            most,
-                            half ? "65504" : "3.3895e38",
-                            half ? "bfloat16 or float32" : "float32"));
+
+        /** Returns the sources of a tree, one for each parameter. */
+        static Map<String, Source> of(Block block) {
+            Map<Parameter, Margin> margins = WeightFiles.margins(block);
+            Map<Parameter, Source> sources = new IdentityHashMap<>();
+            Map<String, Source> paths = new LinkedHashMap<>();
+            for (Map.Entry<String, Parameter> each : ParameterPaths.of(block).entrySet()) {
+                Parameter parameter = each.getValue();
+                if (!parameter.isInitialized()) {
+                    throw new IllegalStateException(
+                            "The parameter " + each.getKey() + " has no values to write");
+                }
+                sources.computeIfAbsent(parameter, key -> of(key, margins.get(key)));
+                paths.put(each.getKey(), sources.get(parameter));
+            }
+            return paths;
+        }
+
+        /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
+        static Map<String, Source> of(Checkpoint checkpoint) throws CheckpointException {
+            Map<String, Margin> margins = checkpoint.getMargins();
+            Map<String, Source> tensors = new HashMap<>(); // one each, also of what blocks share
+            Map<String, Source> paths = new LinkedHashMap<>();
+            Map<String, String> names = NameMapping.paths(checkpoint);
+            for (String name : names.values()) {
+                tensors.putIfAbsent(name, of(checkpoint, name, margins.get(name)));
+            }
+            names.forEach((path, name) -> paths.put(path, tensors.get(name)));
+            return paths;
+        }
+
+        private static Source of(Checkpoint checkpoint, String name, Margin margin) {
+            CutTensor tensor = checkpoint.getTensors().get(name);
+            return new Source(
+                    tensor.shape(),
+                    tensor.type(),
+                    margin,
+                    (first, count, manager) ->
+                            checkpoint.read(
+                                    name, 0, List.of(new ShardRange(first, count)), manager),
+                    () -> {});
+        }
+
+        /** Returns the source of a parameter: the ranks that train it, or the parameter itself. */
+        static Source of(Parameter parameter, Margin margin) {
+            return new Source(
+                    parameter.getArray().getShape(),
+                    parameter.getArray().getDataType(),
+                    margin,
+                    (first, count, manager) -> rows(parameter, first, count, manager),
+                    () -> {
+                        WeightSource ranks = HeldParameters.sourceOf(parameter);
+                        if (ranks != null) {
+                            ranks.release(parameter);
+                        }
+                    });
+        }
+
+        private static NDArray rows(
+                Parameter parameter, long first, long count, NDManager manager) {
+            WeightSource ranks = HeldParameters.sourceOf(parameter);
+            if (ranks != null) {
+                return ranks.rows(parameter, first, count, manager);
+            }
+            HeldParameters.checkWhole(parameter, "Writing the weights");
+            NDArray array = parameter.getArray();
+            if (array.getShape().dimension() == 0) {
+                return Autograd.detach(array, manager);
+            }
+            try (NDArray view = array.get(new NDIndex().addSliceDim(first, first + count))) {
+                NDArray rows = Autograd.detach(view, manager).toDevice(Device.cpu(), false);
+                rows.attach(manager);
+                return rows;
+            }
         }
     }
 }

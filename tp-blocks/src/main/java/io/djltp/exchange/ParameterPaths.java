@@ -4,12 +4,9 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
-import io.djltp.checkpoint.Checkpoint;
-import io.djltp.checkpoint.CheckpointException;
-
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.HashMap;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,104 +19,66 @@ import java.util.regex.Pattern;
  * are {@code layer0}, {@code layer1} and {@code norm}: without the count, but numbered where
  * several would have one name.
  */
-public final class ParameterPaths {
+final class ParameterPaths {
 
     private static final Pattern COUNT = Pattern.compile("^\\d{2,}(?=\\D)");
 
-    private final Map<String, Parameter> paths = new LinkedHashMap<>();
-
     private ParameterPaths() {}
 
-    /**
-     * Returns the parameters of a tree.
-     *
-     * @param block the tree
-     * @return the parameters by path, in the order of the tree; one that blocks share under each of
-     *     its paths
-     */
-    public static Map<String, Parameter> of(Block block) {
-        ParameterPaths found = new ParameterPaths();
-        found.visit(block, "");
+    /** Returns the parameters of a tree by path. */
+    static Map<String, Parameter> of(Block block) {
+        Map<String, Parameter> paths = new LinkedHashMap<>();
+        visit(block, "", paths);
         for (Pair<String, Parameter> named : block.getParameters()) {
             // what a block has and does not show as a child's keeps DJL's name
-            if (!found.paths.containsValue(named.getValue())) {
-                found.paths.put(named.getKey(), named.getValue());
+            if (!paths.containsValue(named.getValue())) {
+                paths.put(named.getKey(), named.getValue());
             }
         }
-        return found.paths;
-    }
-
-    /**
-     * Returns the weights of a checkpoint.
-     *
-     * @param checkpoint the checkpoint
-     * @return the names of its tensors by path; of what blocks share under each of its paths
-     * @throws CheckpointException if what it says of the trainer is damaged
-     */
-    public static Map<String, String> of(Checkpoint checkpoint) throws CheckpointException {
-        Map<String, String> weights = checkpoint.getWeights();
-        Map<String, String> paths = ofNames(weights.keySet());
-        paths.replaceAll((path, name) -> weights.get(name));
         return paths;
     }
 
-    private void visit(Block block, String prefix) {
+    private static void visit(Block block, String prefix, Map<String, Parameter> paths) {
         for (Pair<String, Parameter> named : block.getDirectParameters()) {
             paths.put(prefix + named.getKey(), named.getValue());
         }
-        children(block).forEach((name, child) -> visit(child, prefix + name + "."));
+        children(block).forEach((name, child) -> visit(child, prefix + name + ".", paths));
     }
 
     /** Returns the children of a block by the names that they have in paths. */
     static Map<String, Block> children(Block block) {
-        Map<String, Integer> siblings = new HashMap<>();
-        for (Pair<String, Block> child : block.getChildren()) {
-            siblings.merge(name(child), 1, Integer::sum);
-        }
-        Map<String, Integer> seen = new HashMap<>();
         Map<String, Block> children = new LinkedHashMap<>();
-        for (Pair<String, Block> child : block.getChildren()) {
-            String name = name(child);
-            int number = seen.merge(name, 1, Integer::sum) - 1;
-            children.put(name + (siblings.get(name) > 1 ? number : ""), child.getValue());
-        }
+        Iterator<String> names = numbered(block.getChildren().keys()).iterator();
+        block.getChildren().values().forEach(child -> children.put(names.next(), child));
         return children;
     }
 
     /**
-     * Returns the paths of parameters of which only DJL's names are known, {@code
+     * Returns what is said of parameters by path, of which only DJL's names are known, {@code
      * 02body_01Linear_weight}. (Siblings without parameters are not, and do not count.)
      */
-    static Map<String, String> ofNames(Collection<String> names) {
-        Map<String, List<String>> children = new LinkedHashMap<>(); // of a block, by its DJL name
-        for (String name : names) {
-            List<String> blocks = blocks(name);
-            for (int i = 0; i + 1 < blocks.size(); i++) {
-                List<String> siblings =
-                        children.computeIfAbsent(
-                                String.join("_", blocks.subList(0, i)), key -> new ArrayList<>());
-                if (!siblings.contains(blocks.get(i))) {
-                    siblings.add(blocks.get(i));
-                }
-            }
-        }
+    static Map<String, String> ofNames(Map<String, String> names) {
+        Map<List<String>, String> split = new LinkedHashMap<>();
+        names.forEach((name, value) -> split.put(blocks(name), value));
         Map<String, String> paths = new LinkedHashMap<>();
-        for (String name : names) {
-            List<String> blocks = blocks(name);
-            StringBuilder path = new StringBuilder();
-            for (int i = 0; i + 1 < blocks.size(); i++) {
-                String plain = withoutCount(blocks.get(i));
-                List<String> same =
-                        children.get(String.join("_", blocks.subList(0, i))).stream()
-                                .filter(each -> withoutCount(each).equals(plain))
-                                .toList();
-                path.append(plain)
-                        .append(same.size() > 1 ? "" + same.indexOf(blocks.get(i)) : "")
-                        .append('.');
-            }
-            paths.put(path + blocks.get(blocks.size() - 1), name);
-        }
+        visit(split, "", paths);
         return paths;
+    }
+
+    private static void visit(
+            Map<List<String>, String> split, String prefix, Map<String, String> paths) {
+        Map<String, Map<List<String>, String>> children = new LinkedHashMap<>();
+        split.forEach(
+                (blocks, value) -> {
+                    if (blocks.size() == 1) {
+                        paths.put(prefix + blocks.get(0), value);
+                    } else {
+                        children.computeIfAbsent(blocks.get(0), key -> new LinkedHashMap<>())
+                                .put(blocks.subList(1, blocks.size()), value);
+                    }
+                });
+        Iterator<String> names = numbered(children.keySet()).iterator();
+        children.values().forEach(child -> visit(child, prefix + names.next() + ".", paths));
     }
 
     /** Returns the blocks that a parameter is in, and its own name: a count begins a block. */
@@ -134,11 +93,17 @@ public final class ParameterPaths {
         return blocks;
     }
 
-    private static String withoutCount(String block) {
-        return COUNT.matcher(block).replaceFirst("");
-    }
-
-    private static String name(Pair<String, Block> child) {
-        return withoutCount(child.getKey());
+    /** Returns the names of siblings without DJL's counts, and numbered where several are one. */
+    private static List<String> numbered(Collection<String> siblings) {
+        List<String> names =
+                siblings.stream().map(each -> COUNT.matcher(each).replaceFirst("")).toList();
+        List<String> numbered = new ArrayList<>();
+        for (int i = 0; i < names.size(); i++) {
+            String name = names.get(i);
+            boolean alone = names.indexOf(name) == names.lastIndexOf(name);
+            long before = names.subList(0, i).stream().filter(name::equals).count();
+            numbered.add(alone ? name : name + before);
+        }
+        return numbered;
     }
 }

@@ -10,6 +10,8 @@ import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Preconditions;
 
 import io.djltp.exchange.NameMapping.NamePattern;
+import io.djltp.exchange.WeightAssignment.Target;
+import io.djltp.head.Margin;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.ShapesOnly;
 
@@ -19,6 +21,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -36,14 +39,14 @@ import java.util.Map;
  * }
  * }</pre>
  *
- * <p>{@link #bind} reads headers only. The weights are read when the tree is initialized: by a
+ * <p>{@link #bind} reads headers only. Whoever initializes the tree then reads the weights: a
  * {@link io.djltp.training.ParallelTrainer} or, with its first prediction, a {@link
  * io.djltp.training.ParallelPredictor} for each rank the bytes of its shards, so that a parameter
  * that is cut is never whole in memory; {@code block.initialize} or {@link #load} the whole.
  *
  * <p>Tensors are float32, float16, bfloat16 or float64, and are converted to the data type of the
- * model: the first three to float32 without loss, float64 rounded. A number out of the range of the
- * model's type is an error when it is read.
+ * model: the first three to float32 without loss, float64 rounded. Reading throws an {@link
+ * java.io.UncheckedIOException} if the model's type cannot hold a number.
  */
 public final class PretrainedWeights implements Closeable {
 
@@ -63,8 +66,8 @@ public final class PretrainedWeights implements Closeable {
     /**
      * Makes the files the initializers of a model's parameters. Values that parameters have are
      * dropped. A {@link io.djltp.training.ParallelTrainer} leaves these initializers alone; {@code
-     * model.newTrainer(...)}, DJL's own, puts those of {@code DefaultTrainingConfig.optInitializer}
-     * in their place: use {@link #load} there.
+     * model.newTrainer(...)}, DJL's own, sets those of {@code DefaultTrainingConfig.optInitializer}
+     * instead: use {@link #load} there.
      *
      * @param model the model, which no trainer is training
      * @param inputs the shapes of its inputs, by which it finds those of its parameters
@@ -88,24 +91,26 @@ public final class PretrainedWeights implements Closeable {
         Preconditions.checkArgument(
                 model.getDataType() != DataType.BFLOAT16,
                 "DJL makes no bfloat16 arrays: load the weights into a model of float32");
-        Map<String, Parameter> tree = ParameterPaths.of(block);
-        Map<Parameter, Shape> shapes = new IdentityHashMap<>();
-        ShapesOnly.read(
-                block,
-                model.getDataType(),
-                () -> tree.values().forEach(each -> shapes.put(each, each.getShape())),
-                inputs);
-        Map<Parameter, TensorSource> sources =
-                new WeightAssignment(files, mapping, tree, shapes, MarginNote.of(block))
-                        .find(skippedParameters, skippedTensors);
-        sources.forEach(
-                (parameter, source) -> {
-                    before.putIfAbsent(parameter, parameter.getInitializer());
-                    if (parameter.isInitialized()) {
-                        parameter.close();
-                    }
-                    parameter.setInitializer(source);
-                });
+        Map<Parameter, Margin> margins = WeightFiles.margins(block);
+        Map<String, Target> tree = new LinkedHashMap<>();
+        Map<String, Parameter> paths = ParameterPaths.of(block);
+        Runnable note = // of parameters that have the shapes
+                () ->
+                        paths.forEach(
+                                (path, p) ->
+                                        tree.put(
+                                                path, new Target(p, p.getShape(), margins.get(p))));
+        ShapesOnly.read(block, model.getDataType(), note, inputs);
+        new WeightAssignment(files, mapping, tree)
+                .find(skippedParameters, skippedTensors)
+                .forEach(
+                        (parameter, source) -> {
+                            before.putIfAbsent(parameter, parameter.getInitializer());
+                            if (parameter.isInitialized()) {
+                                parameter.close();
+                            }
+                            parameter.setInitializer(source);
+                        });
     }
 
     /**

@@ -1,21 +1,27 @@
 package io.djltp.exchange;
 
 import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
+import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.NamePattern;
+import io.djltp.exchange.NameMapping.Shaped;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
-import io.djltp.internal.safetensors.StoredTensor;
+import io.djltp.parameters.SlicedInitializer;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -26,6 +32,8 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /**
@@ -41,28 +49,26 @@ final class WeightAssignment {
 
     private final WeightFiles files;
     private final NameMapping mapping;
-    private final Map<String, Parameter> tree;
-    private final Map<Parameter, Shape> shapes;
-    private final Map<Parameter, Margin> margins;
+    private final Map<String, Target> tree;
     private final Map<Parameter, TensorSource> sources = new IdentityHashMap<>();
-    private final Map<Parameter, String> tensorOf = new IdentityHashMap<>(); // of those of one
     private final Map<String, String> readFor = new HashMap<>(); // tensor to parameter
-    private final Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
     private final Set<String> used = new HashSet<>();
     private final Set<String> problems = new LinkedHashSet<>(); // each once
 
-    WeightAssignment(
-            WeightFiles files,
-            NameMapping mapping,
-            Map<String, Parameter> tree,
-            Map<Parameter, Shape> shapes,
-            Map<Parameter, Margin> margins) {
+    WeightAssignment(WeightFiles files, NameMapping mapping, Map<String, Target> tree) {
         this.files = files;
         this.mapping = mapping;
         this.tree = tree;
-        this.shapes = shapes;
-        this.margins = margins;
     }
+
+    /**
+     * A parameter of the tree.
+     *
+     * @param parameter the parameter
+     * @param shape its shape
+     * @param margin the margin of the head that has it, or {@code null}
+     */
+    record Target(Parameter parameter, Shape shape, Margin margin) implements Shaped {}
 
     /**
      * Finds the sources.
@@ -75,81 +81,35 @@ final class WeightAssignment {
      */
     Map<Parameter, TensorSource> find(List<NamePattern> kept, List<NamePattern> leaving)
             throws MalformedModelException, IOException {
-        Map<String, Match<Parameter>> unmatched = new LinkedHashMap<>(); // null: without a rule
-        for (Map.Entry<String, Parameter> entry : tree.entrySet()) {
+        Map<String, List<Match<Target>>> unmatched = new LinkedHashMap<>();
+        Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
+        for (Map.Entry<String, Target> entry : tree.entrySet()) {
             String path = entry.getKey();
-            List<Match<Parameter>> matches = mapping.matches(path, tree);
-            Match<Parameter> match =
-                    matches.stream().filter(this::isThere).findFirst().orElse(null);
-            if (kept.stream().anyMatch(pattern -> pattern.match(path) != null)) {
-                if (match != null) {
-                    used.addAll(match.tensors());
-                }
-                continue;
-            }
-            read.add(entry.getValue());
+            List<Match<Target>> matches = mapping.matches(path, tree);
+            Match<Target> match =
+                    matches.stream()
+                            .filter(each -> missing(each).isEmpty())
+                            .findFirst()
+                            .orElse(null);
             if (match != null) {
-                use(match, entry.getValue());
-            } else {
-                unmatched.put(path, matches.isEmpty() ? null : matches.get(0));
+                used.addAll(match.tensors());
+            }
+            if (kept.stream().noneMatch(pattern -> pattern.match(path) != null)) {
+                read.add(entry.getValue().parameter());
+                if (match == null) {
+                    unmatched.put(path, matches);
+                } else {
+                    use(match, entry.getValue().parameter());
+                }
             }
         }
         sources.keySet().retainAll(read); // a rule of several may have one that is kept
         unmatched.forEach(this::reportMissing);
-        reportUseless(kept);
-        reportSuperfluous(leaving);
-        if (!problems.isEmpty()) {
-            throw new MalformedModelException(
-                    files
-                            + " does not fit the model, which is left as it was:\n  "
-                            + String.join("\n  ", listed()));
-        }
-        return sources;
-    }
-
-    /** A file of another model can differ in 100,000 names: so many are no message. */
-    private List<String> listed() {
-        if (problems.size() <= LISTED) {
-            return List.copyOf(problems);
-        }
-        List<String> first = new ArrayList<>(problems.stream().limit(LISTED).toList());
-        first.add("and " + (problems.size() - LISTED) + " more");
-        return first;
-    }
-
-    private boolean isThere(Match<Parameter> match) {
-        return match.tensors().stream().allMatch(name -> files.get(name) != null);
-    }
-
-    private void reportMissing(String path, Match<Parameter> match) {
-        Parameter parameter = tree.get(path);
-        if (sources.containsKey(parameter)) {
-            return; // shared with a block that has a tensor
-        }
-        String name = "parameter " + path + " " + shapes.get(parameter);
-        if (match == null) {
-            problems.add(name + " has no name in the mapping");
-            return;
-        }
-        List<String> missing =
-                match.tensors().stream().filter(each -> files.get(each) == null).toList();
-        problems.add(
-                name
-                        + " needs "
-                        + String.join(", ", missing)
-                        + ", which is missing (of tied weights, which a file has once, a line of"
-                        + " the mapping names the tensor)");
-    }
-
-    private void reportUseless(List<NamePattern> kept) {
         for (NamePattern pattern : kept) {
             if (tree.keySet().stream().allMatch(path -> pattern.match(path) == null)) {
                 problems.add("no parameter has the path " + pattern + ", which is to be kept");
             }
         }
-    }
-
-    private void reportSuperfluous(List<NamePattern> leaving) throws IOException {
         for (String name : files.names()) {
             boolean free = leaving.stream().anyMatch(pattern -> pattern.match(name) != null);
             if (!used.contains(name) && !free && !mapping.isIgnored(name)) {
@@ -157,10 +117,91 @@ final class WeightAssignment {
                         "tensor " + name + " " + files.get(name).shape() + " is no parameter's");
             }
         }
+        if (!problems.isEmpty()) {
+            // a file of another model can differ in 100,000 names: so many are no message
+            List<String> listed = new ArrayList<>(problems.stream().limit(LISTED).toList());
+            if (problems.size() > LISTED) {
+                listed.add("and " + (problems.size() - LISTED) + " more");
+            }
+            throw new MalformedModelException(
+                    files
+                            + " does not fit the model, which is left as it was:\n  "
+                            + String.join("\n  ", listed));
+        }
+        return sources;
+    }
+
+    private List<String> missing(Match<Target> match) {
+        return match.tensors().stream().filter(name -> files.get(name) == null).toList();
+    }
+
+    private void reportMissing(String path, List<Match<Target>> matches) {
+        if (sources.containsKey(tree.get(path).parameter())) {
+            return; // shared with a block that has a tensor
+        }
+        String name = "parameter " + path + " " + tree.get(path).shape();
+        problems.add(
+                matches.isEmpty()
+                        ? name + " has no name in the mapping"
+                        : name
+                                + " needs "
+                                + String.join(", ", missing(matches.get(0)))
+                                + ", which is missing (of tied weights, which a file has once, a"
+                                + " line of the mapping names the tensor)");
+    }
+
+    private void use(Match<Target> match, Parameter parameter) throws IOException {
+        TensorSource other = sources.get(parameter);
+        if (other != null) { // shared by two blocks, or a rule of several
+            checkTied(match, other.tensors().get(0));
+            return;
+        }
+        String problem = problem(match);
+        if (problem != null) {
+            problems.add(problem);
+            return;
+        }
+        warnIfUntied(match);
+        StackedRows own = match.stacked();
+        StackedRows stored = new StackedRows(rowsOfTensors(match, own.total()));
+        for (int i = 0; i < match.parameters().size(); i++) {
+            sources.put(
+                    match.parameters().get(i).parameter(),
+                    new TensorSource(
+                            files,
+                            match.tensors(),
+                            match.rule().transposed(),
+                            stored,
+                            own.start(i)));
+        }
+    }
+
+    /** Returns how many rows of the parameters are those of each tensor, and how many are zeros. */
+    private long[] rowsOfTensors(Match<Target> match, long rows) {
+        if (match.rule().transposed()) {
+            return new long[] {rows};
+        } else if (!match.rule().padded()) {
+            return match.tensors().stream()
+                    .mapToLong(name -> Match.rows(files.get(name).shape()))
+                    .toArray();
+        }
+        String tensor = match.tensors().get(0);
+        long read = Math.min(files.get(tensor).shape().get(0), rows);
+        if (read < rows) {
+            logger.warn(
+                    "Tensor {} of {} has {} rows, and parameter {} {}: the last {} are 0",
+                    tensor,
+                    files,
+                    read,
+                    match.paths().get(0),
+                    match.parameters().get(0).shape(),
+                    rows - read);
+        }
+        return new long[] {read, rows - read};
     }
 
     /** Warns of a weight that the model of the file has once, and this network twice. */
-    private void warnIfUntied(Match<Parameter> match) {
+    private void warnIfUntied(Match<Target> match) {
         String path = match.paths().get(0);
         for (String name : match.tensors()) {
             String first = readFor.putIfAbsent(name, path);
@@ -177,140 +218,198 @@ final class WeightAssignment {
         }
     }
 
-    private void use(Match<Parameter> match, Parameter parameter) throws IOException {
-        used.addAll(match.tensors());
-        if (sources.containsKey(parameter)) { // shared by two blocks, or a rule of several
-            checkTied(match, parameter);
-            return;
-        }
-        String problem = problem(match);
-        if (problem != null) {
-            problems.add(problem);
-            return;
-        }
-        warnIfUntied(match);
-        StackedRows own = match.parameterRows(shapes::get);
-        StackedRows stored =
-                new StackedRows(
-                        match.rule().padded()
-                                ? paddedLengths(match, own.total())
-                                : match.tensors().stream()
-                                        .mapToLong(name -> Match.rows(shapeOf(match, name)))
-                                        .toArray());
-        for (int i = 0; i < match.parameters().size(); i++) {
-            Parameter each = match.parameters().get(i);
-            sources.put(
-                    each,
-                    new TensorSource(files, match.tensors(), stored, own.start(i), match.rule()));
-            tensorOf.put(each, match.tensors().get(0));
-        }
-    }
-
-    /** Returns how many rows of a padded parameter are a tensor's, and how many are zeros. */
-    private long[] paddedLengths(Match<Parameter> match, long rows) {
-        String tensor = match.tensors().get(0);
-        long read = Math.min(shapeOf(match, tensor).get(0), rows);
-        if (read < rows) {
-            logger.warn(
-                    "Tensor {} of {} has {} rows, and parameter {} {}: the last {} are 0",
-                    tensor,
-                    files,
-                    read,
-                    match.paths().get(0),
-                    shapes.get(match.parameters().get(0)),
-                    rows - read);
-        }
-        return new long[] {read, rows - read};
-    }
-
     /** Two tensors for one parameter, as of a tied embedding and head, must be the same. */
-    private void checkTied(Match<Parameter> match, Parameter parameter) throws IOException {
-        String first = tensorOf.get(parameter);
+    private void checkTied(Match<Target> match, String first) throws IOException {
         for (String name : match.tensors()) {
             if (match.parameters().size() == 1
                     && !name.equals(first)
                     && !files.areEqual(first, name)) {
                 problems.add(
-                        String.format(
-                                Locale.ROOT,
-                                "tensors %s and %s differ, but are one parameter of the model, %s:"
-                                        + " untie the blocks, or let a line of the mapping give"
-                                        + " both names the tensor that counts, and skip the other"
-                                        + " by optSkipTensors",
-                                first,
-                                name,
-                                match.paths().get(0)));
+                        ("tensors %s and %s differ, but are one parameter of the model, %s: untie"
+                                        + " the blocks, or let a line of the mapping give both"
+                                        + " names the tensor that counts, and skip the other by"
+                                        + " optSkipTensors")
+                                .formatted(first, name, match.paths().get(0)));
             }
         }
     }
 
-    private String problem(Match<Parameter> match) {
-        List<StoredTensor> tensors = match.tensors().stream().map(files::get).toList();
-        for (StoredTensor tensor : tensors) {
-            boolean trained = match.parameters().stream().anyMatch(Parameter::requiresGradient);
-            if (trained && !FLOATING.contains(tensor.type())) {
-                return "tensor "
-                        + tensor.name()
-                        + " has the data type "
-                        + tensor.type()
-                        + ", and a parameter that is trained is of floating point numbers: freeze"
-                        + " the parameter, or store F32, F16, BF16 or F64";
+    private String problem(Match<Target> match) {
+        boolean trained =
+                match.parameters().stream().anyMatch(each -> each.parameter().requiresGradient());
+        String path = match.paths().get(0);
+        String built = WeightFiles.note(match.parameters().get(0).margin());
+        for (String name : match.tensors()) {
+            String type = files.get(name).type();
+            if (trained && !FLOATING.contains(type)) {
+                return ("tensor %s has the data type %s, and a parameter that is trained is of"
+                                + " floating point numbers: freeze the parameter, or store F32,"
+                                + " F16, BF16 or F64")
+                        .formatted(name, type);
             }
-            if (match.rule().transposed() && tensor.shape().dimension() != 2) {
-                return "tensor " + tensor.name() + " " + tensor.shape() + " is to be transposed";
-            }
-            Margin built = margins.get(match.parameters().get(0));
-            String other = MarginNote.problem(files, tensor.name(), match.paths().get(0), built);
-            if (other != null) {
-                return other;
-            }
-        }
-        Shape first = shapes.get(match.parameters().get(0));
-        int axes = first.dimension();
-        long[] row = row(first);
-        boolean fits =
-                Stream.concat(
-                                match.parameters().stream().map(shapes::get),
-                                match.tensors().stream().map(name -> shapeOf(match, name)))
-                        .allMatch(
-                                each -> each.dimension() == axes && Arrays.equals(row(each), row));
-        fits &= axes > 0 || match.rule().isPlain(); // a scalar has no rows to stack
-        long rows = match.parameterRows(shapes::get).total();
-        if (fits && !match.rule().padded()) {
-            long[] shares = match.tensorRows(rows);
-            for (int i = 0; i < tensors.size(); i++) {
-                long length = Match.rows(shapeOf(match, match.tensors().get(i)));
-                fits &=
-                        tensors.size() == 1
-                                ? length == rows
-                                : shares != null && length == shares[i];
+            String noted = files.note(name);
+            if (noted != null && !noted.equals(built)) {
+                return ("tensor %s is the weight of a head that was trained with the margin %s"
+                                + " (scale, m1, m2, m3), and parameter %s is built with %s: give"
+                                + " its ClassificationHead that margin (optMargin)")
+                        .formatted(name, noted, path, built);
             }
         }
-        return fits ? null : describe(match, tensors);
+        if (fits(match)) {
+            return null;
+        }
+        Stream<String> parameters =
+                match.paths().stream().map(each -> each + " " + tree.get(each).shape());
+        Stream<String> tensors =
+                match.tensors().stream().map(name -> name + " " + files.get(name).shape());
+        return "parameter %s is not %s%s"
+                .formatted(
+                        parameters.collect(Collectors.joining(" + ")),
+                        tensors.collect(Collectors.joining(" + ")),
+                        match.rule().transposed() ? " transposed" : "");
     }
 
-    private String describe(Match<Parameter> match, List<StoredTensor> tensors) {
-        return String.format(
-                Locale.ROOT,
-                "parameter %s is not %s%s",
-                String.join(
-                        " + ",
-                        match.paths().stream()
-                                .map(p -> p + " " + shapes.get(tree.get(p)))
-                                .toList()),
-                String.join(" + ", tensors.stream().map(t -> t.name() + " " + t.shape()).toList()),
-                match.rule().transposed() ? " transposed" : "");
+    private boolean fits(Match<Target> match) {
+        try {
+            List<Shape> expected = match.tensorShapes();
+            return IntStream.range(0, expected.size())
+                    .allMatch(
+                            i -> {
+                                Shape stored = files.get(match.tensors().get(i)).shape();
+                                long rows = Match.rows(expected.get(i));
+                                return expected.get(i)
+                                        .equals(
+                                                match.rule().padded()
+                                                        ? Match.withRows(stored, rows)
+                                                        : stored);
+                            });
+        } catch (IllegalArgumentException e) {
+            return false;
+        }
     }
 
-    private Shape shapeOf(Match<Parameter> match, String tensor) {
-        Shape shape = files.get(tensor).shape();
-        return match.rule().transposed() && shape.dimension() == 2
-                ? new Shape(shape.get(1), shape.get(0))
-                : shape;
-    }
+    /**
+     * Reads a parameter, or a rank's shard of it, out of the tensors whose rows it has.
+     *
+     * @param files the files
+     * @param tensors the tensors
+     * @param transposed whether a row of the parameter is a column of the tensor
+     * @param rows the rows of each tensor that count, and the number of rows of zeros behind them
+     * @param firstRow which of all rows is the parameter's first
+     */
+    record TensorSource(
+            WeightFiles files,
+            List<String> tensors,
+            boolean transposed,
+            StackedRows rows,
+            long firstRow)
+            implements SlicedInitializer {
 
-    private static long[] row(Shape shape) {
-        long[] lengths = shape.getShape();
-        return Arrays.copyOfRange(lengths, Math.min(1, lengths.length), lengths.length);
+        /** {@inheritDoc} */
+        @Override
+        public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
+            List<ShardRange> all = List.of(new ShardRange(0, Match.rows(shape)));
+            return initialize(manager, shape, dataType, 0, all);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public NDArray initialize(
+                NDManager manager,
+                Shape shape,
+                DataType dataType,
+                int axis,
+                List<ShardRange> ranges) {
+            try {
+                return read(manager, shape, dataType, axis, ranges);
+            } catch (IOException e) {
+                throw new UncheckedIOException(
+                        "The tensors " + tensors + " cannot be read from " + files + ": " + e, e);
+            }
+        }
+
+        private NDArray read(
+                NDManager manager, Shape shape, DataType type, int axis, List<ShardRange> ranges)
+                throws IOException {
+            if (shape.dimension() == 0) {
+                String name = tensors.get(0);
+                return converted(files.fileOf(name).read(name, manager), type, name);
+            }
+            List<StackedRows.Segment> segments = new ArrayList<>();
+            for (ShardRange range : axis == 0 ? ranges : List.of(new ShardRange(0, shape.get(0)))) {
+                segments.addAll(rows.segments(firstRow + range.start(), firstRow + range.end()));
+            }
+            if (segments.size() == 1 && segments.get(0).part() < tensors.size() && !transposed) {
+                return read(manager, type, segments.get(0), axis, ranges);
+            }
+            long[] lengths = shape.getShape().clone();
+            lengths[axis] = ranges.stream().mapToLong(ShardRange::length).sum();
+            NDArray whole = manager.zeros(new Shape(lengths), type);
+            long at = 0;
+            for (StackedRows.Segment each : segments) {
+                if (each.part() < tensors.size()) {
+                    try (NDArray part = read(manager, type, each, axis, ranges)) {
+                        whole.set(new NDIndex().addSliceDim(at, at + each.length()), part);
+                    }
+                }
+                at += each.length();
+            }
+            return whole;
+        }
+
+        /** Reads rows of a tensor, with ranges of an axis behind if that is not the first. */
+        private NDArray read(
+                NDManager manager,
+                DataType type,
+                StackedRows.Segment segment,
+                int axis,
+                List<ShardRange> ranges)
+                throws IOException {
+            String name = tensors.get(segment.part());
+            ShardRange own = new ShardRange(segment.from(), segment.length());
+            NDArray array =
+                    files.fileOf(name)
+                            .read(
+                                    name,
+                                    transposed ? 1 - axis : axis,
+                                    axis == 0 ? List.of(own) : ranges,
+                                    manager);
+            if (transposed) {
+                array = replace(array, array.transpose());
+            }
+            if (array.getShape().get(0) != own.length()) { // some of the rows: rare
+                array = replace(array, array.get(own.start() + ":" + own.end()));
+            }
+            return converted(array, type, name);
+        }
+
+        /** Converts what was read: bfloat16 is the upper half of a float32, float64 is rounded. */
+        private static NDArray converted(NDArray array, DataType type, String name)
+                throws IOException {
+            if (array.getDataType() == type || !array.getDataType().isFloating()) {
+                return array; // of what is not trained, integers and booleans stay what they are
+            }
+            NDArray result = array.toType(type, false);
+            if (type.getNumOfBytes() > array.getDataType().getNumOfBytes()) {
+                return replace(array, result);
+            }
+            try (array;
+                    NDManager scope = array.getManager().newSubManager()) {
+                scope.tempAttachAll(array, result);
+                Number lost = OutputTensor.findLost(array, result);
+                if (lost != null) {
+                    String narrow = type.name().toLowerCase(Locale.ROOT);
+                    throw new IOException(
+                            "tensor %s has numbers that %s cannot hold: %s"
+                                    .formatted(name, narrow, lost));
+                }
+            }
+            return result;
+        }
+
+        private static NDArray replace(NDArray old, NDArray array) {
+            old.close();
+            return array;
+        }
     }
 }

@@ -5,20 +5,31 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
 
+import com.google.gson.GsonBuilder;
+
 import io.djltp.checkpoint.Checkpoint;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
+import io.djltp.exchange.OutputTensor.Source;
+import io.djltp.internal.files.SideFolder;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 
 import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * Writes the weights of a block tree as Hugging Face does: {@code model.safetensors}, or from some
@@ -42,12 +53,9 @@ import java.util.regex.Pattern;
  */
 public final class WeightExport {
 
-    private static final Pattern FILE_NAME = Pattern.compile("[^/\\\\:\\p{Cntrl}]+");
-
     private final NameMapping mapping;
     private final DataType dataType;
     private final long fileBytes;
-    private final long vocabulary;
     private final String name;
     private final boolean overwrite;
 
@@ -55,7 +63,6 @@ public final class WeightExport {
         mapping = builder.mapping;
         dataType = builder.dataType;
         fileBytes = builder.fileBytes;
-        vocabulary = builder.vocabulary;
         name = builder.name;
         overwrite = builder.overwrite;
     }
@@ -75,7 +82,7 @@ public final class WeightExport {
      * @throws IllegalStateException if a parameter has no values
      */
     public Path write(Block block, Path folder) throws IOException {
-        return write(RowSource.of(block), folder);
+        return write(Source.of(block), folder);
     }
 
     /**
@@ -90,32 +97,162 @@ public final class WeightExport {
      *     two
      */
     public Path write(Checkpoint checkpoint, Path folder) throws IOException {
-        return write(RowSource.of(checkpoint), folder);
+        return write(Source.of(checkpoint), folder);
     }
 
-    private Path write(Map<String, RowSource> weights, Path folder) throws IOException {
-        return new OutputFiles(folder, name, fileBytes, overwrite).write(tensors(weights));
+    private Path write(Map<String, Source> weights, Path folder) throws IOException {
+        boolean none = !Files.exists(folder);
+        if (!none && !Files.isDirectory(folder)) {
+            throw new FileAlreadyExistsException(
+                    folder.toString(),
+                    null,
+                    "it is a file, and the weights go to a folder. Name one, new or not");
+        }
+        List<OutputTensor> tensors = tensors(weights);
+        Files.createDirectories(folder);
+        if (!overwrite) {
+            checkNone(older(folder));
+        }
+        boolean written = false;
+        try (SideFolder side = SideFolder.in(folder)) {
+            String last = write(shareOut(tensors), side);
+            List<String> names = side.replace(last);
+            for (Path file : older(folder)) { // what is of an older set
+                if (!names.contains(file.getFileName().toString())) {
+                    Files.delete(file);
+                }
+            }
+            written = true;
+            return folder.resolve(last);
+        } catch (IOException e) {
+            throw SideFolder.explained(folder, e);
+        } finally {
+            if (none && !written) {
+                Files.delete(folder); // it is empty
+            }
+        }
+    }
+
+    /** Throws FileAlreadyExistsException if a file is there. */
+    static void checkNone(List<Path> files) throws FileAlreadyExistsException {
+        for (Path file : files) {
+            if (Files.exists(file)) {
+                throw new FileAlreadyExistsException(
+                        file.toString(),
+                        null,
+                        "there are weights already, and nothing is written. Choose another folder"
+                                + " or name, or let them be replaced (optOverwrite(true),"
+                                + " --overwrite)");
+            }
+        }
+    }
+
+    /** Returns the files of the name that are there. */
+    private List<Path> older(Path folder) throws IOException {
+        Pattern own =
+                Pattern.compile(
+                        Pattern.quote(name)
+                                + "(-\\d{5}-of-\\d{5})?\\.safetensors(\\.index\\.json)?");
+        try (Stream<Path> files = Files.list(folder)) {
+            return files.filter(file -> own.matcher(file.getFileName().toString()).matches())
+                    .sorted()
+                    .toList();
+        }
+    }
+
+    private List<List<OutputTensor>> shareOut(List<OutputTensor> tensors) {
+        List<List<OutputTensor>> files = new ArrayList<>();
+        long bytes = 0;
+        for (OutputTensor tensor : tensors) {
+            if (files.isEmpty() || bytes + tensor.bytes() > fileBytes) {
+                files.add(new ArrayList<>());
+                bytes = 0;
+            }
+            files.get(files.size() - 1).add(tensor);
+            bytes += tensor.bytes();
+        }
+        return files;
+    }
+
+    /** Writes files, and an index of several. Returns the one by which all are found. */
+    private String write(List<List<OutputTensor>> files, SideFolder side) throws IOException {
+        if (files.size() == 1) {
+            write(files.get(0), side.resolve(name + WeightFiles.SUFFIX));
+            return name + WeightFiles.SUFFIX;
+        }
+        Map<String, String> map = new LinkedHashMap<>();
+        long bytes = 0;
+        for (int i = 0; i < files.size(); i++) {
+            String file = String.format(Locale.ROOT, "%s-%05d-of-%05d", name, i + 1, files.size());
+            write(files.get(i), side.resolve(file + WeightFiles.SUFFIX));
+            for (OutputTensor each : files.get(i)) {
+                map.put(each.name(), file + WeightFiles.SUFFIX);
+                bytes += each.bytes();
+            }
+        }
+        Map<String, Object> index = new LinkedHashMap<>();
+        index.put("metadata", Map.of("total_size", bytes));
+        index.put("weight_map", map);
+        String text = new GsonBuilder().setPrettyPrinting().create().toJson(index);
+        Files.writeString(side.resolve(name + WeightFiles.INDEX), text + "\n");
+        return name + WeightFiles.INDEX;
+    }
+
+    private static void write(List<OutputTensor> tensors, Path file) throws IOException {
+        SafetensorsWriter.Builder builder =
+                SafetensorsWriter.builder().optMetadata("format", "pt"); // as PyTorch names them
+        for (OutputTensor each : tensors) {
+            builder.addTensor(each.name(), each.type(), each.shape());
+            for (OutputTensor.Piece piece : each.pieces()) {
+                if (piece.source().margin() != null) {
+                    builder.optMetadata(
+                            WeightFiles.MARGIN + each.name(),
+                            WeightFiles.note(piece.source().margin()));
+                }
+            }
+        }
+        try (FileChannel channel =
+                        FileChannel.open(
+                                file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+                SafetensorsWriter writer = builder.build(channel)) {
+            for (OutputTensor tensor : tensors) {
+                tensor.write(writer::write);
+            }
+            writer.finish();
+            channel.force(true);
+        }
     }
 
     /** Returns the tensors that the parameters of a tree become. */
-    private List<OutputTensor> tensors(Map<String, RowSource> tree) {
+    private List<OutputTensor> tensors(Map<String, Source> tree) {
         Map<String, OutputTensor> tensors = new LinkedHashMap<>();
-        Set<RowSource> done = Collections.newSetFromMap(new IdentityHashMap<>());
+        Set<Source> done = Collections.newSetFromMap(new IdentityHashMap<>());
         List<String> problems = new ArrayList<>();
-        for (Map.Entry<String, RowSource> entry : tree.entrySet()) {
+        for (Map.Entry<String, Source> entry : tree.entrySet()) {
             if (done.contains(entry.getValue())) {
                 continue; // shared with a block before, or of a rule of several
             }
-            List<Match<RowSource>> matches = mapping.matches(entry.getKey(), tree);
+            List<Match<Source>> matches = mapping.matches(entry.getKey(), tree);
             if (matches.isEmpty()) {
                 problems.add("parameter " + entry.getKey() + " has no name in the mapping");
                 continue;
             }
-            done.addAll(matches.get(0).parameters());
-            for (OutputTensor tensor : tensors(matches.get(0), problems)) {
-                if (tensors.put(tensor.name(), tensor) != null) {
-                    problems.add("two parameters would be the tensor " + tensor.name());
+            Match<Source> match = matches.get(0);
+            done.addAll(match.parameters());
+            try {
+                for (OutputTensor tensor : tensors(match)) {
+                    if (tensors.put(tensor.name(), tensor) != null) {
+                        problems.add("two parameters would be the tensor " + tensor.name());
+                    }
                 }
+            } catch (IllegalArgumentException e) {
+                problems.add(
+                        "%s %s cannot be written by the rule '%s': %s"
+                                .formatted(
+                                        match.paths(),
+                                        entry.getValue().shape(),
+                                        match.rule(),
+                                        e.getMessage()));
             }
         }
         if (!problems.isEmpty()) {
@@ -125,64 +262,24 @@ public final class WeightExport {
         return List.copyOf(tensors.values());
     }
 
-    private List<OutputTensor> tensors(Match<RowSource> match, List<String> problems) {
-        Shape first = match.parameters().get(0).shape();
+    private List<OutputTensor> tensors(Match<Source> match) {
         DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
-        String described = match.paths() + " " + first;
         boolean transposed = match.rule().transposed();
-        if (match.rule().isPlain()) {
-            return List.of(
-                    OutputTensor.of(match.tensors().get(0), type, match.parameters().get(0)));
-        }
-        if (first.dimension() == 0 || transposed && first.dimension() != 2) {
-            String reason =
-                    first.dimension() == 0 ? "it has no rows" : "what is transposed has two axes";
-            problems.add(
-                    described + " cannot be written by the rule '" + match.rule() + "': " + reason);
-            return List.of();
-        }
-        if (transposed) {
-            Shape turned = new Shape(first.get(1), first.get(0));
-            return List.of(
-                    new OutputTensor(
-                            match.tensors().get(0), type, turned, all(match, first), true));
-        }
-        StackedRows own = match.parameterRows(RowSource::shape);
-        long[] rows = match.tensorRows(own.total());
-        if (rows == null) {
-            problems.add(described + " cannot be shared out: " + match.tensors());
-            return List.of();
-        }
-        if (match.rule().padded() && vocabulary > 0) {
-            rows[0] = vocabulary;
-        }
+        StackedRows own = match.stacked();
         List<OutputTensor> tensors = new ArrayList<>();
         long at = 0;
-        for (int i = 0; i < rows.length; i++) {
-            List<OutputTensor.Piece> pieces = pieces(match, own.segments(at, at + rows[i]));
-            long[] shape = first.getShape().clone();
-            shape[0] = rows[i];
-            String name = match.tensors().get(i);
-            tensors.add(new OutputTensor(name, type, new Shape(shape), pieces, false));
-            at += rows[i];
+        for (Shape shape : match.tensorShapes()) {
+            long end = transposed ? own.total() : at + Match.rows(shape);
+            List<OutputTensor.Piece> pieces = new ArrayList<>();
+            for (StackedRows.Segment rows : own.segments(at, end)) {
+                Source source = match.parameters().get(rows.part());
+                pieces.add(new OutputTensor.Piece(source, rows.from(), rows.to()));
+            }
+            String name = match.tensors().get(tensors.size());
+            tensors.add(new OutputTensor(name, type, shape, pieces, transposed));
+            at = end;
         }
         return tensors;
-    }
-
-    private static List<OutputTensor.Piece> pieces(
-            Match<RowSource> match, List<StackedRows.Segment> segments) {
-        return segments.stream()
-                .map(
-                        each ->
-                                new OutputTensor.Piece(
-                                        match.parameters().get(each.part()),
-                                        each.from(),
-                                        each.to()))
-                .toList();
-    }
-
-    private static List<OutputTensor.Piece> all(Match<RowSource> match, Shape shape) {
-        return List.of(new OutputTensor.Piece(match.parameters().get(0), 0, shape.get(0)));
     }
 
     /**
@@ -200,7 +297,6 @@ public final class WeightExport {
         private NameMapping mapping;
         private DataType dataType;
         private long fileBytes = 5_000_000_000L;
-        private long vocabulary;
         private String name = "model";
         private boolean overwrite;
 
@@ -246,32 +342,12 @@ public final class WeightExport {
         }
 
         /**
-         * Sets how many rows tensors get that a rule of the mapping calls padded: fewer than the
-         * parameter, whose last rows are left out, or more, which are 0. Default: those of the
-         * parameter.
-         *
-         * @param rows the number of rows
-         * @return this builder
-         */
-        public Builder optVocabulary(long rows) {
-            vocabulary = rows;
-            return this;
-        }
-
-        /**
          * Sets how the names of the files begin. Default: {@code model}.
          *
          * @param name the name, without a folder
          * @return this builder
-         * @throws IllegalArgumentException if it is no name of a file
          */
         public Builder optName(String name) {
-            Preconditions.checkArgument(
-                    FILE_NAME.matcher(name).matches() && !name.startsWith("."),
-                    "The name of the files, '"
-                            + name
-                            + "', has to be a name without a folder; the folder is that of"
-                            + " write(...)");
             this.name = name;
             return this;
         }

@@ -1,16 +1,21 @@
 package io.djltp.exchange;
 
 import ai.djl.MalformedModelException;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
-import com.google.gson.JsonParser;
+import com.google.gson.JsonPrimitive;
 import com.google.gson.annotations.SerializedName;
 
+import io.djltp.head.Margin;
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.parameters.BlockWalk;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -22,11 +27,15 @@ import java.io.Reader;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Comparator;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
 
 /**
  * The tensors of a model in one safetensors file, or in several with an index, as Hugging Face
@@ -39,6 +48,16 @@ final class WeightFiles implements Closeable {
 
     /** How the name of an index ends. */
     static final String INDEX = ".safetensors.index.json";
+
+    /** How the files that are no indexes end. */
+    static final String SUFFIX = ".safetensors";
+
+    /**
+     * What stands before the name of a tensor in the metadata of its file, as the key of the margin
+     * that it was trained with, without which its logits are others: {@code margin.head.weight} is
+     * {@code 64.0 1.0 0.5 0.0}, the scale, m1, m2 and m3.
+     */
+    static final String MARGIN = "margin.";
 
     private static final Gson GSON = new Gson();
 
@@ -68,17 +87,17 @@ final class WeightFiles implements Closeable {
         Path first = Files.isDirectory(path) ? find(path) : path;
         if (!Files.exists(first)) {
             throw new FileNotFoundException(
-                    "There is no "
-                            + first.toAbsolutePath()
-                            + ": setPath takes a safetensors file, an index, or a folder with one"
-                            + " of them named model");
+                    ("There is no %s: setPath takes a safetensors file, an index, or a folder with"
+                                    + " one of them named model")
+                            .formatted(first.toAbsolutePath()));
         }
         WeightFiles opened = new WeightFiles(first);
         try {
             if (first.getFileName().toString().endsWith(".json")) {
                 opened.readIndex();
             } else {
-                SafetensorsFile file = opened.open1(first);
+                SafetensorsFile file = SafetensorsFile.open(first);
+                opened.files.put(first, file);
                 file.getTensors().keySet().forEach(name -> opened.tensors.put(name, file));
             }
             return opened;
@@ -90,25 +109,15 @@ final class WeightFiles implements Closeable {
 
     /** Of both, the newer counts: an export may have been stopped before it removed the other. */
     private static Path find(Path folder) throws IOException {
-        Path single = folder.resolve("model.safetensors");
-        Path index = folder.resolve("model" + INDEX);
-        if (Files.exists(single) && Files.exists(index)) {
-            boolean stale =
-                    Files.getLastModifiedTime(single).compareTo(Files.getLastModifiedTime(index))
-                            < 0;
-            return stale ? index : single;
-        }
-        if (!Files.exists(single) && !Files.exists(index)) {
-            throw new FileNotFoundException(
-                    "There is neither model.safetensors nor model" + INDEX + " in " + folder);
-        }
-        return Files.exists(single) ? single : index;
-    }
-
-    private SafetensorsFile open1(Path file) throws IOException {
-        SafetensorsFile opened = SafetensorsFile.open(file);
-        files.put(file, opened);
-        return opened;
+        return Stream.of("model" + SUFFIX, "model" + INDEX)
+                .map(folder::resolve)
+                .filter(Files::exists)
+                .max(Comparator.comparing(file -> file.toFile().lastModified()))
+                .orElseThrow(
+                        () ->
+                                new FileNotFoundException(
+                                        "There is neither model.safetensors nor model%s in %s"
+                                                .formatted(INDEX, folder)));
     }
 
     private void readIndex() throws IOException {
@@ -122,32 +131,23 @@ final class WeightFiles implements Closeable {
         if (map == null || map.containsValue(null)) {
             throw new IOException(path + NO_INDEX);
         }
-        List<String> missing = new ArrayList<>();
+        Set<String> missing = new LinkedHashSet<>();
         for (Map.Entry<String, String> entry : map.entrySet()) {
             Path file = path.resolveSibling(entry.getValue());
-            if (!parent(file).equals(parent(path))) {
-                throw new IOException(path + " names a file that is not beside it: " + file);
+            if (!files.containsKey(file) && Files.exists(file)) {
+                files.put(file, SafetensorsFile.open(file));
             }
-            if (!files.containsKey(file)) {
-                if (!Files.exists(file)) {
-                    missing.add(entry.getValue());
-                    continue;
-                }
-                open1(file);
-            }
-            if (!files.get(file).getTensors().containsKey(entry.getKey())) {
+            SafetensorsFile opened = files.get(file);
+            if (opened == null) {
+                missing.add(entry.getValue());
+            } else if (!opened.getTensors().containsKey(entry.getKey())) {
                 missing.add(entry.getKey() + " of " + entry.getValue());
             }
-            tensors.put(entry.getKey(), files.get(file));
+            tensors.put(entry.getKey(), opened);
         }
         if (!missing.isEmpty()) {
-            throw new IOException(
-                    path + " names what is not there: " + missing.stream().distinct().toList());
+            throw new IOException(path + " names what is not there: " + missing);
         }
-    }
-
-    private static Path parent(Path file) {
-        return file.toAbsolutePath().normalize().getParent();
     }
 
     /**
@@ -163,25 +163,24 @@ final class WeightFiles implements Closeable {
         }
         JsonObject config;
         try (Reader reader = Files.newBufferedReader(file)) {
-            JsonElement read = JsonParser.parseReader(reader);
-            config = read.isJsonObject() ? read.getAsJsonObject() : new JsonObject();
+            config = GSON.fromJson(reader, JsonObject.class);
         } catch (JsonParseException e) {
             return; // somebody else's
         }
         for (String name : List.of("rope_scaling", "rope_parameters")) {
-            JsonElement value = config.get(name);
-            if (value != null && value.isJsonObject() && isScaled(value.getAsJsonObject())) {
+            if (config.get(name) instanceof JsonObject rope && isScaled(rope)) {
                 throw new MalformedModelException(
                         ("%s has %s %s, and RotaryEmbedding computes unscaled positions only: the"
                                         + " outputs would differ from those of the model. Take a"
                                         + " model without it, or remove it from config.json if"
                                         + " the network computes it in a block of its own")
-                                .formatted(file, name, value));
+                                .formatted(file, name, rope));
             }
         }
-        JsonElement window = config.get("sliding_window");
-        JsonElement used = config.get("use_sliding_window");
-        if (window != null && window.isJsonPrimitive() && (used == null || isTrue(used))) {
+        boolean unused =
+                config.get("use_sliding_window") instanceof JsonPrimitive used
+                        && !used.getAsBoolean();
+        if (config.get("sliding_window") instanceof JsonPrimitive window && !unused) {
             logger.warn(
                     "{} has sliding_window {}: attention here sees all tokens, so that outputs of"
                             + " more tokens differ from those of the model",
@@ -192,11 +191,35 @@ final class WeightFiles implements Closeable {
 
     private static boolean isScaled(JsonObject rope) {
         JsonElement type = rope.has("rope_type") ? rope.get("rope_type") : rope.get("type");
-        return type != null && type.isJsonPrimitive() && !type.getAsString().equals("default");
+        return type instanceof JsonPrimitive name && !name.getAsString().equals("default");
     }
 
-    private static boolean isTrue(JsonElement value) {
-        return value.isJsonPrimitive() && value.getAsBoolean();
+    /** Returns the margins of the heads of a tree, by their weights. */
+    static Map<Parameter, Margin> margins(Block block) {
+        Map<Parameter, Margin> margins = new IdentityHashMap<>();
+        BlockWalk.of(
+                block,
+                (each, path, certain) -> {
+                    if (each instanceof ClassificationHead head) {
+                        margins.put(head.getDirectParameters().get("weight"), head.getMargin());
+                    }
+                });
+        return margins;
+    }
+
+    /** Returns the note of a margin, {@code null} for none. */
+    static String note(Margin margin) {
+        return margin == null
+                ? "no margin"
+                : margin.scale() + " " + margin.m1() + " " + margin.m2() + " " + margin.m3();
+    }
+
+    /**
+     * Returns the note of the margin that a tensor was trained with, or {@code null} if nothing is
+     * noted: it has none, or is of another library.
+     */
+    String note(String tensor) {
+        return fileOf(tensor).getMetadata().get(MARGIN + tensor);
     }
 
     /** Returns the names of all tensors. */
@@ -220,10 +243,9 @@ final class WeightFiles implements Closeable {
     void checkOpen() {
         if (closed) {
             throw new IllegalStateException(
-                    "The weights of "
-                            + path
-                            + " are closed: close them after the model is initialized, by a"
-                            + " trainer, by its first prediction or by block.initialize");
+                    ("The weights of %s are closed: close them after the model is initialized, by a"
+                                    + " trainer, by its first prediction or by block.initialize")
+                            .formatted(path));
         }
     }
 
@@ -234,19 +256,17 @@ final class WeightFiles implements Closeable {
         if (!first.type().equals(second.type()) || !first.shape().equals(second.shape())) {
             return false;
         }
+        ByteBuffer here = ByteBuffer.allocate(COMPARED);
+        ByteBuffer there = ByteBuffer.allocate(COMPARED);
         for (long at = 0; at < first.bytes(); at += COMPARED) {
             int count = (int) Math.min(COMPARED, first.bytes() - at);
-            if (!read(first, at, count).equals(read(second, at, count))) {
+            fileOf(one).read(first, at, here.clear().limit(count));
+            fileOf(other).read(second, at, there.clear().limit(count));
+            if (!here.flip().equals(there.flip())) {
                 return false;
             }
         }
         return true;
-    }
-
-    private ByteBuffer read(StoredTensor tensor, long start, int count) throws IOException {
-        ByteBuffer bytes = ByteBuffer.allocate(count);
-        fileOf(tensor.name()).read(tensor, start, bytes);
-        return bytes.flip();
     }
 
     /** Returns how many bytes of tensors were read so far. */

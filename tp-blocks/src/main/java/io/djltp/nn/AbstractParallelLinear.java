@@ -172,8 +172,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         if (region.isTokensCut() && !takesTokens()) {
             throw Errors.argument(
                     "%s gets this rank's tokens, %s, of a sequence-parallel region, and needs all"
-                            + " of them: build a ColumnParallelLinear with"
-                            + " optSequenceParallel(true), or put a SequenceGather before the layer",
+                        + " of them: build a ColumnParallelLinear with optSequenceParallel(true),"
+                        + " or put a SequenceGather before the layer",
                     describeWeight(), input);
         }
         boolean rows = region.isRowsCut() && overlaid;
@@ -305,7 +305,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
      * @return the precision, float32 unless {@code optPrecision} was set
      */
     public Precision getPrecision() {
-        return product.getPrecision();
+        return product.precision();
     }
 
     /**
@@ -459,7 +459,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
          * @throws IllegalArgumentException if layers cannot have the precision: tf32
          */
         public T optPrecision(Precision precision) {
-            this.precision = new LinearProduct(precision).getPrecision();
+            this.precision = new LinearProduct(precision).precision();
             return self();
         }
 
@@ -471,8 +471,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             Shape weight = new Shape(units, 1);
             Errors.check(
                     !shardingStrategy.isReplicated() && shardingStrategy.axis(weight) == axis,
-                    "%s cuts axis %s of its weight, the %s features, and cannot take the strategy %s:"
-                            + " give optShardingStrategy one that cuts that axis",
+                    "%s cuts axis %s of its weight, the %s features, and cannot take the strategy"
+                        + " %s: give optShardingStrategy one that cuts that axis",
                     layer,
                     axis,
                     axis == 0 ? "output" : "input",
@@ -485,8 +485,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             Errors.check(units > 0, "The units of a layer must be 1 or more, not %s", units);
             Errors.check(
                     withBias || !skipBiasAdd,
-                    "A layer without a bias has none to leave to the next block: set optBias(true), or"
-                            + " optSkipBiasAdd(false)");
+                    "A layer without a bias has none to leave to the next block: set optBias(true),"
+                        + " or optSkipBiasAdd(false)");
         }
     }
 }

@@ -186,19 +186,17 @@ final class BlockTree {
 
     private static String refusal(Field field, Class<? extends Block> type) {
         if (!field.getType().isAssignableFrom(type)) {
-            return PrivateFields.describe(field)
-                    + " holds a "
-                    + field.getType().getSimpleName()
-                    + " and nothing else. Declare it as a Block, or leave the block whole";
+            return ("%s holds a %s and nothing else. Declare it as a Block, or leave the block"
+                            + " whole")
+                    .formatted(PrivateFields.describe(field), field.getType().getSimpleName());
         }
         Class<?> declaring = field.getDeclaringClass();
         boolean fixed = declaring.isHidden() || declaring.isRecord();
         if (fixed && Modifier.isFinal(field.getModifiers())) {
-            return PrivateFields.describe(field)
-                    + " belongs to a "
-                    + (declaring.isRecord() ? "record" : "lambda")
-                    + ", whose fields Java does not let change. Hold the block in a field"
-                    + " of a class, or leave it whole";
+            String what = declaring.isRecord() ? "record" : "lambda";
+            return ("%s belongs to a %s, whose fields Java does not let change. Hold the block in a"
+                            + " field of a class, or leave it whole")
+                    .formatted(PrivateFields.describe(field), what);
         }
         return null;
     }
@@ -233,11 +231,10 @@ final class BlockTree {
                         Type[] arguments = generic.getActualTypeArguments();
                         Type last = arguments[arguments.length - 1];
                         if (last instanceof Class<?> known && !known.isAssignableFrom(type)) {
-                            return PrivateFields.describe(field)
-                                    + " holds elements of "
-                                    + known.getSimpleName()
-                                    + " and nothing else. Declare them as blocks, or leave the"
-                                    + " block whole";
+                            return ("%s holds elements of %s and nothing else. Declare them as"
+                                            + " blocks, or leave the block whole")
+                                    .formatted(
+                                            PrivateFields.describe(field), known.getSimpleName());
                         }
                     }
                     try {
@@ -305,12 +302,8 @@ final class BlockTree {
                 String why = slot.refusal().apply(type);
                 if (why != null) {
                     throw new IllegalArgumentException(
-                            "The block "
-                                    + path
-                                    + " cannot become a "
-                                    + type.getSimpleName()
-                                    + ": "
-                                    + why);
+                            "The block %s cannot become a %s: %s"
+                                    .formatted(path, type.getSimpleName(), why));
                 }
             }
         }

@@ -90,31 +90,16 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
     private List<ParameterRow> picture = List.of();
     private String mesh = "";
     private long step;
-    private long last; // when the last step ended, or the clock was started again
+    private long last; // when the last step ended, or the clock started again; 0: no step yet
     private long nextPage = System.nanoTime();
     private int epochs; // that DJL had counted at the last batch
     private boolean withinEpoch; // a batch has come since the last epoch
     private boolean validated; // a batch of a validation set has
     private boolean early;
     private boolean diverged; // a loss that is not a number was seen
-    private boolean started;
     private boolean pageFailed;
     private boolean eventsFailed;
     private boolean closed;
-
-    /** What the script of the page reads. */
-    private record Data(
-            String title,
-            boolean running,
-            boolean early,
-            int interval,
-            String written,
-            long steps,
-            String mesh,
-            Map<String, String> facts,
-            List<JsonObject> curves,
-            List<RankRow> ranks,
-            List<ParameterRow> parameters) {}
 
     /**
      * What a rank holds and does.
@@ -188,7 +173,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
         if (!isFirst(trainer)) {
             return;
         }
-        double seconds = started && last != 0 ? (System.nanoTime() - last) / 1e9 : Double.NaN;
+        double seconds = last == 0 ? Double.NaN : (System.nanoTime() - last) / 1e9;
         step++;
         diverged |= Double.isNaN(loss);
         accept(LOSS, "training", "", loss);
@@ -198,7 +183,6 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
         if (trainer instanceof ParallelTrainer parallel) {
             addFigures(parallel, seconds);
         }
-        started = true;
         if (page != null && System.nanoTime() >= nextPage) {
             SystemMemory.resident()
                     .ifPresent(bytes -> accept("memory", "process", "MiB", bytes / 0x1p20));
@@ -250,7 +234,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
      * @param trainer the trainer
      */
     public void restartClock(Trainer trainer) {
-        if (isFirst(trainer)) {
+        if (isFirst(trainer) && last != 0) {
             if (split != null) {
                 split.take(0); // that of an evaluation is no step's
             }
@@ -406,7 +390,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
                 state += bytes(participant.getState(manager));
             }
         }
-        return new RankRow(context.getRank(), weights, state, Map.of());
+        return new RankRow(context.getRank(), weights, state, new LinkedHashMap<>());
     }
 
     private static long bytes(Map<String, NDArray> arrays) {
@@ -448,26 +432,23 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
 
     /** Replaces the page: whoever opens it gets the old one or the new one. */
     private void write(boolean running) {
-        List<RankRow> rows = new ArrayList<>();
-        for (RankRow each : ranks) {
-            Map<String, Double> times = new LinkedHashMap<>();
-            totals.get(rows.size())
+        for (int i = 0; i < ranks.size(); i++) {
+            Map<String, Double> times = ranks.get(i).times();
+            totals.get(i)
                     .forEach((what, nanos) -> times.put(what, nanos / 1e6 / Math.max(1, splits)));
-            rows.add(new RankRow(each.rank(), each.weights(), each.state(), times));
         }
-        Data data =
-                new Data(
-                        title,
-                        running,
-                        early || withinEpoch,
-                        INTERVAL,
-                        Instant.now().toString(),
-                        step,
-                        mesh,
-                        facts,
-                        curves.values().stream().map(Curve::toJson).toList(),
-                        rows,
-                        picture);
+        Map<String, Object> data = new LinkedHashMap<>(); // what the script of the page reads
+        data.put("title", title);
+        data.put("running", running);
+        data.put("early", early || withinEpoch);
+        data.put("interval", INTERVAL);
+        data.put("written", Instant.now().toString());
+        data.put("steps", step);
+        data.put("mesh", mesh);
+        data.put("facts", facts);
+        data.put("curves", curves.values().stream().map(Curve::toJson).toList());
+        data.put("ranks", ranks);
+        data.put("parameters", picture);
         String refresh = "<meta http-equiv=\"refresh\" content=\"" + INTERVAL + "\">";
         try (SideFolder side = SideFolder.in(page.getParent())) {
             String text =
@@ -501,7 +482,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
     /** Writes what there is to be written at the end. Figures that come later are none. */
     @Override
     public void close() {
-        if (!closed && started && page != null) {
+        if (!closed && last != 0 && page != null) {
             write(false);
         }
         if (split != null) {
@@ -604,9 +585,6 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
      */
     static final class Curve {
 
-        private record Points(
-                String chart, String name, String unit, int mean, List<Long> x, List<Float> y) {}
-
         /** More points than pixels show nothing more. */
         static final int CAPACITY = 1024;
 
@@ -659,7 +637,14 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
                 x.add(lastStep);
                 y.add(finite(sum / summed));
             }
-            return GSON.toJsonTree(new Points(chart, name, unit, perPoint, x, y)).getAsJsonObject();
+            JsonObject json = new JsonObject();
+            json.addProperty("chart", chart);
+            json.addProperty("name", name);
+            json.addProperty("unit", unit);
+            json.addProperty("mean", perPoint);
+            json.add("x", GSON.toJsonTree(x));
+            json.add("y", GSON.toJsonTree(y));
+            return json;
         }
 
         private static Float finite(double value) {

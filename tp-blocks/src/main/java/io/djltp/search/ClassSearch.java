@@ -38,35 +38,11 @@ public final class ClassSearch implements AutoCloseable {
     private final ChunkedEvaluation chunks;
     private boolean closed;
 
-    /**
-     * Creates the search over a layer's classes.
-     *
-     * @param weight the weight, [classes, features]
-     * @param bias the bias, [classes], or {@code null}
-     * @throws IllegalArgumentException if the shapes are others
-     */
-    public ClassSearch(NDArray weight, NDArray bias) {
-        this(weight, bias, null);
-    }
-
-    private ClassSearch(NDArray weight, NDArray bias, Margin margin) {
-        if (weight.getShape().dimension() != 2) {
-            throw new IllegalArgumentException(
-                    "The weight of a search must be [classes, features], not " + weight.getShape());
-        }
-        long classes = weight.getShape().get(0);
-        if (bias != null && (bias.getShape().dimension() != 1 || bias.size() != classes)) {
-            throw new IllegalArgumentException(
-                    "The bias of a search over "
-                            + classes
-                            + " classes must be ("
-                            + classes
-                            + "), not "
-                            + bias.getShape());
-        }
+    ClassSearch(NDArray weight, NDArray bias, Margin margin) {
         this.weight = weight;
         this.bias = bias;
-        chunks = new ChunkedEvaluation(null, Cut.ofLengths(classes), Long.MAX_VALUE, 0, margin);
+        Cut classes = Cut.ofLengths(weight.getShape().get(0));
+        chunks = new ChunkedEvaluation(null, classes, Long.MAX_VALUE, 0, margin);
     }
 
     /**
@@ -87,10 +63,7 @@ public final class ClassSearch implements AutoCloseable {
         ParameterList parameters = layer.getDirectParameters();
         HeldParameters.checkWhole(parameters.get("weight"), "A search");
         Parameter bias = parameters.contains("bias") ? parameters.get("bias") : null;
-        Margin margin =
-                layer instanceof ClassificationHead
-                        ? ((ClassificationHead) layer).getMargin()
-                        : null;
+        Margin margin = layer instanceof ClassificationHead head ? head.getMargin() : null;
         return new ClassSearch(
                 parameters.get("weight").getArray(), bias == null ? null : bias.getArray(), margin);
     }
@@ -137,19 +110,17 @@ public final class ClassSearch implements AutoCloseable {
     private synchronized TopClasses search(NDArray features, int k, boolean withProbabilities) {
         if (closed) {
             throw new IllegalStateException(
-                    "The search over "
-                            + getClasses()
-                            + " classes is closed: make another one, ClassSearch.of(layer)");
+                    "The search over %d classes is closed: make another one, ClassSearch.of(layer)"
+                            .formatted(getClasses()));
         }
         int last = features.getShape().dimension() - 1;
         if (last < 0 || features.getShape().get(last) != weight.getShape().get(1)) {
             throw new IllegalArgumentException(
-                    "The features "
-                            + features.getShape()
-                            + " do not fit the weight "
-                            + weight.getShape()
-                            + ": their last axis must have length "
-                            + weight.getShape().get(1));
+                    "The features %s do not fit the weight %s: their last axis must have length %d"
+                            .formatted(
+                                    features.getShape(),
+                                    weight.getShape(),
+                                    weight.getShape().get(1)));
         }
         return chunks.topK(features, weight, bias, k, withProbabilities).checked();
     }

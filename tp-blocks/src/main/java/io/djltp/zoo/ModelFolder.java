@@ -18,7 +18,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.Properties;
-import java.util.Set;
 import java.util.TreeMap;
 
 /**
@@ -46,16 +45,14 @@ public final class ModelFolder {
 
     private static final String HAS_PARAMETER = "option.hasParameter";
 
-    private static final Set<String> OWN = Set.of("engine", "blockFactory", "translatorFactory");
-
     private final Block network;
     private final Map<String, String> properties;
-    private final DataType dataType;
+    private final WeightExport weights;
 
     private ModelFolder(Builder builder) {
         network = builder.network;
         properties = new TreeMap<>(builder.properties);
-        dataType = builder.dataType;
+        weights = builder.weights.build();
     }
 
     /**
@@ -67,14 +64,9 @@ public final class ModelFolder {
      * @throws IllegalStateException if a parameter has no values
      */
     public void save(Path folder) throws IOException {
-        WeightExport.Builder export =
-                WeightExport.builder().setMapping(NameMapping.own()).optFileBytes(Long.MAX_VALUE);
-        if (dataType != null) {
-            export.optDataType(dataType);
-        }
         Files.createDirectories(folder);
         try (SideFolder side = SideFolder.in(folder)) {
-            export.build().write(network, side.getPath());
+            weights.write(network, side.getPath());
             writeProperties(side.resolve(PROPERTIES));
             side.replace(PROPERTIES);
         }
@@ -100,14 +92,9 @@ public final class ModelFolder {
         String option = properties(folder).getProperty(HAS_PARAMETER);
         if (option == null || Boolean.parseBoolean(option)) {
             throw new IOException(
-                    "The weights of "
-                            + folder
-                            + " are in "
-                            + WEIGHTS
-                            + ", and DJL would look for others in a .params file: write "
-                            + HAS_PARAMETER
-                            + "=false into its "
-                            + PROPERTIES);
+                    ("The weights of %s are in %s, and DJL would look for others in a .params"
+                                    + " file: write %s=false into its %s")
+                            .formatted(folder, WEIGHTS, HAS_PARAMETER, PROPERTIES));
         }
     }
 
@@ -134,7 +121,8 @@ public final class ModelFolder {
     public static final class Builder {
 
         private Block network;
-        private DataType dataType;
+        private final WeightExport.Builder weights =
+                WeightExport.builder().setMapping(NameMapping.own()).optFileBytes(Long.MAX_VALUE);
         private final Map<String, String> properties = new TreeMap<>();
 
         private Builder() {
@@ -181,22 +169,14 @@ public final class ModelFolder {
          * @param name its name
          * @param value its value
          * @return this builder
-         * @throws IllegalArgumentException if it is a name that the folder uses itself
          */
         public Builder optArgument(String name, String value) {
-            Preconditions.checkArgument(
-                    !OWN.contains(name) && !name.startsWith("option."),
-                    "The name "
-                            + name
-                            + " is one of the folder's own, which setBlockFactory(...),"
-                            + " optTranslatorFactory(...) and optDegree(...) set: give the argument"
-                            + " another one");
             properties.put(name, value);
             return this;
         }
 
         /**
-         * Sets the degree of who does not ask for another, see {@link TensorParallelDegree}.
+         * Sets the degree of who does not ask for another, see {@link ParallelBlockFactory}.
          *
          * @param degree a number, or max
          * @return this builder
@@ -218,10 +198,7 @@ public final class ModelFolder {
          * @throws IllegalArgumentException if it is none
          */
         public Builder optDataType(DataType dataType) {
-            Preconditions.checkArgument(
-                    dataType != null && dataType.isFloating(),
-                    "Weights are written as floating point numbers, not " + dataType);
-            this.dataType = dataType;
+            weights.optDataType(dataType);
             return this;
         }
 
@@ -232,10 +209,9 @@ public final class ModelFolder {
          * @throws IllegalArgumentException if there is no network or no block factory
          */
         public ModelFolder build() {
-            if (network == null || !properties.containsKey("blockFactory")) {
-                throw new IllegalArgumentException(
-                        "A model folder needs setNetwork(...) and setBlockFactory(...)");
-            }
+            Preconditions.checkArgument(
+                    network != null && properties.containsKey("blockFactory"),
+                    "A model folder needs setNetwork(...) and setBlockFactory(...)");
             return new ModelFolder(this);
         }
     }

@@ -11,7 +11,6 @@ import ai.djl.nn.BlockFactory;
 
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.PretrainedWeights;
-import io.djltp.zoo.TensorParallelDegree.CutLimit;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -24,10 +23,9 @@ import java.nio.file.Path;
 import java.util.Map;
 
 /**
- * Makes the network of a {@link ModelFolder} with its weights, over as many ranks as the argument
- * {@code tensor_parallel_degree} says, see {@link TensorParallelDegree}. DJL and DJL Serving find a
- * factory by the name of its class, {@code blockFactory} in {@code serving.properties}; it needs a
- * public constructor without parameters.
+ * Makes the network of a {@link ModelFolder} with its weights. DJL and DJL Serving find a factory
+ * by the name of its class, {@code blockFactory} in {@code serving.properties}; it needs a public
+ * constructor without parameters.
  *
  * <pre>{@code
  * public final class MyBlockFactory extends ParallelBlockFactory {
@@ -41,6 +39,12 @@ import java.util.Map;
  *     }
  * }
  * }</pre>
+ *
+ * <p>Over how many ranks it is cut, {@code tensor_parallel_degree} says: a number, or {@code max},
+ * which is all GPUs from the model's on, or on CPU one rank for each processor that the JVM has,
+ * but no more than the model can be cut over. The name is that of DJL Serving. It is taken from the
+ * argument of the model, {@code optArgument("tensor_parallel_degree", 2)}; without one from {@code
+ * option.tensor_parallel_degree} in {@code serving.properties}; without that it is 1.
  *
  * <p>With degree 1 the block is the network itself, which predictors use at once and which can be
  * trained; with more it is a {@link RankedNetwork}, whose ranks end when the model is closed.
@@ -79,7 +83,6 @@ public abstract class ParallelBlockFactory implements BlockFactory {
      *     properties let DJL load another file
      * @throws IllegalArgumentException if there are fewer devices than the degree says, or the
      *     network cannot be cut over so many ranks
-     * @throws IllegalStateException if {@link #newNetwork} makes none
      */
     @Override
     public final Block newBlock(Model model, Path modelPath, Map<String, ?> arguments)
@@ -87,27 +90,21 @@ public abstract class ParallelBlockFactory implements BlockFactory {
         Path file = modelPath.resolve(ModelFolder.WEIGHTS);
         if (!Files.isRegularFile(file)) {
             throw new FileNotFoundException(
-                    "There is no "
-                            + ModelFolder.WEIGHTS
-                            + " in "
-                            + modelPath
-                            + ": write the folder with ModelFolder, or give the right one");
+                    "There is no %s in %s: write the folder with ModelFolder, or give the right one"
+                            .formatted(ModelFolder.WEIGHTS, modelPath));
         }
         ModelFolder.checkNoOtherWeights(modelPath);
         Block network = newNetwork(modelPath, arguments);
-        if (network == null) {
-            throw new IllegalStateException(
-                    "newNetwork of "
-                            + getClass().getName()
-                            + " returned null: it is to return the network of the weights in "
-                            + file);
-        }
         Shape[] inputs = getInputShapes(arguments);
         Device device = model.getNDManager().getDevice();
         Engine engine = model.getNDManager().getEngine();
         int ranks =
-                TensorParallelDegree.of(arguments, modelPath)
-                        .resolve(device, engine.getGpuCount(), new CutLimit(network, inputs));
+                TensorParallelDegree.resolve(
+                        TensorParallelDegree.of(arguments, modelPath),
+                        device,
+                        engine.getGpuCount(),
+                        network,
+                        inputs);
         logger.debug("{} on {}, {} ranks", model.getName(), device, ranks);
         try (PretrainedWeights weights =
                 PretrainedWeights.builder().setPath(file).setMapping(NameMapping.own()).build()) {

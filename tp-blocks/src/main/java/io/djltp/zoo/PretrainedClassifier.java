@@ -12,6 +12,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
 
 import io.djltp.nn.ClassificationHead;
 
@@ -54,7 +55,6 @@ public final class PretrainedClassifier {
         private long classes;
         private int withoutLast;
         private boolean trained;
-        private ClassificationHead head;
 
         private Builder() {}
 
@@ -78,17 +78,6 @@ public final class PretrainedClassifier {
          */
         public Builder setClasses(long classes) {
             this.classes = classes;
-            return this;
-        }
-
-        /**
-         * Sets the head, instead of the number of classes.
-         *
-         * @param head the head
-         * @return this builder
-         */
-        public Builder optHead(ClassificationHead head) {
-            this.head = head;
             return this;
         }
 
@@ -119,20 +108,21 @@ public final class PretrainedClassifier {
          *
          * @return the network, to be set as the block of a new model
          * @throws IllegalArgumentException if the backbone is missing, has no values or not so many
-         *     blocks, or there is no head
+         *     blocks, or there are no classes
          */
         public Block build() {
-            if (backbone == null || !hasValues()) {
-                throw new IllegalArgumentException(
-                        "A pretrained classifier needs a backbone with values: load its model"
-                                + " and give its block to setBackbone(...)");
-            }
-            if (head == null && classes < 1) {
-                throw new IllegalArgumentException(
-                        "A pretrained classifier needs 1 class or more, not "
-                                + classes
-                                + ": call setClasses(...) or optHead(...)");
-            }
+            // not DJL's isInitialized, which is false for a script that has not been used
+            Preconditions.checkArgument(
+                    backbone != null
+                            && backbone.getParameters().values().stream()
+                                    .allMatch(Parameter::isInitialized),
+                    "A pretrained classifier needs a backbone with values: load its model and give"
+                            + " its block to setBackbone(...)");
+            Preconditions.checkArgument(
+                    classes > 0,
+                    "A pretrained classifier needs 1 class or more, not "
+                            + classes
+                            + ": call setClasses(...)");
             Block features = features();
             SequentialBlock network = new SequentialBlock();
             if (trained) {
@@ -141,20 +131,12 @@ public final class PretrainedClassifier {
             } else {
                 network.add(new FrozenBackbone(features));
             }
-            return network.add(head != null ? head : newHead());
-        }
-
-        /** Not DJL's {@code isInitialized}, which is false for a script that has not been used. */
-        private boolean hasValues() {
-            return backbone.getParameters().values().stream().allMatch(Parameter::isInitialized);
-        }
-
-        /** It is where a data-parallel backbone ends, where that is asked for. */
-        private ClassificationHead newHead() {
-            return ClassificationHead.builder()
-                    .setUnits(classes)
-                    .optBatchShardedInput(true)
-                    .build();
+            // where a data-parallel backbone ends, where that is asked for
+            return network.add(
+                    ClassificationHead.builder()
+                            .setUnits(classes)
+                            .optBatchShardedInput(true)
+                            .build());
         }
 
         private Block features() {
@@ -162,17 +144,15 @@ public final class PretrainedClassifier {
                 return backbone;
             }
             List<Block> blocks = backbone.getChildren().values();
-            if (!(backbone instanceof SequentialBlock)
-                    || withoutLast < 0
-                    || withoutLast >= blocks.size()) {
-                throw new IllegalArgumentException(
-                        "optDropLast("
-                                + withoutLast
-                                + ") is for a SequentialBlock of more blocks, not for "
-                                + backbone.getClass().getSimpleName()
-                                + " of "
-                                + blocks.size());
-            }
+            Preconditions.checkArgument(
+                    backbone instanceof SequentialBlock
+                            && withoutLast > 0
+                            && withoutLast < blocks.size(),
+                    "optDropLast(%d) is for a SequentialBlock of more blocks, not for %s of %d"
+                            .formatted(
+                                    withoutLast,
+                                    backbone.getClass().getSimpleName(),
+                                    blocks.size()));
             return new SequentialBlock().addAll(blocks.subList(0, blocks.size() - withoutLast));
         }
     }
@@ -187,7 +167,7 @@ public final class PretrainedClassifier {
      *   <li>output: its first output as features [batch, features]
      * </ul>
      */
-    static final class FrozenBackbone extends AbstractBlock {
+    private static final class FrozenBackbone extends AbstractBlock {
 
         private static final byte VERSION = 1;
 

@@ -6,7 +6,6 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
@@ -16,7 +15,6 @@ import ai.djl.nn.ParameterList;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
-import io.djltp.collective.CollectiveCounts;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
@@ -25,9 +23,8 @@ import io.djltp.training.ParallelInference;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /**
  * A network that its own ranks compute, each with its shards of the weights, as a block that DJL's
@@ -40,14 +37,11 @@ import java.util.List;
  */
 public final class RankedNetwork extends AbstractBlock implements AutoCloseable {
 
-    private static final NDIndex NONE = new NDIndex("0:0");
-
     private final Block network;
     private final Model model; // of the ranks: what they use is not freed with a predictor
     private final ParallelInference ranks;
     private final long bytesRead;
-    private volatile boolean used; // by a pass: the model was loaded then
-    private volatile boolean closed;
+    private boolean closed;
 
     private RankedNetwork(
             Block network, Shape[] inputs, Model model, ParallelInference ranks, long bytesRead) {
@@ -79,11 +73,15 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
             Device device,
             int size)
             throws MalformedModelException, IOException {
+        List<Device> devices =
+                IntStream.range(device.getDeviceId(), device.getDeviceId() + size)
+                        .mapToObj(i -> device.isGpu() ? Device.gpu(i) : device)
+                        .toList();
         ParallelConfig config =
                 ParallelConfig.builder()
                         .setMode(ParallelMode.TENSOR)
                         .setRanks(size)
-                        .optDevices(devices(device, size))
+                        .optDevices(devices)
                         .build();
         Model model = Model.newInstance(name + " on ranks", device, "PyTorch");
         ParallelInference ranks = null;
@@ -132,26 +130,13 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
         network.saveParameters(os);
     }
 
-    /** Refused: the weights lie on the ranks, and a cast would not reach them. */
+    /** Throws UnsupportedOperationException: the weights are on the ranks. */
     @Override
     public void cast(DataType dataType) {
         throw new UnsupportedOperationException(
-                "The weights lie on "
-                        + getRanks()
-                        + " ranks, which no cast reaches: load the model with "
-                        + TensorParallelDegree.NAME
-                        + " 1, cast it, and save it with ModelFolder");
-    }
-
-    private static List<Device> devices(Device first, int size) {
-        if (!first.isGpu()) {
-            return Collections.nCopies(size, first);
-        }
-        List<Device> devices = new ArrayList<>();
-        for (int i = 0; i < size; i++) {
-            devices.add(Device.gpu(first.getDeviceId() + i));
-        }
-        return devices;
+                ("The weights are on %d ranks, which no cast reaches: load the model with %s 1,"
+                                + " cast it, and save it with ModelFolder")
+                        .formatted(getRanks(), TensorParallelDegree.NAME));
     }
 
     /** {@inheritDoc} */
@@ -163,56 +148,42 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
             PairList<String, Object> params) {
         if (training) {
             throw new IllegalStateException(
-                    "The model was loaded to predict on "
-                            + getRanks()
-                            + " ranks, which are not those of a trainer: load it with "
-                            + TensorParallelDegree.NAME
-                            + " 1 and train it by a ParallelTrainer");
+                    ("The model was loaded to predict on %d ranks, which are not those of a"
+                                    + " trainer: load it with %s 1 and train it by a"
+                                    + " ParallelTrainer")
+                            .formatted(getRanks(), TensorParallelDegree.NAME));
         }
-        if (closed) {
-            throw new IllegalStateException(
-                    "The model is closed, and its ranks with it: load it again");
-        }
-        used = true;
         // copies of the ranks' own: a caller may end, and what it has with it, while they compute
         try (NDManager scope = model.getNDManager().newSubManager()) {
             NDList copies = new NDList();
             for (NDArray input : inputs) {
-                NDArray copy = input.toDevice(scope.getDevice(), false).duplicate();
-                copy.attach(scope);
+                NDArray copy = copy(input, scope);
                 copy.setName(input.getName());
                 copies.add(copy);
             }
-            NDList output = hasRows(copies) ? ranks.forward(copies, scope) : forwardNone(copies);
-            output.attach(inputs.head().getManager());
-            return output;
-        }
-    }
-
-    private static boolean hasRows(NDList inputs) {
-        Shape shape = inputs.head().getShape();
-        return shape.dimension() == 0 || shape.get(0) > 0;
-    }
-
-    /** The ranks refuse a batch of no rows; a plain network makes outputs of no rows of it. */
-    private NDList forwardNone(NDList inputs) {
-        NDManager scope = inputs.head().getManager();
-        NDList one = new NDList();
-        for (NDArray input : inputs) {
-            long[] shape = input.getShape().getShape();
-            NDArray row = input;
-            if (shape.length > 0 && shape[0] == 0) {
-                shape[0] = 1;
-                row = scope.zeros(new Shape(shape), input.getDataType());
-                row.setName(input.getName());
+            NDList outputs = ranks.forward(copies, scope);
+            if (isEmpty(inputs.head())) {
+                outputs.replaceAll(output -> output.get("0:0"));
             }
-            one.add(row);
+            outputs.attach(inputs.head().getManager());
+            return outputs;
         }
-        NDList none = new NDList();
-        for (NDArray output : ranks.forward(one, scope)) {
-            none.add(output.get(NONE));
+    }
+
+    private static boolean isEmpty(NDArray input) {
+        return input.getShape().dimension() > 0 && input.getShape().get(0) == 0;
+    }
+
+    /** Copies an input, with one row if it has none: ranks need one, a plain network does not. */
+    private static NDArray copy(NDArray input, NDManager scope) {
+        if (isEmpty(input)) {
+            long[] shape = input.getShape().getShape().clone();
+            shape[0] = 1;
+            return scope.zeros(new Shape(shape), input.getDataType());
         }
-        return none;
+        NDArray copy = input.toDevice(scope.getDevice(), false).duplicate();
+        copy.attach(scope);
+        return copy;
     }
 
     /**
@@ -235,17 +206,8 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
     }
 
     /**
-     * Returns how many collective operations rank 0 has taken part in.
-     *
-     * @return a snapshot of the counts
-     */
-    public CollectiveCounts getCollectiveCounts() {
-        return ranks.getCollectiveCounts();
-    }
-
-    /**
-     * Refuses a file of DJL's, which has all parameters whole. DJL calls it while it loads a model,
-     * and forgets the model then, without closing it: its ranks end here.
+     * Throws IOException, because a file of DJL's has all parameters whole. DJL calls it while it
+     * loads a model, and forgets the model then, without closing it: its ranks end here.
      *
      * @param manager not used
      * @param is not used
@@ -253,9 +215,7 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
      */
     @Override
     public void loadParameters(NDManager manager, DataInputStream is) throws IOException {
-        if (!used) {
-            close();
-        }
+        close();
         throw new IOException(
                 "The ranks have read their shards of "
                         + ModelFolder.WEIGHTS

@@ -69,10 +69,7 @@ public class PackagesTest {
                     "report",
                     "checkpoint",
                     "exchange",
-                    "zoo",
-                    "zoo.lemma",
-                    "zoo.minilm",
-                    "zoo.registry");
+                    "zoo");
 
     /** The module that only tp-spark's run of this test has on its class path. */
     private static final List<String> SPARK =

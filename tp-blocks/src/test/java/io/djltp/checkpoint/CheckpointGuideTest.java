@@ -201,7 +201,7 @@ public class CheckpointGuideTest {
             model.setBlock(Linear.builder().setUnits(5).build());
             DefaultTrainingConfig config = config();
             if (raise) {
-                config.addTrainingListeners(new StoppedFitTest.Raiser("TERM", 5, 0));
+                config.addTrainingListeners(StoppedFitTest.raiser("TERM", 5, 0));
             }
             config.addTrainingListeners(checkpoints);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks())) {

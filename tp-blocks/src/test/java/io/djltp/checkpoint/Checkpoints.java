@@ -10,7 +10,7 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.PartWriter.Source;
+import io.djltp.checkpoint.CheckpointWriter.Source;
 import io.djltp.cut.ShardRange;
 
 import org.testng.Assert;

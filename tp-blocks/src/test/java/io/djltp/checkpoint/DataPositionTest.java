@@ -121,7 +121,7 @@ public class DataPositionTest {
     }
 
     private static JsonObject save(DataPosition position) {
-        return JsonParser.parseString(SavedValues.toJson(position.save()).toString())
+        return JsonParser.parseString(CheckpointIndex.toJson(position.save()).toString())
                 .getAsJsonObject();
     }
 

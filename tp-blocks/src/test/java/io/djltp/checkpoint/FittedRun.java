@@ -14,9 +14,11 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.EarlyStoppingListener;
 import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
 
@@ -64,6 +66,36 @@ final class FittedRun {
     private int asked = EPOCHS;
     boolean resumed;
     CheckpointListener checkpoints;
+
+    /** Does something at a batch of training, before its step, or of validation. */
+    static final class At extends TrainingListenerAdapter {
+
+        static final At NEVER = new At(0, 0, () -> {});
+
+        private final Runnable action;
+        private int batches;
+        private int validated;
+
+        At(int batch, int validated, Runnable action) {
+            batches = batch;
+            this.validated = validated;
+            this.action = action;
+        }
+
+        @Override
+        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+            if (--batches == 0) {
+                action.run();
+            }
+        }
+
+        @Override
+        public void onValidationBatch(Trainer trainer, BatchData batchData) {
+            if (--validated == 0) {
+                action.run();
+            }
+        }
+    }
 
     FittedRun(TrainerKind kind, Path folder) {
         this.kind = kind;

@@ -2,6 +2,7 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDManager;
 
+import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;

@@ -105,9 +105,9 @@ public class MarginOfCheckpointTest {
                 Refusals.expect(
                         MalformedModelException.class,
                         () -> logits(out, other, manager),
-                        "was trained with " + MARGIN,
+                        "trained with the margin 16.0 1.0 0.0 0.3 ",
                         "ClassificationHead.weight is built with "
-                                + (other == null ? "no margin" : other));
+                                + (other == null ? "no margin" : "16.0 1.0 0.3 0.0"));
             }
             // and once more, from the model that has read it
             try (Model model = read(out, MARGIN)) {

@@ -10,7 +10,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
-import io.djltp.checkpoint.PartWriter.Source;
+import io.djltp.checkpoint.CheckpointWriter.Source;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.testing.Refusals;
@@ -109,7 +109,6 @@ public class RefusedCheckpointsTest {
         Path last = step.resolve("part-2-of-3.safetensors");
         Files.move(first, root.resolve("a"));
         assertRefused(() -> Checkpoint.open(step), "part-0-of-3.safetensors is missing");
-        assertRefused(() -> folder.openNewest(), "part-0-of-3.safetensors is missing");
         Files.move(last, root.resolve("b"));
         assertRefused(
                 () -> Checkpoint.open(step),
@@ -124,7 +123,7 @@ public class RefusedCheckpointsTest {
         assertRefused(() -> CheckpointFolder.read(root.resolve("no")), "not a folder");
         assertRefused(() -> folder.openStep(5), "no checkpoint of step 5, but of [4]");
         Path empty = Files.createDirectory(root.resolve("empty"));
-        Assert.assertTrue(CheckpointFolder.read(empty).openNewest().isEmpty());
+        Assert.assertTrue(Checkpoint.list(empty).isEmpty());
         Files.delete(empty);
     }
 
@@ -136,11 +135,11 @@ public class RefusedCheckpointsTest {
         String text = newest + " has the name of a checkpoint and is no folder";
         Files.writeString(newest, "x");
         assertRefused(folder::getSteps, text);
-        assertRefused(folder::openNewest, text);
+        assertRefused(() -> Checkpoint.list(root), text);
         Files.delete(newest);
         Files.createSymbolicLink(newest, root.resolve("gone"));
         assertRefused(folder::getSteps, text);
-        assertRefused(folder::openNewest, text);
+        assertRefused(() -> Checkpoint.list(root), text);
         Files.delete(newest);
         Assert.assertEquals(folder.getSteps(), List.of(4L));
     }

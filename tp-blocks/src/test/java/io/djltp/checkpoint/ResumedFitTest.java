@@ -50,51 +50,36 @@ public class ResumedFitTest {
         };
     }
 
-    /** Where a run breaks off: after how many calls of a listener's method. */
+    /** Where a run breaks off: at which batch of training or of validation. */
     private enum Break {
-        FIRST_STEP,
-        MIDDLE_OF_EPOCH,
-        LAST_STEP_OF_EPOCH,
-        VALIDATION,
-        END_OF_EPOCH
+        FIRST_STEP(2, 0), // of the batch the step is not done
+        MIDDLE_OF_EPOCH(FittedRun.BATCHES + 3, 0),
+        LAST_STEP_OF_EPOCH(0, 1),
+        VALIDATION(0, FittedRun.BATCHES + 2),
+        END_OF_EPOCH(FittedRun.BATCHES + 1, 0),
+        TWO_EPOCHS(2 * FittedRun.BATCHES + 1, 0);
+
+        private final int batch;
+        private final int validated;
+
+        Break(int batch, int validated) {
+            this.batch = batch;
+            this.validated = validated;
+        }
+
+        FittedRun.At listener() {
+            return new FittedRun.At(
+                    batch,
+                    validated,
+                    () -> {
+                        throw new BrokenOff();
+                    });
+        }
     }
 
     /** Stands for the end of a process. */
     private static final class BrokenOff extends RuntimeException {
         private static final long serialVersionUID = 1L;
-    }
-
-    /** Breaks a run off. */
-    private static final class Breaker extends TrainingListenerAdapter {
-
-        private final Break where;
-        private int batches;
-        private int validated;
-
-        Breaker(Break where) {
-            this.where = where;
-        }
-
-        private static void breakIf(boolean condition) {
-            if (condition) {
-                throw new BrokenOff();
-            }
-        }
-
-        @Override
-        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
-            batches++; // of which the step has not been done
-            breakIf(where == Break.FIRST_STEP && batches == 2);
-            breakIf(where == Break.MIDDLE_OF_EPOCH && batches == FittedRun.BATCHES + 3);
-            breakIf(where == Break.END_OF_EPOCH && batches == FittedRun.BATCHES + 1);
-        }
-
-        @Override
-        public void onValidationBatch(Trainer trainer, BatchData batchData) {
-            validated++;
-            breakIf(where == Break.LAST_STEP_OF_EPOCH && validated == 1);
-            breakIf(where == Break.VALIDATION && validated == FittedRun.BATCHES + 2);
-        }
     }
 
     @Test(dataProvider = "kinds", timeOut = 120_000)
@@ -104,10 +89,10 @@ public class ResumedFitTest {
         Assert.assertEquals(expected.epochs, FittedRun.EPOCHS);
         for (Break where : Break.values()) {
             Path folder = parent.resolve(where.name());
-            FittedRun broken = new FittedRun(kind, folder).with(new Breaker(where));
+            FittedRun broken = new FittedRun(kind, folder).with(where.listener());
             broken.settings().optEveryEpoch(true);
             Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
-            FittedRun resumed = new FittedRun(kind, folder).with(new Breaker(null)).run(99);
+            FittedRun resumed = new FittedRun(kind, folder).with(FittedRun.At.NEVER).run(99);
             Assert.assertTrue(resumed.resumed);
             resumed.assertSame(expected, kind + " " + where);
         }
@@ -119,7 +104,7 @@ public class ResumedFitTest {
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
         FittedRun expected = new FittedRun(kind, parent.resolve("whole")).run(5);
         FittedRun broken =
-                new FittedRun(kind, parent.resolve("3")).with(new Breaker(Break.MIDDLE_OF_EPOCH));
+                new FittedRun(kind, parent.resolve("3")).with(Break.MIDDLE_OF_EPOCH.listener());
         broken.settings().optEverySteps(3);
         Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
         Assert.assertEquals(steps(broken.folder()), List.of("step-00000003", "step-00000006"));
@@ -139,8 +124,9 @@ public class ResumedFitTest {
         Path folder = parent.resolve("steps");
         FittedRun last = null;
         for (int ranks = 1; ranks <= 4; ranks++) {
-            Breaker breaker = new Breaker(ranks == 4 ? null : Break.FIRST_STEP);
-            last = new FittedRun(new TrainerKind(ParallelMode.TENSOR, ranks), folder).with(breaker);
+            last =
+                    new FittedRun(new TrainerKind(ParallelMode.TENSOR, ranks), folder)
+                            .with(ranks < 4 ? Break.FIRST_STEP.listener() : FittedRun.At.NEVER);
             if (ranks < 4) {
                 FittedRun run = last;
                 Assert.assertThrows(BrokenOff.class, () -> run.run(5));
@@ -168,7 +154,7 @@ public class ResumedFitTest {
         FittedRun broken =
                 new FittedRun(kind, parent.resolve("broken"))
                         .withPatience(2)
-                        .with(new SecondEpochOver());
+                        .with(Break.TWO_EPOCHS.listener());
         Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
         FittedRun resumed = new FittedRun(kind, broken.folder()).withPatience(2);
         EarlyStoppedException stopped =
@@ -213,24 +199,6 @@ public class ResumedFitTest {
         }
     }
 
-    /** Breaks off at the first batch of the third epoch. */
-    private static final class SecondEpochOver extends TrainingListenerAdapter {
-
-        private int epochs;
-
-        @Override
-        public void onEpoch(Trainer trainer) {
-            epochs++;
-        }
-
-        @Override
-        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
-            if (epochs == 2) {
-                throw new BrokenOff();
-            }
-        }
-    }
-
     @Test(timeOut = 60_000)
     public void aTrainingThatIsOverStaysOver() throws Exception {
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
@@ -251,7 +219,7 @@ public class ResumedFitTest {
         two.run(5);
         assertRefused(two.folder(), 1, "1 epochs and 4 batches of the next", "ask for 2 epochs or");
         FittedRun broken =
-                new FittedRun(kind, parent.resolve("3")).with(new Breaker(Break.MIDDLE_OF_EPOCH));
+                new FittedRun(kind, parent.resolve("3")).with(Break.MIDDLE_OF_EPOCH.listener());
         Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
         assertRefused(
                 broken.folder(),

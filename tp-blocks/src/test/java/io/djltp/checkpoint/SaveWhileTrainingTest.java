@@ -3,6 +3,7 @@ package io.djltp.checkpoint;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
+import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainerKind;

@@ -1,7 +1,5 @@
 package io.djltp.checkpoint;
 
-import ai.djl.training.Trainer;
-import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.util.Utils;
 
 import io.djltp.layout.ParallelMode;
@@ -67,31 +65,8 @@ public class StoppedFitTest {
     }
 
     /** Raises a signal at a batch of training or of validation. */
-    static final class Raiser extends TrainingListenerAdapter {
-
-        private final String signal;
-        private int batches;
-        private int validated;
-
-        Raiser(String signal, int batches, int validated) {
-            this.signal = signal;
-            this.batches = batches;
-            this.validated = validated;
-        }
-
-        @Override
-        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
-            if (--batches == 0) {
-                raise(signal);
-            }
-        }
-
-        @Override
-        public void onValidationBatch(Trainer trainer, BatchData batchData) {
-            if (--validated == 0) {
-                raise(signal);
-            }
-        }
+    static FittedRun.At raiser(String signal, int batch, int validated) {
+        return new FittedRun.At(batch, validated, () -> raise(signal));
     }
 
     /**
@@ -114,7 +89,7 @@ public class StoppedFitTest {
         FittedRun expected = new FittedRun(KIND, parent.resolve("whole")).run(5);
         FittedRun stopped =
                 new FittedRun(KIND, parent.resolve("stopped"))
-                        .with(new Raiser(signal, batch, validated));
+                        .with(raiser(signal, batch, validated));
         stopped.settings().optEverySteps(1000).optSignals("TERM", "INT", "USR1");
         TrainingStoppedException exception =
                 Assert.expectThrows(TrainingStoppedException.class, () -> stopped.run(5));
@@ -124,7 +99,7 @@ public class StoppedFitTest {
                         .formatted(signal, step, stopped.folder()));
         Assert.assertEquals(exception.getExitStatus(), status);
         Assert.assertTrue(exception.isSaved());
-        FittedRun resumed = new FittedRun(KIND, stopped.folder()).with(new Raiser("", 0, 0));
+        FittedRun resumed = new FittedRun(KIND, stopped.folder()).with(FittedRun.At.NEVER);
         resumed.settings().optEverySteps(1000);
         resumed.run(6).assertSame(expected, signal);
     }
@@ -185,31 +160,24 @@ public class StoppedFitTest {
     }
 
     /** A training whose fifth step lasts a minute. */
-    public static final class SlowStep extends TrainingListenerAdapter {
+    static final class SlowStep {
 
-        private int batches;
+        private SlowStep() {}
 
-        /**
-         * Trains.
-         *
-         * @param args the folder
-         * @throws Exception if it fails
-         */
         public static void main(String[] args) throws Exception {
-            FittedRun run = new FittedRun(KIND, Path.of(args[0])).with(new SlowStep());
+            FittedRun run =
+                    new FittedRun(KIND, Path.of(args[0]))
+                            .with(new FittedRun.At(5, 0, SlowStep::sleep));
             run.settings().optSignals("TERM", "INT");
             run.run(5);
         }
 
-        @Override
-        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
-            if (++batches == 5) {
-                System.out.println("slow step");
-                try {
-                    Thread.sleep(60_000);
-                } catch (InterruptedException e) {
-                    Thread.currentThread().interrupt();
-                }
+        private static void sleep() {
+            System.out.println("slow step");
+            try {
+                Thread.sleep(60_000);
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
             }
         }
     }

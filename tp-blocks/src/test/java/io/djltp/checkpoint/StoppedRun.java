@@ -13,6 +13,7 @@ import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;

@@ -12,7 +12,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
-import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -85,8 +84,7 @@ public class StoreInProcessesTest {
     }
 
     private Checkpoint newest() throws IOException {
-        Optional<Checkpoint> newest = CheckpointFolder.read(root).openNewest();
-        return newest.orElseThrow();
+        return Checkpoint.open(Checkpoint.list(root).lastEntry().getValue());
     }
 
     private long leftOver() throws IOException {

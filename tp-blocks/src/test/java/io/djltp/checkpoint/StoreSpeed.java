@@ -8,7 +8,7 @@ import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.PartWriter.Source;
+import io.djltp.checkpoint.CheckpointWriter.Source;
 import io.djltp.cut.Cut;
 
 import java.io.IOException;

@@ -1,22 +1,41 @@
 package io.djltp.cost;
 
+import static io.djltp.cost.CostNetwork.Data.FEATURES;
+import static io.djltp.cost.CostNetwork.Data.IMAGES;
+import static io.djltp.cost.CostNetwork.Data.ROWS;
+import static io.djltp.cost.CostNetwork.Data.TOKENS;
+import static io.djltp.cost.CostNetwork.Data.VECTORS;
+import static io.djltp.testing.Blocks.flatten;
+import static io.djltp.testing.Blocks.fused;
+import static io.djltp.testing.Blocks.gathered;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.scattered;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.sum;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Blocks;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.convolutional.Conv2d;
-import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.Recompute;
+import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.SyncBatchNorm;
@@ -31,69 +50,134 @@ import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
 import io.djltp.nn.transformer.PositionEmbedding;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 
 import java.util.List;
 import java.util.function.Function;
-import java.util.stream.IntStream;
+import java.util.function.Supplier;
 
-/** Networks of transformers, norms and experts whose cost is compared with a step. */
+/** Networks whose cost is compared with a step: layers, heads, transformers, norms and experts. */
 enum CostNetwork {
+    COLUMN(FEATURES, () -> sequence(linear(6), gathered(8), linear(5))),
+    FIRST_COLUMN(FEATURES, () -> sequence(gathered(5))),
+    ROW(
+            FEATURES,
+            () ->
+                    sequence(
+                            linear(8),
+                            RowParallelLinear.builder()
+                                    .setUnits(5)
+                                    .optInputIsParallel(false)
+                                    .optBatchShardedInput(true)
+                                    .build())),
+    MLP(FEATURES, () -> sequence(linear(6), head(11), relu(), scattered(5))),
+    RECOMPUTED(
+            FEATURES,
+            () -> sequence(linear(6), new Recompute(sequence(head(11), relu(), scattered(5))))),
+    RESIDUAL(
+            FEATURES,
+            () ->
+                    sequence(
+                            linear(5, false),
+                            sum(sequence(head(7), scattered(5)), Blocks.identityBlock()))),
+    SHARED_RANGES(FEATURES, () -> sequence(linear(6), sharedRanges(2), linear(5))),
+    RANGES_OF_NEIGHBOURS(
+            FEATURES, () -> sequence(linear(6), sharedRanges(3), sharedRanges(3), linear(5))),
+    HEAD(ROWS, () -> sequence(linear(6), relu(), classes().optFusedLoss(false).build())),
+    FUSED_HEAD(ROWS, () -> sequence(linear(6), relu(), fused(9))),
+    SAMPLED_HEAD(ROWS, () -> sequence(linear(6), relu(), classes().optSampleShare(0.5f).build())),
+    BAG(ROWS, () -> sequence(new EmbeddingBag(20, 6), fused(9))),
+    CONVOLUTION(
+            IMAGES,
+            () -> sequence(convolution(), BatchNorm.builder().build(), flatten(), fused(9))),
+    /** Statistics of the whole batch. */
+    SYNC_NORM(
+            IMAGES,
+            () ->
+                    sequence(
+                            SyncBatchNorm.builder().build(),
+                            convolution(),
+                            SyncBatchNorm.builder().build(),
+                            relu(),
+                            flatten(),
+                            fused(9))),
     /** Grouped queries, a gated MLP, RMS norms, and the embedding again as the head. */
-    GPT(true, CostNetwork::gpt),
+    GPT(TOKENS, CostNetwork::gpt, true),
     /**
      * Biases everywhere, one projection for queries, keys and values, norms of heads, positions.
      */
-    BERT(true, CostNetwork::bert),
+    BERT(TOKENS, CostNetwork::bert, true),
     /** Heads and hidden features that no number of ranks divides. */
-    UNEVEN(true, cut -> sequence(cut, encoder(7, 4, 13, cut))),
+    UNEVEN(TOKENS, cut -> tokens(cut, encoder(7, 4, 13, cut)), true),
     /** Norms between borders. */
-    BORDERS(true, cut -> sequence(cut, norm())),
+    BORDERS(TOKENS, cut -> tokens(cut, norm()), true),
     /** A decoder with an encoder's output for a second input. */
-    CROSS(true, cut -> cross(), false),
+    CROSS(TOKENS, () -> cross()),
     /** A fused head with the weight of the embedding. */
-    TIED_HEAD(true, cut -> tied(), false),
+    TIED_HEAD(TOKENS, () -> tied()),
     /** Experts whose tokens all ranks have. */
-    EXPERTS(false, cut -> experts(CostNetwork.options().optTopK(2)), false),
+    EXPERTS(VECTORS, () -> experts(CostNetwork.options().optTopK(2))),
     /** Experts with a slice of the hidden features of each on every rank. */
     CUT_EXPERTS(
-            false,
-            cut ->
+            VECTORS,
+            () ->
                     experts(
                             CostNetwork.options()
                                     .optGated(true)
                                     .optCapacityFactor(1.25)
-                                    .optStrategy(ShardingStrategy.tensorParallel())),
-            false),
+                                    .optStrategy(ShardingStrategy.tensorParallel()))),
     /** Tokens that are exchanged, each with all experts. */
-    EXCHANGED(
-            false, cut -> experts(CostNetwork.options().optTopK(4).optExchangeTokens(true)), false),
-    /** Statistics of the whole batch. */
-    SYNC_NORM(false, cut -> convolution(), false);
+    EXCHANGED(VECTORS, () -> experts(CostNetwork.options().optTopK(4).optExchangeTokens(true)));
 
-    static final int BATCH = 5; // uneven on 2 and 3 ranks
-    static final int TOKENS = 7;
     static final int WIDTH = 12;
     static final int IDS = 11;
 
-    private final boolean ids;
+    private final Data data;
     private final Function<Boolean, Block> network;
     private final boolean cutTokens;
 
-    CostNetwork(boolean ids, Function<Boolean, Block> network) {
-        this(ids, network, true);
+    CostNetwork(Data data, Supplier<Block> network) {
+        this(data, cut -> network.get(), false);
     }
 
-    CostNetwork(boolean ids, Function<Boolean, Block> network, boolean cutTokens) {
-        this.ids = ids;
+    CostNetwork(Data data, Function<Boolean, Block> network, boolean cutTokens) {
+        this.data = data;
         this.network = network;
         this.cutTokens = cutTokens;
     }
 
-    /** Returns whether its tokens can be cut. */
-    boolean canCutTokens() {
-        return cutTokens;
+    /** What a network is given; its 5 rows are uneven on 2 and 3 ranks. */
+    enum Data {
+        FEATURES(5, 4),
+        ROWS(5, 4),
+        IMAGES(5, 2, 5, 5),
+        TOKENS(5, 7),
+        VECTORS(5, 7, WIDTH);
+
+        private final Shape shape;
+
+        Data(long... shape) {
+            this.shape = new Shape(shape);
+        }
+    }
+
+    /** Returns whether this has a cost on a mesh that follows from shapes alone. */
+    boolean isKnown(DeviceMesh mesh, boolean cut) {
+        int tensor = mesh.getSize(DeviceMesh.TENSOR);
+        boolean mixed = mesh.isOverlaid();
+        switch (this) {
+            case SHARED_RANGES:
+                return !cut && tensor <= 2;
+            case RANGES_OF_NEIGHBOURS:
+                return !cut && tensor == 3;
+            case TIED_HEAD: // on a mesh, the ids say how much is communicated
+                return !cut && (tensor == 1 || mesh.getRanks() == tensor || mixed);
+            default:
+                boolean rows = data != TOKENS && data != VECTORS || this == EXCHANGED;
+                return (cutTokens || !cut) && (rows || !mixed);
+        }
     }
 
     Block create(boolean cut) {
@@ -101,23 +185,18 @@ enum CostNetwork {
     }
 
     Shape[] inputs() {
-        switch (this) {
-            case SYNC_NORM:
-                return new Shape[] {new Shape(BATCH, 2, 5, 5)};
-            case CROSS:
-                return new Shape[] {new Shape(BATCH, TOKENS), new Shape(BATCH, 3)};
-            default:
-                return new Shape[] {
-                    ids ? new Shape(BATCH, TOKENS) : new Shape(BATCH, TOKENS, WIDTH)
-                };
-        }
+        return this == CROSS ? new Shape[] {data.shape, new Shape(5, 3)} : new Shape[] {data.shape};
+    }
+
+    private boolean isClassifier() {
+        return data == ROWS || data == IMAGES || this == GPT || this == TIED_HEAD;
     }
 
     Loss loss(Block network) {
-        Loss loss =
-                this == GPT || this == TIED_HEAD || this == SYNC_NORM
-                        ? new VocabParallelCrossEntropyLoss()
-                        : new HalfSquareLoss();
+        if (isClassifier()) {
+            return new VocabParallelCrossEntropyLoss();
+        }
+        Loss loss = data == FEATURES ? Loss.l2Loss() : new HalfSquareLoss();
         return this == EXPERTS
                 ? RouterLoss.builder().setLoss(loss).setNetwork(network).build()
                 : loss;
@@ -127,22 +206,42 @@ enum CostNetwork {
     NDList batch(NDManager manager) {
         NDList batch = new NDList();
         for (Shape shape : inputs()) {
-            NDArray numbers = manager.arange((float) shape.size()).reshape(shape);
+            boolean ids = data == TOKENS || this == BAG;
             batch.add(
                     ids
-                            ? numbers.mod(IDS).toType(DataType.INT64, false)
+                            ? ids(manager, shape, this == BAG ? 20 : IDS)
                             : manager.randomNormal(shape));
         }
-        boolean classes = loss(Blocks.identityBlock()) instanceof VocabParallelCrossEntropyLoss;
-        Shape rows = this == SYNC_NORM ? new Shape(BATCH) : new Shape(BATCH, TOKENS);
+        Shape rows = data == TOKENS || data == VECTORS ? new Shape(5, 7) : new Shape(5);
         batch.add(
-                classes
-                        ? manager.arange((float) rows.size())
-                                .mod(9)
-                                .toType(DataType.INT64, false)
-                                .reshape(rows)
-                        : manager.randomNormal(new Shape(BATCH, TOKENS, WIDTH)));
+                isClassifier()
+                        ? ids(manager, rows, 9)
+                        : manager.randomNormal(rows.add(data == FEATURES ? 5 : WIDTH)));
         return batch;
+    }
+
+    private static NDArray ids(NDManager manager, Shape shape, int limit) {
+        NDArray numbers = manager.arange((float) shape.size()).mod(limit);
+        return numbers.toType(DataType.INT64, false).reshape(shape);
+    }
+
+    /** Features of which each rank has two in common with its neighbours. */
+    private static Block sharedRanges(int ranks) {
+        Cut cut = Cut.of(2 + 2L * ranks, ranks, rank -> List.of(new ShardRange(2L * rank, 4)));
+        return ColumnParallelLinear.builder()
+                .setUnits(cut.getLength())
+                .optBatchShardedInput(true)
+                .optShardingStrategy(ShardingStrategy.rowwise(cut))
+                .optGatherOutput(true)
+                .build();
+    }
+
+    private static ClassificationHead.Builder classes() {
+        return ClassificationHead.builder().setUnits(9).optBatchShardedInput(true);
+    }
+
+    private static Block convolution() {
+        return Conv2d.builder().setFilters(4).setKernelShape(new Shape(3, 3)).build();
     }
 
     private static VocabParallelEmbedding embedding(boolean cut) {
@@ -183,47 +282,39 @@ enum CostNetwork {
                 .build();
     }
 
-    private static Block sequence(boolean cut, Block block) {
-        SequentialBlock network = new SequentialBlock().add(embedding(false));
-        if (!cut) {
-            return network.add(block);
-        }
-        return network.add(new SequenceScatter()).add(block).add(new SequenceGather());
+    private static Block tokens(boolean cut, Block block) {
+        return cut
+                ? sequence(embedding(false), new SequenceScatter(), block, new SequenceGather())
+                : sequence(embedding(false), block);
     }
 
     private static Block gpt(boolean cut) {
         VocabParallelEmbedding embedding = embedding(cut);
-        List<Block> layers =
-                IntStream.range(0, 2)
-                        .mapToObj(
-                                i ->
-                                        (Block)
-                                                ParallelTransformerDecoderLayer.builder()
-                                                        .setAttention(
-                                                                heads(6, cut)
-                                                                        .optKeyValueHeads(2)
-                                                                        .optBias(false)
-                                                                        .optCausal(true)
-                                                                        .optRotary(
-                                                                                RotaryEmbedding
-                                                                                        .builder()
-                                                                                        .build())
-                                                                        .build())
-                                                        .setMlp(mlp(10, true, cut))
-                                                        .setNorm(() -> RmsNorm.builder().build())
-                                                        .optPreNorm(true)
-                                                        .build())
-                        .toList();
-        return new SequentialBlock()
-                .add(embedding)
-                .add(new ParallelTransformer(layers, RmsNorm.builder().build()))
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(IDS)
-                                .optTiedWeight(embedding)
+        Block head =
+                ColumnParallelLinear.builder()
+                        .setUnits(IDS)
+                        .optTiedWeight(embedding)
+                        .optBias(false)
+                        .optSequenceParallel(cut)
+                        .build();
+        List<Block> layers = List.of(decoder(cut), decoder(cut));
+        Block body = new ParallelTransformer(layers, RmsNorm.builder().build());
+        return sequence(embedding, body, head);
+    }
+
+    private static Block decoder(boolean cut) {
+        return ParallelTransformerDecoderLayer.builder()
+                .setAttention(
+                        heads(6, cut)
+                                .optKeyValueHeads(2)
                                 .optBias(false)
-                                .optSequenceParallel(cut)
-                                .build());
+                                .optCausal(true)
+                                .optRotary(RotaryEmbedding.builder().build())
+                                .build())
+                .setMlp(mlp(10, true, cut))
+                .setNorm(() -> RmsNorm.builder().build())
+                .optPreNorm(true)
+                .build();
     }
 
     private static Block bert(boolean cut) {
@@ -234,13 +325,12 @@ enum CostNetwork {
                         .setMlp(mlp(9, false, cut))
                         .setNorm(CostNetwork::norm)
                         .build();
-        SequentialBlock network =
-                new SequentialBlock().add(embedding(false)).add(new PositionEmbedding(TOKENS));
+        Block body = new ParallelTransformer(List.of(layer), null);
+        SequentialBlock ids = sequence(embedding(false), new PositionEmbedding(7));
         if (cut) {
-            network.add(new SequenceScatter());
+            return ids.add(new SequenceScatter()).add(body).add(new SequenceGather());
         }
-        network.add(new ParallelTransformer(List.of(layer), null));
-        return cut ? network.add(new SequenceGather()) : network;
+        return ids.add(body);
     }
 
     private static Block cross() {
@@ -258,15 +348,13 @@ enum CostNetwork {
 
     private static Block tied() {
         VocabParallelEmbedding embedding = embedding(false);
-        return new SequentialBlock()
-                .add(embedding)
-                .add(Linear.builder().setUnits(WIDTH).build())
-                .add(
-                        ClassificationHead.builder()
-                                .setUnits(IDS)
-                                .optTiedWeight(embedding)
-                                .optBatchShardedInput(true)
-                                .build());
+        Block head =
+                ClassificationHead.builder()
+                        .setUnits(IDS)
+                        .optTiedWeight(embedding)
+                        .optBatchShardedInput(true)
+                        .build();
+        return sequence(embedding, linear(WIDTH), head);
     }
 
     private static MixtureOfExperts.Builder options() {
@@ -274,19 +362,6 @@ enum CostNetwork {
     }
 
     private static Block experts(MixtureOfExperts.Builder options) {
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(WIDTH).build())
-                .add(options.build())
-                .add(Linear.builder().setUnits(WIDTH).build());
-    }
-
-    private static Block convolution() {
-        return new SequentialBlock()
-                .add(SyncBatchNorm.builder().build())
-                .add(Conv2d.builder().setFilters(4).setKernelShape(new Shape(3, 3)).build())
-                .add(SyncBatchNorm.builder().build())
-                .add(Activation::relu)
-                .add(Blocks.batchFlattenBlock())
-                .add(ClassificationHead.builder().setUnits(9).optBatchShardedInput(true).build());
+        return sequence(linear(WIDTH), options.build(), linear(WIDTH));
     }
 }

@@ -8,10 +8,9 @@ import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.ShardRange;
-import io.djltp.exchange.NameMapping.Rule;
-import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.parameters.DjlFormat;
+import io.djltp.parameters.SlicedInitializer;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -42,13 +41,7 @@ public class LargeTensorTest {
         }
         try (NDManager manager = NDManager.newBaseManager();
                 WeightFiles files = WeightFiles.open(path)) {
-            TensorSource source =
-                    new TensorSource(
-                            files,
-                            List.of("w"),
-                            new StackedRows(SHAPE.get(0)),
-                            0,
-                            Rule.parse("w = w"));
+            SlicedInitializer source = SmallModels.source(files, "w = w", SHAPE);
             List<ShardRange> rows = List.of(new ShardRange(0, 1), new ShardRange(599_998, 2));
             NDArray shard = source.initialize(manager, SHAPE, DataType.FLOAT32, 0, rows);
             Assert.assertEquals(shard.getShape(), new Shape(3, 1000));
@@ -94,13 +87,7 @@ public class LargeTensorTest {
                             .build()
                             .write(block, folder);
             try (WeightFiles files = WeightFiles.open(file)) {
-                TensorSource source =
-                        new TensorSource(
-                                files,
-                                List.of("weight"),
-                                new StackedRows(SHAPE.get(0)),
-                                0,
-                                Rule.parse("w = w"));
+                SlicedInitializer source = SmallModels.source(files, "w = weight", SHAPE);
                 List<ShardRange> rows = List.of(new ShardRange(599_999, 1));
                 NDArray last = source.initialize(manager, SHAPE, DataType.FLOAT32, 0, rows);
                 Assert.assertEquals(last.flatten(), manager.arange(1000f));

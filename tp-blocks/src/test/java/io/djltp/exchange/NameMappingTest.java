@@ -17,9 +17,9 @@ public class NameMappingTest {
         NamePattern layer = new NamePattern("{path}.layer{n}.mlp.*.weight");
         Map<String, String> places = layer.match("body.stack.layer12.mlp.down.weight");
         Assert.assertEquals(places, Map.of("path", "body.stack", "n", "12", "letters", "down"));
-        Assert.assertEquals(layer.blockName(places), "body.stack.layer12.mlp.down.weight");
+        Assert.assertEquals(layer.fill(places, ""), "body.stack.layer12.mlp.down.weight");
         Assert.assertEquals(
-                new NamePattern("h.{n}.*_proj.weight").tensorName(places), "h.12.down_proj.weight");
+                new NamePattern("h.{n}.*_proj.weight").fill(places, "0"), "h.12.down_proj.weight");
         Assert.assertNull(layer.match("body.layer.x.mlp.down.weight"));
     }
 
@@ -27,9 +27,9 @@ public class NameMappingTest {
     public void aLayerAloneIsNumberZero() {
         NamePattern layer = new NamePattern("{path}.layer{n}.weight");
         Map<String, String> places = layer.match("layer.weight");
-        Assert.assertEquals(layer.blockName(places), "layer.weight");
-        Assert.assertEquals(new NamePattern("l.{n}.w").tensorName(places), "l.0.w");
-        Assert.assertEquals(new NamePattern("{path}.w").tensorName(places), "w");
+        Assert.assertEquals(layer.fill(places, ""), "layer.weight");
+        Assert.assertEquals(new NamePattern("l.{n}.w").fill(places, "0"), "l.0.w");
+        Assert.assertEquals(new NamePattern("{path}.w").fill(places, "0"), "w");
     }
 
     @DataProvider
@@ -71,7 +71,7 @@ public class NameMappingTest {
         }
         NamePattern expert = new NamePattern("layers.{n}.experts.{e}.w");
         Assert.assertEquals(
-                expert.tensorName(expert.match("layers.3.experts.11.w")), "layers.3.experts.11.w");
+                expert.fill(expert.match("layers.3.experts.11.w"), "0"), "layers.3.experts.11.w");
     }
 
     @Test
@@ -106,6 +106,6 @@ public class NameMappingTest {
         Map<String, String> places = named.match("body.stack.layer12.mlp.down.weight");
         Assert.assertEquals(
                 places, Map.of("block_path", "body.stack", "n", "12", "2nd", "mlp.down"));
-        Assert.assertEquals(named.blockName(places), "body.stack.layer12.mlp.down.weight");
+        Assert.assertEquals(named.fill(places, ""), "body.stack.layer12.mlp.down.weight");
     }
 }

@@ -1,5 +1,6 @@
 package io.djltp.exchange;
 
+import ai.djl.MalformedModelException;
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDArray;
@@ -7,15 +8,12 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.LayerNorm;
-import ai.djl.training.ParameterStore;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
-import ai.djl.util.PairList;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
@@ -28,15 +26,26 @@ import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
 import io.djltp.nn.transformer.PositionEmbedding;
+import io.djltp.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.GraphBlock;
+import io.djltp.testing.Ranks;
 import io.djltp.training.ParallelPredictor;
 
+import org.testng.Assert;
+
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.PrintStream;
 import java.net.URISyntaxException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
 /** The models of {@code src/test/resources/exchange/reference.py}, and what they compute there. */
@@ -54,7 +63,62 @@ final class SmallModels {
 
     /** Returns a BERT of 5 heads of 4 features. */
     static Block bert(boolean stacked) {
-        return new Bert(20, 5, 22, stacked);
+        long width = 20;
+        Supplier<Block> layer =
+                () ->
+                        ParallelTransformerEncoderLayer.builder()
+                                .setAttention(
+                                        ParallelMultiHeadAttention.builder()
+                                                .setEmbeddingSize(width)
+                                                .setHeads(5)
+                                                .optFusedQkv(true)
+                                                .build())
+                                .setMlp(
+                                        ParallelMlp.builder()
+                                                .setUnits(width)
+                                                .setHiddenFeatures(22)
+                                                .build())
+                                .setNorm(SmallModels::norm)
+                                .build();
+        List<Block> layers =
+                IntStream.range(0, LAYERS)
+                        .<Block>mapToObj(
+                                i ->
+                                        stacked
+                                                ? layer.get()
+                                                : ParallelTransformerEncoderLayer.bert(
+                                                        width, 5, 22, 0))
+                        .toList();
+        Block words =
+                VocabParallelEmbedding.builder()
+                        .setVocabularySize(VOCABULARY)
+                        .setEmbeddingSize(width)
+                        .build();
+        Shape row = new Shape(5, width);
+        Block embeddings = // a row for the word, one for its position and one for its kind
+                new GraphBlock(
+                                row,
+                                (call, in) -> {
+                                    NDArray x = call.call("words", in.head());
+                                    x = x.add(call.value("kinds").get(0));
+                                    return call.list("norm", call.call("positions", x));
+                                })
+                        .add("kinds", new Shape(2, width))
+                        .add("words", words, 5)
+                        .add("positions", new PositionEmbedding(8), 5, width)
+                        .add("norm", norm(), 5, width);
+        return new GraphBlock(
+                        row,
+                        (call, in) -> {
+                            NDArray x = call.call("embeddings", in.head());
+                            return call.list("encoder", x, in.get(1));
+                        })
+                .add("embeddings", embeddings, 5)
+                .add("encoder", new ParallelTransformer(layers, null), 5, width);
+    }
+
+    private static LayerNorm norm() {
+        return LayerNorm.builder().axis(2).optEpsilon(1e-12f).build();
     }
 
     /** Returns a Llama of 6 query heads and 3 key/value heads of 4 features. */
@@ -118,6 +182,22 @@ final class SmallModels {
         }
     }
 
+    /** Returns what reads a parameter w of a shape. */
+    static SlicedInitializer source(WeightFiles files, String rule, Shape shape)
+            throws IOException, MalformedModelException {
+        Parameter parameter =
+                Parameter.builder()
+                        .setName("w")
+                        .setType(Parameter.Type.WEIGHT)
+                        .optShape(shape)
+                        .build();
+        Map<String, WeightAssignment.Target> tree =
+                Map.of("w", new WeightAssignment.Target(parameter, shape, null));
+        return new WeightAssignment(files, NameMapping.parse(rule), tree)
+                .find(List.of(), List.of(new NameMapping.NamePattern("{path}")))
+                .get(parameter);
+    }
+
     /** Returns what PyTorch computed. */
     static float[] reference(String model) throws IOException {
         try (InputStream is = SmallModels.class.getResourceAsStream("/exchange/outputs.txt")) {
@@ -138,12 +218,87 @@ final class SmallModels {
 
     /** Returns the shapes of the inputs of a model. */
     static Shape[] inputs(Block block) {
-        return block instanceof Bert ? new Shape[] {INPUT, INPUT} : new Shape[] {INPUT};
+        return block instanceof GraphBlock ? new Shape[] {INPUT, INPUT} : new Shape[] {INPUT};
     }
 
     /** Returns the ranks. */
     static ParallelConfig ranks(int count) {
-        return ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(count).build();
+        return Ranks.config(ParallelMode.TENSOR, count);
+    }
+
+    /** Returns a model of a block without values. */
+    static Model model(Block block) {
+        Model model = Model.newInstance("m");
+        model.setBlock(block);
+        return model;
+    }
+
+    /** Returns a model of a block with random values. */
+    static Model initialized(Block block, Shape... inputs) {
+        Model model = model(block);
+        block.initialize(model.getNDManager(), DataType.FLOAT32, inputs);
+        return model;
+    }
+
+    /** Opens weights. */
+    static PretrainedWeights weights(Path path, NameMapping mapping, String... skipped)
+            throws IOException {
+        return PretrainedWeights.builder()
+                .setPath(path)
+                .setMapping(mapping)
+                .optSkipParameters(skipped)
+                .build();
+    }
+
+    /** Returns a model with weights of files. */
+    static Model load(Block block, Path path, NameMapping mapping, Shape... inputs)
+            throws IOException, MalformedModelException {
+        Model model = model(block);
+        try (PretrainedWeights weights = weights(path, mapping)) {
+            weights.load(model, inputs);
+            return model;
+        } catch (IOException | MalformedModelException | RuntimeException e) {
+            model.close();
+            throw e;
+        }
+    }
+
+    /** Writes weights, in the place of those that are there. */
+    static Path write(Block block, Path folder, NameMapping mapping) throws IOException {
+        return WeightExport.builder()
+                .setMapping(mapping)
+                .optOverwrite(true)
+                .build()
+                .write(block, folder);
+    }
+
+    /** Returns the values of the parameters by path. */
+    static Map<String, float[]> values(Block block) {
+        Map<String, float[]> values = new LinkedHashMap<>();
+        NameMapping.paths(block)
+                .forEach((path, each) -> values.put(path, each.getArray().toFloatArray()));
+        return values;
+    }
+
+    /** Asserts that two trees have the same values, bit for bit. */
+    static void assertSame(Map<String, float[]> actual, Map<String, float[]> expected) {
+        Assert.assertEquals(actual.keySet(), expected.keySet());
+        expected.forEach((path, each) -> ArrayAssert.assertBitEqual(actual.get(path), each, path));
+    }
+
+    /** Returns what is logged. */
+    static String warnings(Assert.ThrowingRunnable part) {
+        PrintStream standard = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(said, true, StandardCharsets.UTF_8));
+        try {
+            part.run();
+        } catch (Throwable e) {
+            throw new AssertionError(e);
+        } finally {
+            System.setErr(standard);
+        }
+        return said.toString(StandardCharsets.UTF_8);
     }
 
     /** Predicts on ranks, or with DJL's predictor if there are none. */
@@ -155,120 +310,10 @@ final class SmallModels {
                                 ? model.newPredictor(translator)
                                 : new ParallelPredictor<>(model, translator, ranks(ranks))) {
             NDList list = new NDList(manager.create(IDS, INPUT));
-            if (model.getBlock() instanceof Bert) {
+            if (model.getBlock() instanceof GraphBlock) {
                 list.add(manager.create(MASK, INPUT));
             }
             return predictor.predict(list).singletonOrThrow().toFloatArray();
-        }
-    }
-
-    /** Embeddings, layers. */
-    private static final class Bert extends AbstractBlock {
-
-        private final Embeddings embeddings;
-        private final ParallelTransformer layers;
-
-        Bert(long width, int heads, long hidden, boolean stacked) {
-            super((byte) 1);
-            embeddings = addChildBlock("embeddings", new Embeddings(width));
-            List<Block> list =
-                    IntStream.range(0, LAYERS)
-                            .<Block>mapToObj(i -> layer(width, heads, hidden, stacked))
-                            .toList();
-            layers = addChildBlock("encoder", new ParallelTransformer(list, null));
-        }
-
-        private static Block layer(long width, int heads, long hidden, boolean stacked) {
-            if (!stacked) {
-                return ParallelTransformerEncoderLayer.bert(width, heads, hidden, 0);
-            }
-            return ParallelTransformerEncoderLayer.builder()
-                    .setAttention(
-                            ParallelMultiHeadAttention.builder()
-                                    .setEmbeddingSize(width)
-                                    .setHeads(heads)
-                                    .optFusedQkv(true)
-                                    .build())
-                    .setMlp(ParallelMlp.builder().setUnits(width).setHiddenFeatures(hidden).build())
-                    .setNorm(() -> LayerNorm.builder().axis(2).optEpsilon(1e-12f).build())
-                    .build();
-        }
-
-        @Override
-        protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
-            NDList x = embeddings.forward(store, new NDList(inputs.head()), training);
-            return layers.forward(store, new NDList(x.head(), inputs.get(1)), training);
-        }
-
-        @Override
-        public Shape[] getOutputShapes(Shape[] inputs) {
-            return embeddings.getOutputShapes(inputs);
-        }
-
-        @Override
-        protected void initializeChildBlocks(NDManager manager, DataType type, Shape... inputs) {
-            embeddings.initialize(manager, type, inputs[0]);
-            layers.initialize(manager, type, getOutputShapes(inputs)[0], inputs[1]);
-        }
-    }
-
-    /** A row for the word, one for its position and one for its kind, normalized. */
-    private static final class Embeddings extends AbstractBlock {
-
-        private final long width;
-        private final VocabParallelEmbedding words;
-        private final PositionEmbedding positions = new PositionEmbedding(8);
-        private final LayerNorm norm = LayerNorm.builder().axis(2).optEpsilon(1e-12f).build();
-        private final Parameter kinds;
-
-        Embeddings(long width) {
-            super((byte) 1);
-            this.width = width;
-            words =
-                    addChildBlock(
-                            "words",
-                            VocabParallelEmbedding.builder()
-                                    .setVocabularySize(VOCABULARY)
-                                    .setEmbeddingSize(width)
-                                    .build());
-            addChildBlock("positions", positions);
-            addChildBlock("norm", norm);
-            kinds =
-                    addParameter(
-                            Parameter.builder()
-                                    .setName("kinds")
-                                    .setType(Parameter.Type.WEIGHT)
-                                    .optShape(new Shape(2, width))
-                                    .build());
-        }
-
-        @Override
-        protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
-            NDArray x = words.forward(store, inputs, training).singletonOrThrow();
-            NDArray kind = store.getValue(kinds, x.getDevice(), training).get(0);
-            NDList sum = positions.forward(store, new NDList(x.add(kind)), training);
-            return norm.forward(store, sum, training);
-        }
-
-        @Override
-        public Shape[] getOutputShapes(Shape[] inputs) {
-            return new Shape[] {inputs[0].add(width)};
-        }
-
-        @Override
-        protected void initializeChildBlocks(NDManager manager, DataType type, Shape... inputs) {
-            words.initialize(manager, type, inputs);
-            Shape x = getOutputShapes(inputs)[0];
-            positions.initialize(manager, type, x);
-            norm.initialize(manager, type, x);
         }
     }
 }

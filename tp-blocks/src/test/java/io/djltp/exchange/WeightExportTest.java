@@ -1,5 +1,14 @@
 package io.djltp.exchange;
 
+import static io.djltp.exchange.SmallModels.LLAMA;
+import static io.djltp.exchange.SmallModels.assertSame;
+import static io.djltp.exchange.SmallModels.initialized;
+import static io.djltp.exchange.SmallModels.load;
+import static io.djltp.exchange.SmallModels.model;
+import static io.djltp.exchange.SmallModels.values;
+import static io.djltp.exchange.SmallModels.weights;
+import static io.djltp.exchange.SmallModels.write;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -9,20 +18,23 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.core.Linear;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Refusals;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -31,16 +43,22 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.LinkedHashMap;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
+import java.util.zip.CRC32;
 
 /** What is written is what the ranks have, bit for bit, and what others can read. */
 public class WeightExportTest {
+
+    private static final Path PYTORCH = SmallModels.file("model.safetensors.index.json");
 
     private Path folder;
 
@@ -49,14 +67,13 @@ public class WeightExportTest {
         folder = Files.createTempDirectory("exported");
     }
 
-    @AfterMethod
-    public void delete() throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
-            for (Path file : files.toList()) {
-                Files.delete(file);
-            }
-        }
-        Files.delete(folder);
+    @AfterMethod(alwaysRun = true)
+    public void delete() {
+        Utils.deleteQuietly(folder);
+    }
+
+    private static WeightExport.Builder export(NameMapping mapping) {
+        return WeightExport.builder().setMapping(mapping);
     }
 
     @DataProvider
@@ -69,151 +86,91 @@ public class WeightExportTest {
      */
     @Test(dataProvider = "trainings", timeOut = 60_000)
     public void weightsInTrainingAreWritten(int ranks, boolean stacked) throws Exception {
-        Map<String, float[]> trained;
-        try (Model model = Model.newInstance("llama")) {
-            model.setBlock(SmallModels.llama(stacked));
-            train(model, ranks);
-            trained = values(model.getBlock());
-        }
-        try (Model model = Model.newInstance("llama");
-                PretrainedWeights weights =
-                        PretrainedWeights.builder()
-                                .setPath(folder)
-                                .setMapping(SmallModels.LLAMA)
-                                .build()) {
-            model.setBlock(SmallModels.llama(stacked));
-            weights.load(model, SmallModels.INPUT);
-            Map<String, float[]> read = values(model.getBlock());
-            Assert.assertEquals(read.keySet(), trained.keySet());
-            trained.forEach(
-                    (name, array) -> ArrayAssert.assertBitEqual(read.get(name), array, name));
-        }
-    }
-
-    private void train(Model model, int ranks) throws IOException {
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(Loss.l2Loss())
-                        .optOptimizer(
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(Tracker.fixed(0.1f))
-                                        .build());
         Engine.getInstance().setRandomSeed(3);
-        try (ParallelTrainer trainer =
-                        new ParallelTrainer(model, config, SmallModels.ranks(ranks));
-                NDManager manager = NDManager.newBaseManager()) {
-            trainer.initialize(SmallModels.INPUT);
-            NDArray ids = manager.arange(10).toType(DataType.INT64, false);
-            NDList input = new NDList(ids.reshape(SmallModels.INPUT));
-            NDList labels = new NDList(manager.ones(new Shape(2, 5, SmallModels.VOCABULARY)));
-            try (GradientCollector collector = trainer.newGradientCollector()) {
-                NDList output = trainer.forward(input, labels);
-                collector.backward(trainer.getLoss().evaluate(labels, output));
+        try (Model model = model(SmallModels.llama(stacked))) {
+            try (ParallelTrainer trainer =
+                            new ParallelTrainer(
+                                    model,
+                                    Configs.of(Loss.l2Loss(), Configs.sgd(0.1f)),
+                                    SmallModels.ranks(ranks));
+                    NDManager manager = NDManager.newBaseManager()) {
+                trainer.initialize(SmallModels.INPUT);
+                NDArray ids = manager.arange(10).toType(DataType.INT64, false);
+                NDList input = new NDList(ids.reshape(SmallModels.INPUT));
+                NDList labels = new NDList(manager.ones(new Shape(2, 5, SmallModels.VOCABULARY)));
+                try (GradientCollector collector = trainer.newGradientCollector()) {
+                    NDList output = trainer.forward(input, labels);
+                    collector.backward(trainer.getLoss().evaluate(labels, output));
+                }
+                trainer.step();
+                write(model.getBlock(), folder, LLAMA);
             }
-            trainer.step();
-            export(SmallModels.LLAMA, model.getBlock());
+            try (Model read = load(SmallModels.llama(stacked), folder, LLAMA, SmallModels.INPUT)) {
+                assertSame(values(read.getBlock()), values(model.getBlock()));
+            }
         }
-    }
-
-    private Path export(NameMapping mapping, Block block) throws IOException {
-        return WeightExport.builder()
-                .setMapping(mapping)
-                .optOverwrite(true)
-                .build()
-                .write(block, folder);
-    }
-
-    static Map<String, float[]> values(Block block) {
-        Map<String, float[]> values = new LinkedHashMap<>();
-        ParameterPaths.of(block)
-                .forEach((path, each) -> values.put(path, each.getArray().toFloatArray()));
-        return values;
     }
 
     /** The file that PyTorch has written, read and written again. */
     @Test
     public void theFileOfPyTorchComesBack() throws Exception {
-        try (Model model = loaded(true);
-                WeightFiles original =
-                        WeightFiles.open(SmallModels.file("model.safetensors.index.json"))) {
-            WeightExport.builder()
-                    .setMapping(SmallModels.LLAMA)
+        try (Model model = load(SmallModels.llama(true), PYTORCH, LLAMA, SmallModels.INPUT);
+                WeightFiles original = WeightFiles.open(PYTORCH)) {
+            export(LLAMA)
                     .optDataType(DataType.BFLOAT16)
-                    .optVocabulary(16)
                     .optFileBytes(9000)
                     .build()
                     .write(model.getBlock(), folder);
-            checkIndex();
             try (WeightFiles written = WeightFiles.open(folder)) {
                 int equal = 0;
+                long total = 0;
                 for (String name : original.names()) {
-                    Assert.assertEquals(written.get(name).shape(), original.get(name).shape());
-                    boolean head = name.contains("embed_tokens") || name.contains("lm_head");
+                    total += written.get(name).bytes();
+                    boolean padded = name.contains("embed_tokens") || name.contains("lm_head");
+                    Shape shape = padded ? new Shape(13, 24) : original.get(name).shape();
+                    Assert.assertEquals(written.get(name).shape(), shape);
                     if (original.get(name).type().equals("BF16")) {
-                        byte[] expected = bytes(original, name);
-                        if (head) { // rows 13 to 15 were not read
-                            java.util.Arrays.fill(expected, 13 * 48, 16 * 48, (byte) 0);
-                        }
-                        Assert.assertEquals(bytes(written, name), expected, name);
+                        Assert.assertEquals(
+                                bytes(written, name),
+                                bytes(original, name).limit(2 * (int) shape.size()),
+                                name);
                         equal++;
                     }
                 }
                 Assert.assertEquals(equal, 16);
+                String text = Files.readString(folder.resolve("model.safetensors.index.json"));
+                JsonObject index = JsonParser.parseString(text).getAsJsonObject();
+                Assert.assertEquals(
+                        index.getAsJsonObject("metadata").get("total_size").getAsLong(), total);
             }
+            Assert.assertEquals(
+                    files(),
+                    List.of(
+                            "model-00001-of-00002.safetensors",
+                            "model-00002-of-00002.safetensors",
+                            "model.safetensors.index.json"));
         }
     }
 
-    private static Model loaded(boolean stacked) throws Exception {
-        Model model = Model.newInstance("llama");
-        model.setBlock(SmallModels.llama(stacked));
-        try (PretrainedWeights weights =
-                PretrainedWeights.builder()
-                        .setPath(SmallModels.file("model.safetensors.index.json"))
-                        .setMapping(SmallModels.LLAMA)
-                        .build()) {
-            weights.load(model, SmallModels.INPUT);
-        }
-        return model;
-    }
-
-    private void checkIndex() throws IOException {
-        String text = Files.readString(folder.resolve("model.safetensors.index.json"));
-        JsonObject index = JsonParser.parseString(text).getAsJsonObject();
-        long total = 0;
-        List<String> names = new ArrayList<>();
+    private List<String> files() throws IOException {
         try (Stream<Path> files = Files.list(folder)) {
-            for (Path file : files.sorted().toList()) {
-                names.add(file.getFileName().toString());
-            }
+            return files.map(file -> file.getFileName().toString()).sorted().toList();
         }
-        Assert.assertEquals(
-                names,
-                List.of(
-                        "model-00001-of-00002.safetensors",
-                        "model-00002-of-00002.safetensors",
-                        "model.safetensors.index.json"));
-        try (WeightFiles files = WeightFiles.open(folder)) {
-            for (String name : files.names()) {
-                total += files.get(name).bytes();
-            }
-        }
-        long noted = index.getAsJsonObject("metadata").get("total_size").getAsLong();
-        Assert.assertEquals(noted, total);
     }
 
-    private static byte[] bytes(WeightFiles files, String name) throws IOException {
+    private static ByteBuffer bytes(WeightFiles files, String name) throws IOException {
         ByteBuffer bytes = ByteBuffer.allocate((int) files.get(name).bytes());
         files.fileOf(name).read(files.get(name), 0, bytes);
-        return bytes.array();
+        return bytes.flip();
     }
 
     /** DJL has a reader of its own. */
     @Test
     public void djlReadsTheFile() throws Exception {
-        try (Model model = loaded(false);
+        try (Model model = load(SmallModels.llama(false), PYTORCH, LLAMA, SmallModels.INPUT);
                 NDManager manager = NDManager.newBaseManager();
-                InputStream file =
-                        Files.newInputStream(export(SmallModels.LLAMA, model.getBlock()))) {
-            Map<String, Parameter> tree = ParameterPaths.of(model.getBlock());
+                InputStream file = Files.newInputStream(write(model.getBlock(), folder, LLAMA))) {
+            Map<String, Parameter> tree = NameMapping.paths(model.getBlock());
             NDList list = NDList.decode(manager, file);
             Assert.assertEquals(list.size(), tree.size() + 2); // gate and up are one
             NDArray gate = list.get("model.layers.1.mlp.gate_proj.weight");
@@ -223,27 +180,98 @@ public class WeightExportTest {
         }
     }
 
+    private static final String SCRIPT =
+            """
+            import glob, sys, zlib
+            from safetensors import safe_open
+            for file in glob.glob(sys.argv[1] + "/*.safetensors"):
+                with safe_open(file, "pt") as tensors:
+                    assert tensors.metadata() == {"format": "pt"}
+                    for name in tensors.keys():
+                        tensor = tensors.get_tensor(name)
+                        numbers = tensor.double().numpy().astype("<f8").tobytes()
+                        print(name, list(tensor.shape), zlib.crc32(numbers))
+            """;
+
+    /**
+     * What is written here is read by the safetensors of Hugging Face, with the same shapes and
+     * bytes. Needs a Python that has it, {@code -Ddjltp.python=PYTHON}, or {@code python3} on the
+     * path.
+     */
+    @Test(timeOut = 120_000)
+    public void huggingFaceReadsTheFiles() throws Exception {
+        String python = System.getProperty("djltp.python", "python3");
+        if (run(python, "-c", "import torch, safetensors") == null) {
+            throw new SkipException(
+                    "There is no safetensors with PyTorch for Python: pip install torch"
+                            + " safetensors");
+        }
+        for (DataType type : new DataType[] {DataType.FLOAT32, DataType.BFLOAT16}) {
+            Path out = folder.resolve(type.toString());
+            try (Model model = initialized(SmallModels.llama(true), SmallModels.INPUT)) {
+                export(LLAMA)
+                        .optDataType(type)
+                        .optFileBytes(9000)
+                        .build()
+                        .write(model.getBlock(), out);
+            }
+            Map<String, String> expected = new TreeMap<>();
+            try (WeightFiles files = WeightFiles.open(out);
+                    NDManager manager = NDManager.newBaseManager()) {
+                for (String name : files.names()) {
+                    NDArray numbers = files.fileOf(name).read(name, manager);
+                    CRC32 crc = new CRC32();
+                    crc.update(numbers.toType(DataType.FLOAT64, true).toByteBuffer());
+                    String shape = Arrays.toString(numbers.getShape().getShape());
+                    expected.put(name, shape + " " + crc.getValue());
+                }
+            }
+            Map<String, String> read = new TreeMap<>();
+            String output = run(python, "-c", SCRIPT, out.toString());
+            Assert.assertNotNull(output, "the script fails");
+            for (String line : output.lines().toList()) {
+                String[] words = line.split(" ", 2);
+                read.put(words[0], words[1]);
+            }
+            Assert.assertEquals(read, expected);
+        }
+    }
+
+    /** Returns what a program prints, or null if it is not there or fails. */
+    private static String run(String... command) throws InterruptedException {
+        try {
+            Process process =
+                    new ProcessBuilder(command)
+                            .redirectError(ProcessBuilder.Redirect.DISCARD)
+                            .start();
+            byte[] output = process.getInputStream().readAllBytes();
+            boolean ended = process.waitFor(60, TimeUnit.SECONDS);
+            process.destroyForcibly();
+            return ended && process.exitValue() == 0
+                    ? new String(output, StandardCharsets.UTF_8)
+                    : null;
+        } catch (IOException e) {
+            return null;
+        }
+    }
+
     /** One weight of three layers in the file, as of Phi, and three of one; and transposed. */
     @Test
     public void weightsAreStackedAndTurned() throws Exception {
         NameMapping phi =
-                SmallModels.LLAMA.with(
+                LLAMA.with(
                         "{path}.layer{n}.attention.query.weight + {path}.layer{n}.attention.key.weight"
                                 + " + {path}.layer{n}.attention.value.weight = l{n}.qkv\n"
                                 + "{path}.layer{n}.attention.queryKeyValue.weight = l{n}.qkv\n"
                                 + "{path}.layer{n}.mlp.down.weight = l{n}.down : transposed\n");
         for (boolean stacked : new boolean[] {false, true}) {
-            try (Model model = loaded(!stacked)) {
-                export(phi, model.getBlock());
+            Block other = SmallModels.llama(!stacked);
+            try (Model model = load(other, PYTORCH, LLAMA, SmallModels.INPUT)) {
+                write(model.getBlock(), folder, phi);
             }
             for (int ranks : new int[] {1, 3}) {
-                try (Model model = Model.newInstance("phi");
-                        PretrainedWeights weights =
-                                PretrainedWeights.builder()
-                                        .setPath(folder)
-                                        .setMapping(phi)
-                                        .build()) {
-                    model.setBlock(SmallModels.llama(stacked));
+                try (Model model = model(SmallModels.llama(stacked));
+                        PretrainedWeights weights = weights(folder, phi)) {
                     weights.bind(model, SmallModels.INPUT);
                     float[] y = SmallModels.predict(model, ranks);
                     ArrayAssert.assertClose(y, SmallModels.reference("llama"), 1e-5, "phi");
@@ -257,52 +285,173 @@ public class WeightExportTest {
         }
     }
 
-    /** A head that is the embedding is one tensor; a file of such a model fits one with a head. */
-    @Test
-    public void tiedWeightsAreWrittenOnce() throws Exception {
-        try (Model model = Model.newInstance("tied")) {
-            model.setBlock(SmallModels.llama(false, true));
-            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, SmallModels.INPUT);
-            export(SmallModels.LLAMA, model.getBlock());
-            try (WeightFiles files = WeightFiles.open(folder)) {
-                Assert.assertNull(files.get("lm_head.weight"));
+    @DataProvider
+    public static Object[][] checkpoints() {
+        return new Object[][] {
+            {true, LLAMA, "model.embed_tokens.weight"},
+            {true, NameMapping.own(), "VocabParallelEmbedding.embedding"},
+            {false, LLAMA, "lm_head.weight"},
+            {false, NameMapping.own(), "ColumnParallelLinear.weight"}
+        };
+    }
+
+    /** What is written of a checkpoint is what is written of the model that it was taken of. */
+    @Test(dataProvider = "checkpoints", timeOut = 60_000)
+    public void aCheckpointIsWrittenAsItsModel(boolean tied, NameMapping mapping, String name)
+            throws IOException {
+        WeightExport export = export(mapping).build();
+        CheckpointListener checkpoints =
+                CheckpointListener.builder().setFolder(folder.resolve("run")).build();
+        try (Model model = model(SmallModels.llama(false, tied));
+                ParallelTrainer trainer =
+                        new ParallelTrainer(
+                                model,
+                                Configs.of(Loss.l2Loss()).addTrainingListeners(checkpoints),
+                                SmallModels.ranks(2))) {
+            trainer.initialize(SmallModels.INPUT);
+            checkpoints.save();
+            Assert.assertTrue(checkpoints.await());
+            Path ofModel = export.write(model.getBlock(), folder.resolve("model"));
+            try (Checkpoint checkpoint = Checkpoint.open(folder.resolve("run/step-00000000"))) {
+                Path ofCheckpoint = export.write(checkpoint, folder.resolve("checkpoint"));
+                Assert.assertEquals(Files.mismatch(ofCheckpoint, ofModel), -1);
             }
-            for (boolean tied : new boolean[] {false, true}) {
-                try (Model other = Model.newInstance("other");
-                        PretrainedWeights weights =
-                                PretrainedWeights.builder()
-                                        .setPath(folder)
-                                        .setMapping(SmallModels.LLAMA)
-                                        .build()) {
-                    other.setBlock(SmallModels.llama(false, tied));
-                    weights.load(other, SmallModels.INPUT);
-                    ArrayAssert.assertBitEqual(
-                            SmallModels.predict(other, 0),
-                            SmallModels.predict(model, 0),
-                            "tied " + tied);
-                }
+            try (WeightFiles files = WeightFiles.open(folder.resolve("checkpoint"))) {
+                Assert.assertNotNull(files.get(name), name);
             }
         }
     }
 
-    /** A rule for a matrix that names a bias too. */
+    @DataProvider
+    public static Object[][] mistakes() {
+        NameMapping own = NameMapping.own();
+        return new Object[][] {
+            {
+                run(() -> export(own).optDataType(DataType.INT32)),
+                "Weights are written as floating point numbers, not int32"
+            },
+            {
+                run(() -> export(own).optDataType(null)),
+                "Weights are written as floating point numbers, not null"
+            },
+            {
+                run(() -> export(own).optFileBytes(0)),
+                "The bytes of a file must be 1 or more, not 0"
+            },
+            {
+                run(() -> writeLinear("* = * : transposed")),
+                "The weights cannot be written:\n  [bias] (2) cannot be written by the rule"
+                        + " '* = * : transposed': what is transposed has two axes"
+            },
+            {
+                run(() -> writeLinear("bias = b\nweight = a + c * 2")),
+                "The weights cannot be written:\n  [weight] (2, 3) cannot be written by the rule"
+                        + " 'weight = a + c * 2': 2 rows are not a multiple of 3"
+            },
+            {
+                run(() -> writeLinear("weight = a")),
+                "The weights cannot be written:\n  parameter bias has no name in the mapping"
+            },
+        };
+    }
+
+    private static Assert.ThrowingRunnable run(Assert.ThrowingRunnable call) {
+        return call;
+    }
+
+    private static void writeLinear(String table) throws IOException {
+        Path none = Path.of("no such folder");
+        try (Model model = initialized(Blocks.linear(2), new Shape(1, 3))) {
+            export(NameMapping.parse(table)).build().write(model.getBlock(), none);
+        } finally {
+            Assert.assertFalse(Files.exists(none));
+        }
+    }
+
+    @Test(dataProvider = "mistakes")
+    public void aMistakeIsNamed(Assert.ThrowingRunnable call, String message) {
+        Assert.assertEquals(
+                Assert.expectThrows(IllegalArgumentException.class, call).getMessage(), message);
+    }
+
+    /** One file, or files with an index: any of the name counts. */
     @Test
-    public void whatHasNotTwoAxesIsNotTransposed() throws Exception {
-        try (Model model = Model.newInstance("linear")) {
-            model.setBlock(Linear.builder().setUnits(2).build());
-            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 3));
-            String message =
-                    Assert.expectThrows(
-                                    IllegalArgumentException.class,
-                                    () ->
-                                            export(
-                                                    NameMapping.parse("* = * : transposed"),
-                                                    model.getBlock()))
-                            .getMessage();
-            Assert.assertEquals(
-                    message,
-                    "The weights cannot be written:\n  [bias] (2) cannot be written by the rule"
-                            + " '* = * : transposed': what is transposed has two axes");
+    public void weightsThatAreThereStay() throws IOException {
+        try (Model model = filled(1)) {
+            Block block = model.getBlock();
+            Path file = export(NameMapping.own()).build().write(block, folder);
+            byte[] before = Files.readAllBytes(file);
+            fill(model, 2);
+            for (long bytes : new long[] {1, 1000}) {
+                WeightExport again = export(NameMapping.own()).optFileBytes(bytes).build();
+                Refusals.expect(
+                        FileAlreadyExistsException.class,
+                        () -> again.write(block, folder),
+                        "model.safetensors: there are",
+                        "optOverwrite(true)");
+            }
+            export(NameMapping.own()).optName("other").build().write(block, folder);
+            Assert.assertEquals(Files.readAllBytes(file), before);
+            export(NameMapping.own()).optOverwrite(true).build().write(block, folder);
+            Assert.assertNotEquals(Files.readAllBytes(file), before);
+        }
+    }
+
+    private static Model filled(float value) {
+        Model model = initialized(Blocks.linear(3), new Shape(2, 4));
+        fill(model, value);
+        return model;
+    }
+
+    private static void fill(Model model, float value) {
+        NDArray weight = model.getBlock().getDirectParameters().get("weight").getArray();
+        try (NDManager scope = model.getNDManager().newSubManager()) {
+            scope.full(weight.getShape(), value).copyTo(weight);
+        }
+    }
+
+    @DataProvider
+    public static Object[][] limits() {
+        float end = 0x1.ffp127f; // half way to infinity, and rounded there
+        return new Object[][] {
+            // 65,519 is rounded to 65,504, and 65,520 to infinity. Infinity stays what it is
+            {DataType.FLOAT16, 65_519, null},
+            {DataType.FLOAT16, Float.POSITIVE_INFINITY, null},
+            {DataType.FLOAT16, -65_520, "float16 cannot hold, such as -65520"},
+            {DataType.BFLOAT16, -65_520, null},
+            // the largest number of bfloat16 is 3.3895e38; that of float32 is 3.4028e38
+            {DataType.BFLOAT16, Math.nextDown(end), null},
+            {DataType.BFLOAT16, Float.NEGATIVE_INFINITY, null},
+            {DataType.BFLOAT16, end, "ends at 3.3895e38. Nothing is written; write float32"},
+            {DataType.BFLOAT16, -3.4e38f, "that bfloat16 cannot hold, such as -3."},
+            {DataType.BFLOAT16, Float.MAX_VALUE, "that bfloat16 cannot hold, such as 3."},
+        };
+    }
+
+    /** What the system says of a full disk names no file; and nothing of a failed export stays. */
+    @Test(dataProvider = "limits")
+    public void whatATypeCannotHoldIsNamed(DataType type, float value, String what)
+            throws IOException {
+        Path none = folder.resolve("none");
+        try (Model model = filled(value)) {
+            WeightExport half = export(NameMapping.own()).optDataType(type).build();
+            if (what == null) {
+                half.write(model.getBlock(), none);
+                return;
+            }
+            Refusals.expect(
+                    IOException.class,
+                    () -> half.write(model.getBlock(), none),
+                    "Cannot write to " + none + ": tensor weight has numbers",
+                    what);
+            Assert.assertFalse(Files.exists(none));
+            fill(model, 1);
+            byte[] before = Files.readAllBytes(half.write(model.getBlock(), none));
+            fill(model, value);
+            WeightExport again =
+                    export(NameMapping.own()).optDataType(type).optOverwrite(true).build();
+            Assert.assertThrows(IOException.class, () -> again.write(model.getBlock(), none));
+            Assert.assertEquals(Files.readAllBytes(none.resolve("model.safetensors")), before);
         }
     }
 }

@@ -7,11 +7,10 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Collective;
-import io.djltp.cut.Cut;
 import io.djltp.head.TopClasses;
 import io.djltp.layout.ParallelMode;
-import io.djltp.layout.ShardedLayout;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
@@ -38,14 +37,7 @@ public class VocabParallelTopKTest {
                 context -> {
                     try (NDManager manager = NDManager.newBaseManager()) {
                         NDArray whole = TrainingRun.random(manager, 3, 2, 3, CLASSES);
-                        NDArray slice = Ranks.slice(whole, 2, context.getTensorGroup());
-                        context.getPass()
-                                .setLayout(
-                                        slice,
-                                        new ShardedLayout(
-                                                Cut.balanced(
-                                                        CLASSES,
-                                                        context.getTensorGroup().getSize())));
+                        NDArray slice = LossPass.slice(context, whole);
                         NDArray rows = whole.reshape(ROWS, CLASSES);
                         for (int k = 1; k <= CLASSES; k++) {
                             long gathers = context.getCounts().get(Collective.ALL_GATHER);
@@ -91,30 +83,21 @@ public class VocabParallelTopKTest {
                     try (NDManager manager = NDManager.newBaseManager()) {
                         NDArray whole = TrainingRun.random(manager, 3, 4, CLASSES);
                         whole.set(new NDIndex(2, CLASSES - 1), Float.NaN);
-                        NDArray slice = Ranks.slice(whole, 1, context.getTensorGroup());
-                        context.getPass()
-                                .setLayout(
-                                        slice,
-                                        new ShardedLayout(
-                                                Cut.balanced(
-                                                        CLASSES,
-                                                        context.getTensorGroup().getSize())));
-                        ArithmeticException e =
-                                Assert.expectThrows(
-                                        ArithmeticException.class,
-                                        () -> new VocabParallelTopK(2).evaluate(new NDList(slice)));
-                        Assert.assertTrue(
-                                e.getMessage().startsWith("Row 2 of 4 has no best classes"),
-                                e.getMessage());
+                        NDArray slice = LossPass.slice(context, whole);
+                        Refusals.expect(
+                                ArithmeticException.class,
+                                () -> new VocabParallelTopK(2).evaluate(new NDList(slice)),
+                                "Row 2 of 4 has no best classes");
                     }
                     return null;
                 });
     }
 
-    @Test(
-            expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = "The k of a top-k must be 1 or more: 0")
+    @Test
     public void noClassAtAllIsRefused() {
-        new VocabParallelTopK(0);
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () -> new VocabParallelTopK(0),
+                "The k of a top-k must be 1 or more: 0");
     }
 }

@@ -25,11 +25,11 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.optimizer.RowwiseAdagrad;
-import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -37,9 +37,8 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.ArrayList;
-import java.util.HashMap;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 
@@ -52,11 +51,6 @@ public class EmbeddingBagTest {
     private static final int PLACES = 4;
     private static final int BATCH = 9; // uneven over 2 and 4 ranks
 
-    /** The parameters after DJL's own trainer, by the number of the optimizer. */
-    private final Map<Integer, float[][]> ofDjl = new HashMap<>();
-
-    private final Map<Integer, float[][]> ofDjlWithZeros = new HashMap<>();
-
     @DataProvider
     public Object[][] cases() {
         Tracker rate = Tracker.fixed(0.5f);
@@ -65,64 +59,65 @@ public class EmbeddingBagTest {
                         () -> Optimizer.sgd().setLearningRateTracker(rate).build(),
                         () -> RowwiseAdagrad.builder().optLearningRateTracker(rate).build(),
                         // these move rows without a gradient too: the table has one as a whole
-                        () ->
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(rate)
-                                        .optMomentum(0.9f)
-                                        .build(),
+                        () -> Configs.sgd(0.5f, 0.9f),
                         () -> Configs.adam(.1f));
         List<Object[]> cases = new ArrayList<>();
-        for (int i = 0; i < optimizers.size(); i++) {
-            for (ParallelMode mode : ParallelMode.values()) {
+        for (Supplier<Optimizer> optimizer : optimizers) {
+            for (Object[] kind : TrainerKind.parallel()) {
                 // those with a gradient of the whole table go the way of any parameter
-                for (int ranks : i < 2 ? new int[] {1, 2, 3, 4} : new int[] {3}) {
-                    cases.add(new Object[] {i, optimizers.get(i), mode, ranks});
+                boolean sparse = optimizers.indexOf(optimizer) < 2;
+                if (sparse || ((TrainerKind) kind[0]).ranks() == 3) {
+                    cases.add(new Object[] {optimizer, kind[0]});
                 }
             }
         }
         return cases.toArray(new Object[0][]);
     }
 
-    /** Five steps, each of two batches whose gradients add up. */
+    /** Five steps, each of two batches whose gradients add up, or of one behind a forgotten one. */
     @Test(dataProvider = "cases", timeOut = 60_000)
-    public void equalsDjlsTrainer(
-            int number, Supplier<Optimizer> optimizer, ParallelMode mode, int ranks) {
-        float[][] expected = ofDjl.computeIfAbsent(number, key -> train(optimizer.get(), null, 0));
-        float[][] actual = train(optimizer.get(), mode, ranks);
-        for (int i = 0; i < expected.length; i++) {
-            ArrayAssert.assertClose(actual[i], expected[i], 1e-5, "parameter " + i);
-        }
+    public void equalsDjlsTrainer(Supplier<Optimizer> optimizer, TrainerKind kind) {
+        Passes two = EmbeddingBagTest::twoBatches;
+        float[][] expected = train(optimizer.get(), TrainerKind.PLAIN, two);
+        assertSame(train(optimizer.get(), kind, two), expected);
+        assertSame(train(optimizer.get(), kind, EmbeddingBagTest::badIds), expected);
+        Passes zeros = EmbeddingBagTest::zeroGradients;
+        assertSame(
+                train(optimizer.get(), kind, zeros),
+                train(optimizer.get(), TrainerKind.PLAIN, zeros));
+    }
+
+    private static void assertSame(float[][] actual, float[][] expected) {
+        ArrayAssert.assertAllClose(
+                Arrays.asList(actual), Arrays.asList(expected), 1e-5, "parameter");
     }
 
     /** Gradients are set to zero before each backward pass, when the forward pass is over. */
-    @Test(dataProvider = "cases", timeOut = 60_000)
-    public void zeroGradientsBeforeTheBackwardPass(
-            int number, Supplier<Optimizer> optimizer, ParallelMode mode, int ranks) {
-        float[][] expected =
-                ofDjlWithZeros.computeIfAbsent(
-                        number, key -> trainWithZeros(optimizer.get(), null, 0));
-        float[][] actual = trainWithZeros(optimizer.get(), mode, ranks);
-        for (int i = 0; i < expected.length; i++) {
-            ArrayAssert.assertClose(actual[i], expected[i], 1e-5, "parameter " + i);
+    private static void zeroGradients(Trainer trainer, NDManager manager, int step) {
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            backward(trainer, collector, manager, 100 + step); // forgotten
+            NDList labels = labels(manager, step);
+            NDList output = trainer.forward(ids(manager, step), labels);
+            NDArray loss = trainer.getLoss().evaluate(labels, output);
+            collector.zeroGradients();
+            collector.backward(loss);
         }
     }
 
-    private static float[][] trainWithZeros(Optimizer optimizer, ParallelMode mode, int ranks) {
-        return train(
-                optimizer,
-                mode,
-                ranks,
-                list -> list,
-                (trainer, manager, step) -> {
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        backward(trainer, collector, manager, 100 + step); // forgotten
-                        NDList labels = labels(manager, step);
-                        NDList output = trainer.forward(ids(manager, step), labels);
-                        NDArray loss = trainer.getLoss().evaluate(labels, output);
-                        collector.zeroGradients();
-                        collector.backward(loss);
-                    }
-                });
+    /** Of every rank, in training and in evaluation; then the batch might not have been. */
+    @SuppressWarnings("try") // a collector is used by being open
+    private static void badIds(Trainer trainer, NDManager manager, int step) {
+        NDList labels = labels(manager, step);
+        // as int32 the third would be 1
+        for (long id : new long[] {-1, ROWS, (1L << 32) + 1, Long.MAX_VALUE}) {
+            NDArray bad = ids(manager, step).head().toType(DataType.INT64, true);
+            bad.set(new NDIndex("{}, 2", step % 2 == 0 ? 0 : BATCH - 1), id);
+            refuses(id, () -> trainer.evaluate(new NDList(bad)));
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                refuses(id, () -> trainer.forward(new NDList(bad), labels));
+            }
+        }
+        twoBatches(trainer, manager, step);
     }
 
     /** Ranks whose part of the batch gives the table no gradient take part in the sum. */
@@ -131,8 +126,7 @@ public class EmbeddingBagTest {
         int[] present = new int[1];
         train(
                 RowwiseAdagrad.builder().build(),
-                ParallelMode.DATA,
-                3,
+                new TrainerKind(ParallelMode.DATA, 3),
                 list -> {
                     ParallelContext context = ParallelContext.current(); // null for shapes
                     boolean used = context == null || context.getRank() == present[0];
@@ -164,9 +158,7 @@ public class EmbeddingBagTest {
     public void passesThatAreNotDifferentiatedLeaveNothing() {
         train(
                 RowwiseAdagrad.builder().build(),
-                ParallelMode.DATA,
-                3,
-                list -> list,
+                new TrainerKind(ParallelMode.DATA, 3),
                 (trainer, manager, step) -> {
                     Parameter table = trainer.getModel().getBlock().getParameters().valueAt(0);
                     NDManager lasting =
@@ -204,16 +196,12 @@ public class EmbeddingBagTest {
         }
     }
 
-    private static float[][] train(Optimizer optimizer, ParallelMode mode, int ranks) {
-        return train(optimizer, mode, ranks, list -> list, EmbeddingBagTest::twoBatches);
+    private static float[][] train(Optimizer optimizer, TrainerKind kind, Passes passes) {
+        return train(optimizer, kind, list -> list, passes);
     }
 
     private static float[][] train(
-            Optimizer optimizer,
-            ParallelMode mode,
-            int ranks,
-            UnaryOperator<NDList> between,
-            Passes passes) {
+            Optimizer optimizer, TrainerKind kind, UnaryOperator<NDList> between, Passes passes) {
         Engine.getInstance().setRandomSeed(3);
         try (Model model = Model.newInstance("bag")) {
             EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
@@ -221,17 +209,17 @@ public class EmbeddingBagTest {
             model.setBlock(sequence(bag, new LambdaBlock(between), head(CLASSES)));
             DefaultTrainingConfig config =
                     Configs.of(new VocabParallelCrossEntropyLoss(), optimizer);
-            try (Trainer trainer = trainer(model, config, mode, ranks);
+            try (Trainer trainer = kind.open(model, config);
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(BATCH, PLACES));
                 int kept = 0;
                 for (int step = 0; step < 5; step++) {
                     passes.run(trainer, manager, step);
                     trainer.step();
-                    if (mode != null && step > 0) {
+                    if (kind.isParallel() && step > 0) {
                         Assert.assertEquals(kept(trainer), kept, "arrays after step " + step);
                     }
-                    kept = mode == null ? 0 : kept(trainer);
+                    kept = kind.isParallel() ? kept(trainer) : 0;
                 }
             }
             return model.getBlock().getParameters().values().stream()
@@ -244,16 +232,6 @@ public class EmbeddingBagTest {
     private static int kept(Trainer trainer) {
         NDManager manager = ((ParallelTrainer) trainer).getParameterStore(0).getManager();
         return manager.getManagedArrays().size();
-    }
-
-    private static Trainer trainer(
-            Model model, DefaultTrainingConfig config, ParallelMode mode, int ranks) {
-        return mode == null
-                ? model.newTrainer(config)
-                : new ParallelTrainer(
-                        model,
-                        config,
-                        ParallelConfig.builder().setMode(mode).setRanks(ranks).build());
     }
 
     private static void backward(
@@ -275,32 +253,6 @@ public class EmbeddingBagTest {
     private static NDList labels(NDManager manager, int number) {
         return new NDList(
                 manager.arange(BATCH).add(number).mod(CLASSES).toType(DataType.INT64, true));
-    }
-
-    /** Of every rank, in training and in evaluation; then the batch might not have been. */
-    @SuppressWarnings("try") // a collector is used by being open
-    @Test(dataProvider = "cases", timeOut = 60_000)
-    public void anIdThatIsNotInTheTableIsNamed(
-            int number, Supplier<Optimizer> optimizer, ParallelMode mode, int ranks) {
-        float[][] expected = ofDjl.computeIfAbsent(number, key -> train(optimizer.get(), null, 0));
-        Passes passes =
-                (trainer, manager, step) -> {
-                    NDList labels = labels(manager, step);
-                    // as int32 the third would be 1
-                    for (long id : new long[] {-1, ROWS, (1L << 32) + 1, Long.MAX_VALUE}) {
-                        NDArray bad = ids(manager, step).head().toType(DataType.INT64, true);
-                        bad.set(new NDIndex("{}, 2", step % 2 == 0 ? 0 : BATCH - 1), id);
-                        refuses(id, () -> trainer.evaluate(new NDList(bad)));
-                        try (GradientCollector collector = trainer.newGradientCollector()) {
-                            refuses(id, () -> trainer.forward(new NDList(bad), labels));
-                        }
-                    }
-                    twoBatches(trainer, manager, step);
-                };
-        float[][] actual = train(optimizer.get(), mode, ranks, list -> list, passes);
-        for (int i = 0; i < expected.length; i++) {
-            ArrayAssert.assertClose(actual[i], expected[i], 1e-5, "parameter " + i);
-        }
     }
 
     @Test
@@ -334,10 +286,7 @@ public class EmbeddingBagTest {
             bag.getParameters().valueAt(0).getArray().set(new float[] {100, 2, 3});
             NDArray ids = manager.create(new int[] {0, 0, 0, 0, 1, 2, 0, 2}, new Shape(2, PLACES));
             NDArray sums =
-                    bag.forward(
-                                    new ai.djl.training.ParameterStore(manager, false),
-                                    new NDList(ids),
-                                    false)
+                    bag.forward(new ParameterStore(manager, false), new NDList(ids), false)
                             .singletonOrThrow();
             Assert.assertEquals(sums.toFloatArray(), new float[] {0, 8});
         }

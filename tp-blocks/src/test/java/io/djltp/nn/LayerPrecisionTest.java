@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.gelu;
+import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
@@ -60,13 +61,51 @@ public class LayerPrecisionTest {
     }
 
     @DataProvider
-    public Object[][] tensorKinds() {
-        List<Object[]> kinds = new ArrayList<>();
+    public Object[][] networks() {
+        return new Object[][] {
+            {"gathered and scattered", gatheredAndScattered(), new long[] {LENGTH, 7}},
+            {"grouped queries and gates", decoders(false, false), new long[] {LENGTH, WIDTH}},
+            {"recomputed layers", decoders(true, false), new long[] {LENGTH, WIDTH}},
+            {"sequence-parallel layers", decoders(false, true), new long[] {LENGTH, WIDTH}},
+        };
+    }
+
+    @Test(dataProvider = "networks", timeOut = 120_000)
+    public void isTrained(String name, Function<Precision, Block> network, long[] tail) {
         for (int ranks : new int[] {1, 2, 3, 4}) {
-            kinds.add(new Object[] {new TrainerKind(ParallelMode.TENSOR, ranks)});
+            assertTrained(new TrainerKind(ParallelMode.TENSOR, ranks), network, tail);
         }
-        kinds.add(new Object[] {TrainerKind.mesh(2, 2)});
-        return kinds.toArray(new Object[0][]);
+        assertTrained(TrainerKind.mesh(2, 2), network, tail);
+    }
+
+    /** Three axes, the output gathered, and a row-parallel layer that takes its slice itself. */
+    private static Function<Precision, Block> gatheredAndScattered() {
+        return precision ->
+                sequence(
+                        ColumnParallelLinear.builder()
+                                .setUnits(13)
+                                .optGatherOutput(true)
+                                .optPrecision(precision)
+                                .build(),
+                        gelu(),
+                        RowParallelLinear.builder()
+                                .setUnits(WIDTH)
+                                .optInputIsParallel(false)
+                                .optPrecision(precision)
+                                .build());
+    }
+
+    private static Function<Precision, Block> decoders(boolean recompute, boolean cutTokens) {
+        return precision -> {
+            Block decoder = decoder(precision, WIDTH, recompute, cutTokens);
+            return cutTokens
+                    ? sequence(
+                            LayerNorm.builder().axis(2).build(),
+                            new SequenceScatter(),
+                            decoder,
+                            new SequenceGather())
+                    : decoder;
+        };
     }
 
     /** Three steps of two micro-batches each. */
@@ -123,54 +162,8 @@ public class LayerPrecisionTest {
                 11);
     }
 
-    /** Three axes, the output gathered, and a row-parallel layer that takes its slice itself. */
-    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
-    public void gatheredAndScattered(TrainerKind kind) {
-        assertTrained(
-                kind,
-                precision ->
-                        sequence(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(13)
-                                        .optGatherOutput(true)
-                                        .optPrecision(precision)
-                                        .build(),
-                                gelu(),
-                                RowParallelLinear.builder()
-                                        .setUnits(WIDTH)
-                                        .optInputIsParallel(false)
-                                        .optPrecision(precision)
-                                        .build()),
-                LENGTH,
-                7);
-    }
-
-    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
-    public void groupedQueriesAndGates(TrainerKind kind) {
-        assertTrained(kind, precision -> decoder(precision, false, false), LENGTH, WIDTH);
-    }
-
-    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
-    public void recomputedLayers(TrainerKind kind) {
-        assertTrained(kind, precision -> decoder(precision, true, false), LENGTH, WIDTH);
-    }
-
-    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
-    public void sequenceParallelLayers(TrainerKind kind) {
-        assertTrained(
-                kind,
-                precision ->
-                        sequence(
-                                LayerNorm.builder().axis(2).build(),
-                                new SequenceScatter(),
-                                decoder(precision, false, true),
-                                new SequenceGather()),
-                LENGTH,
-                WIDTH);
-    }
-
     /** The layer that has the weight of an embedding has the sum of both gradients. */
-    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
+    @Test(dataProvider = "kinds", dataProviderClass = SequenceParallelTest.class, timeOut = 60_000)
     public void tiedWeights(TrainerKind kind) {
         TrainingRun[] runs = new TrainingRun[2];
         for (int i = 0; i < 2; i++) {
@@ -208,11 +201,12 @@ public class LayerPrecisionTest {
         runs[1].assertSame(runs[0], TOLERANCE);
     }
 
-    private static Block decoder(Precision precision, boolean recompute, boolean cutTokens) {
+    private static Block decoder(
+            Precision precision, long width, boolean recompute, boolean cutTokens) {
         return ParallelTransformerDecoderLayer.builder()
                 .setAttention(
                         ParallelMultiHeadAttention.builder()
-                                .setEmbeddingSize(WIDTH)
+                                .setEmbeddingSize(width)
                                 .setHeads(4)
                                 .optKeyValueHeads(2)
                                 .optCausal(true)
@@ -222,8 +216,8 @@ public class LayerPrecisionTest {
                                 .build())
                 .setMlp(
                         ParallelMlp.builder()
-                                .setUnits(WIDTH)
-                                .setHiddenFeatures(9)
+                                .setUnits(width)
+                                .setHiddenFeatures(width + 1)
                                 .optGated(true)
                                 .optSequenceParallel(cutTokens)
                                 .optPrecision(precision)
@@ -232,6 +226,43 @@ public class LayerPrecisionTest {
                 .optPreNorm(true)
                 .optRecompute(recompute)
                 .build();
+    }
+
+    /** What is to be learned is the square of each token, and the mean of those up to it. */
+    @Test(timeOut = 120_000)
+    public void aTransformerReachesTheSameLoss() {
+        List<Float> wide = losses(TrainerKind.PLAIN, Precision.FLOAT32);
+        double reached = mean(wide);
+        Assert.assertTrue(reached < 0.5 * wide.get(0), "it learns: " + wide);
+        for (int ranks : new int[] {1, 3}) {
+            TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
+            double narrow = mean(losses(kind, Precision.BFLOAT16));
+            Assert.assertEquals(narrow, reached, 0.02 * reached, kind + "");
+        }
+    }
+
+    /** Of the last steps. */
+    private static double mean(List<Float> losses) {
+        List<Float> last = losses.subList(70, 80);
+        return last.stream().mapToDouble(Float::doubleValue).average().orElseThrow();
+    }
+
+    private static List<Float> losses(TrainerKind kind, Precision precision) {
+        List<Float> losses = new ArrayList<>();
+        TrainingRun.of(
+                kind,
+                sequence(linear(16), decoder(precision, 16, false, false), linear(4)),
+                Loss.l2Loss(),
+                new Shape(16, 6, 4),
+                (trainer, manager, numbers) -> {
+                    for (int step = 0; step < 80; step++) {
+                        NDArray data = TrainingRun.random(manager, step, 16, 6, 4);
+                        NDArray target = data.square().mul(2).add(data.cumSum(1).mul(0.3f));
+                        losses.add(TrainingRun.backward(trainer, data, target));
+                        trainer.step();
+                    }
+                });
+        return losses;
     }
 
     /** A residual network under DJL's own trainer is the unsharded one, in bfloat16 too. */

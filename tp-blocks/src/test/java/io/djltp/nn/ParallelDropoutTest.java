@@ -3,6 +3,7 @@ package io.djltp.nn;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
@@ -41,6 +42,7 @@ import java.io.DataOutputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.UnaryOperator;
 
 /**
  * What a network with dropout learns does not depend on the number of ranks, wherever the dropout
@@ -49,15 +51,69 @@ import java.util.List;
 public class ParallelDropoutTest {
 
     private static final int ROWS = 7; // uneven over 2 and more ranks
-    private static final int FEATURES = 6;
+    private static final int TOKENS = 6;
+    private static final int FEATURES = 4;
     private static final int CLASSES = 9;
     private static final int STEPS = 4;
     private static final double TOLERANCE = 5e-6; // fp32: a few steps with sums in another order
 
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void theNumberOfRanksDoesNotMatter(TrainerKind kind) {
-        TrainingRun expected = train(new TrainerKind(ParallelMode.TENSOR, 1), network(0.4f));
+        TrainerKind one = new TrainerKind(ParallelMode.TENSOR, 1);
+        TrainingRun expected = train(one, network(0.4f));
         train(kind, network(0.4f)).assertSame(expected, TOLERANCE);
+        train(kind, heads()).assertSame(train(one, heads()), TOLERANCE);
+    }
+
+    /** Features that a rank divides to heads: their masks are those of the whole. */
+    private static Block heads() {
+        return sequence(
+                head(24),
+                map(x -> x.reshape(x.getShape().get(0), TOKENS, -1, 2)),
+                dropout(5),
+                map(x -> x.reshape(x.getShape().get(0), TOKENS, -1)),
+                row(5),
+                column(CLASSES));
+    }
+
+    /** Where features or rows lie elsewhere, no rank knows the places of its own in the whole. */
+    @Test(timeOut = 120_000)
+    public void axesInAnotherOrderAreRefused() {
+        UnaryOperator<NDArray> swap = x -> x.swapAxes(1, 2);
+        for (TrainerKind kind :
+                List.of(
+                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        new TrainerKind(ParallelMode.TENSOR, 4), // as many features as tokens
+                        TrainerKind.mesh(2, 3),
+                        new TrainerKind(ParallelMode.MIXED, 2))) {
+            Block heads =
+                    sequence(
+                            head(24),
+                            map(x -> x.reshape(x.getShape().get(0), TOKENS, -1, 2).swapAxes(1, 2)),
+                            dropout(5),
+                            map(x -> together(x)),
+                            row(CLASSES));
+            assertRefused(kind, heads, "ropout", "features");
+            Block swapped = sequence(head(24), map(swap), dropout(5), map(swap), row(CLASSES));
+            assertRefused(kind, swapped, "ropout", "features");
+        }
+        UnaryOperator<NDArray> rows = x -> x.swapAxes(0, 1);
+        for (TrainerKind kind :
+                List.of(
+                        new TrainerKind(ParallelMode.DATA, 2),
+                        new TrainerKind(ParallelMode.DATA, 3),
+                        TrainerKind.mesh(2, 1))) {
+            Block swapped = sequence(linear(5), map(rows), dropout(5), map(rows), linear(CLASSES));
+            assertRefused(kind, swapped, "ropout", "rows are not axis 0");
+        }
+    }
+
+    private static NDArray together(NDArray x) {
+        return x.swapAxes(1, 2).reshape(x.getShape().get(0), TOKENS, -1);
+    }
+
+    private static void assertRefused(TrainerKind kind, Block block, String... parts) {
+        Refusals.expect(RuntimeException.class, () -> train(kind, block), parts);
     }
 
     @Test(timeOut = 60_000)
@@ -194,21 +250,16 @@ public class ParallelDropoutTest {
     @Test(timeOut = 60_000)
     public void badInput() {
         for (float rate : new float[] {-0.1f, 1.1f, Float.NaN}) {
-            Exception e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> ParallelDropout.builder().optRate(rate).build());
-            Assert.assertEquals(
-                    e.getMessage(), "The rate of dropout must be from 0 to 1, not " + rate);
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> ParallelDropout.builder().optRate(rate).build(),
+                    "The rate of dropout must be from 0 to 1, not " + rate);
         }
         Block block =
                 sequence(
                         ClassificationHead.builder().setUnits(CLASSES).build(),
                         ParallelDropout.builder().build());
-        Refusals.expect(
-                RuntimeException.class,
-                () -> train(new TrainerKind(ParallelMode.TENSOR, 2), block),
-                "put it before that layer");
+        assertRefused(new TrainerKind(ParallelMode.TENSOR, 2), block, "put it before that layer");
     }
 
     private static Block network(float rate) {
@@ -229,11 +280,12 @@ public class ParallelDropoutTest {
                 kind,
                 block,
                 new VocabParallelCrossEntropyLoss(),
-                new Shape(ROWS, FEATURES),
+                new Shape(ROWS, TOKENS, FEATURES),
                 (trainer, manager, numbers) -> {
                     for (int step = 0; step < STEPS; step++) {
-                        NDArray data = TrainingRun.random(manager, step, ROWS, FEATURES);
-                        NDArray labels = TrainingRun.labels(manager, step, ROWS, CLASSES);
+                        NDArray data = TrainingRun.random(manager, step, ROWS, TOKENS, FEATURES);
+                        NDArray labels = TrainingRun.labels(manager, step, ROWS * TOKENS, CLASSES);
+                        labels = labels.reshape(ROWS, TOKENS);
                         numbers.add(TrainingRun.backward(trainer, data, labels));
                         trainer.step();
                     }

@@ -3,9 +3,6 @@ package io.djltp.nn;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 
-import ai.djl.Device;
-import ai.djl.Model;
-import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -14,9 +11,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
-import ai.djl.training.Trainer;
 import ai.djl.util.PairList;
 
 import io.djltp.layout.ParallelMode;
@@ -24,7 +19,6 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.testing.ArrayAssert;
-import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -37,7 +31,8 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
-import java.util.List;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 
 /**
  * Cut tokens where they were not tried: a decoder layer that attends to a memory, whose tokens are
@@ -153,43 +148,36 @@ public class SequenceCrossAttentionTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void isReadBackIntoThePlainNetwork(TrainerKind kind) throws Exception {
         ByteArrayOutputStream file = new ByteArrayOutputStream();
-        List<float[]> expected = train(TrainerKind.PLAIN, false, null);
+        TrainingRun expected = train(TrainerKind.PLAIN, false, new ByteArrayOutputStream());
         train(kind, true, file);
         try (NDManager manager = NDManager.newBaseManager()) {
             Block plain = body(false);
             plain.loadParameters(
                     manager, new DataInputStream(new ByteArrayInputStream(file.toByteArray())));
-            assertSame(TrainingRun.weights(plain), expected, 1e-5);
+            ArrayAssert.assertAllClose(
+                    TrainingRun.weights(plain), expected.getWeights(), 1e-5, "parameter");
         }
     }
 
-    private static List<float[]> train(TrainerKind kind, boolean cut, ByteArrayOutputStream file)
-            throws Exception {
-        Engine.getInstance().setRandomSeed(8);
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            Block block = body(cut);
-            model.setBlock(block);
-            Shape input = new Shape(4, TOKENS, SequenceParallelTest.WIDTH);
-            block.initialize(model.getNDManager(), DataType.FLOAT32, input);
-            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.sgd(0.1f));
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(input);
-                for (int step = 0; step < 3; step++) {
-                    NDArray x = TrainingRun.random(manager, step, input.getShape());
-                    NDArray labels = TrainingRun.random(manager, 50 + step, 4, TOKENS, 3);
-                    TrainingRun.backward(trainer, x, labels);
-                    trainer.step();
-                }
-                if (file != null) {
-                    model.getBlock().saveParameters(new DataOutputStream(file));
-                }
-            }
-            return TrainingRun.weights(block);
-        }
-    }
-
-    private static void assertSame(List<float[]> actual, List<float[]> expected, double bound) {
-        ArrayAssert.assertAllClose(actual, expected, bound, "parameter");
+    private static TrainingRun train(TrainerKind kind, boolean cut, ByteArrayOutputStream file) {
+        long[] shape = {4, TOKENS, SequenceParallelTest.WIDTH};
+        return TrainingRun.of(
+                kind,
+                body(cut),
+                new HalfSquareLoss(),
+                new Shape(shape),
+                (trainer, manager, numbers) -> {
+                    for (int step = 0; step < 3; step++) {
+                        NDArray x = TrainingRun.random(manager, step, shape);
+                        NDArray labels = TrainingRun.random(manager, 50 + step, 4, TOKENS, 3);
+                        TrainingRun.backward(trainer, x, labels);
+                        trainer.step();
+                    }
+                    try {
+                        trainer.getModel().getBlock().saveParameters(new DataOutputStream(file));
+                    } catch (IOException e) {
+                        throw new UncheckedIOException(e);
+                    }
+                });
     }
 }

@@ -12,11 +12,9 @@ import static io.djltp.testing.Blocks.sum;
 
 import ai.djl.Device;
 import ai.djl.Model;
-import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
@@ -44,7 +42,7 @@ import org.testng.annotations.Test;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.Function;
+import java.util.function.Consumer;
 
 /** What a step with cut tokens computes and communicates, on one process and on several. */
 public class SequenceStepTest {
@@ -72,36 +70,15 @@ public class SequenceStepTest {
 
     private static List<String> counts(TrainerKind kind, Block block) {
         List<CollectiveCounts> at = new ArrayList<>();
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block);
-            NDArray data = TrainingRun.random(manager, 1, 4, 7, 6);
-            NDList labels = new NDList(TrainingRun.random(manager, 2, 4, 7, 6));
-            ParallelConfig config =
-                    ParallelConfig.builder()
-                            .setMode(kind.mode())
-                            .setRanks(kind.ranks())
-                            .optDriftCheck(0)
-                            .build();
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config(0.1f), config)) {
-                trainer.initialize(data.getShape());
-                for (int step = 0; step < 2; step++) {
-                    at.clear();
-                    at.add(trainer.getCollectiveCounts());
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList output = trainer.forward(new NDList(data), labels);
-                        NDArray loss = trainer.getLoss().evaluate(labels, output);
-                        at.add(trainer.getCollectiveCounts());
-                        collector.backward(loss);
-                    }
-                    at.add(trainer.getCollectiveCounts());
-                    trainer.step();
-                    at.add(trainer.getCollectiveCounts());
-                }
-            }
-        }
+        train(
+                kind,
+                block,
+                trainer -> at.add(((ParallelTrainer) trainer).getCollectiveCounts()),
+                4,
+                7,
+                6);
         List<String> counts = new ArrayList<>();
-        for (int i = 1; i < at.size(); i++) {
+        for (int i = at.size() - 3; i < at.size(); i++) { // of the last step
             counts.add(at.get(i).minus(at.get(i - 1)).toString());
         }
         return counts;
@@ -113,23 +90,19 @@ public class SequenceStepTest {
         for (TrainerKind kind :
                 List.of(new TrainerKind(ParallelMode.TENSOR, 3), TrainerKind.mesh(2, 2))) {
             Block block = body(true, true, 2);
-            train(
-                    kind,
-                    block,
-                    Loss.l2Loss(),
-                    trainer -> {
-                        ParallelTrainer parallel = (ParallelTrainer) trainer;
-                        for (Parameter parameter : block.getParameters().values()) {
-                            float[] first = value(parallel, 0, parameter);
-                            for (int rank = 1; rank < kind.ranks(); rank++) {
-                                float[] other = value(parallel, rank, parameter);
-                                if (parameter.getShape().size() == other.length) { // not cut
-                                    ArrayAssert.assertBitEqual(other, first, parameter.getName());
-                                }
-                            }
-                        }
-                        return null;
-                    });
+            train(kind, block, trainer -> checkReplicas((ParallelTrainer) trainer), 4, 7, 6);
+        }
+    }
+
+    private static void checkReplicas(ParallelTrainer trainer) {
+        for (Parameter parameter : trainer.getModel().getBlock().getParameters().values()) {
+            float[] first = value(trainer, 0, parameter);
+            for (int rank = 1; rank < trainer.getRanks().size(); rank++) {
+                float[] other = value(trainer, rank, parameter);
+                if (parameter.getShape().size() == other.length) { // not cut
+                    ArrayAssert.assertBitEqual(other, first, parameter.getName());
+                }
+            }
         }
     }
 
@@ -165,11 +138,26 @@ public class SequenceStepTest {
                         .add("gather", new SequenceGather(), 3, 4)
                         .add("a", new Shape(1, 4))
                         .add("b", new Shape(1, 4));
+        return process(job, block, DeviceMesh.parse("2x2"), 4, 3, 4);
+    }
+
+    /** On a backend that is asynchronous, where products overlap with the scatter of gradients. */
+    @Test(timeOut = 120_000)
+    public void processesOverTcp() throws Exception {
+        List<float[]> expected = process(null, body(false, true, 2), null, 4, 7, 6);
+        DeviceMesh mesh = DeviceMesh.parse("1x2");
+        for (List<float[]> actual :
+                ThreadedJob.run(job -> process(job, body(true, true, 2), mesh, 4, 7, 6))) {
+            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "tcp");
+        }
+    }
+
+    /** Trains as one of a job's processes, or without ranks. */
+    private static List<float[]> process(Job job, Block block, DeviceMesh mesh, long... shape) {
         block.setInitializer(
-                (m, shape, type) -> TrainingRun.random(m, shape.size(), shape.getShape()),
+                (m, whole, type) -> TrainingRun.random(m, whole.size(), whole.getShape()),
                 parameter -> true);
-        DeviceMesh mesh = DeviceMesh.of(DeviceMesh.DATA, 2, DeviceMesh.TENSOR, 2);
-        DefaultTrainingConfig config = config(0.1f, new HalfSquareLoss());
+        DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.sgd(0.1f));
         try (Model model = Model.newInstance("net", Device.cpu());
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
@@ -180,12 +168,10 @@ public class SequenceStepTest {
                                     model,
                                     config,
                                     ParallelConfig.builder().setMesh(mesh).optJob(job).build())) {
-                trainer.initialize(new Shape(4, 3, 4));
+                trainer.initialize(new Shape(shape));
                 for (int step = 0; step < 2; step++) {
-                    TrainingRun.backward(
-                            trainer,
-                            TrainingRun.random(manager, 1, 4, 3, 4),
-                            TrainingRun.random(manager, 2, 4, 3, 4));
+                    NDArray data = TrainingRun.random(manager, step, shape);
+                    TrainingRun.backward(trainer, data, TrainingRun.random(manager, 9, shape));
                     trainer.step();
                 }
             }
@@ -197,7 +183,7 @@ public class SequenceStepTest {
     @Test(timeOut = 60_000)
     public void dropoutInTheRegion() {
         for (int axis : new int[] {1, 2}) { // flattened tokens, and sequences
-            List<float[]> expected = dropout(new TrainerKind(ParallelMode.TENSOR, 1), axis);
+            TrainingRun expected = dropout(new TrainerKind(ParallelMode.TENSOR, 1), axis);
             for (TrainerKind kind :
                     List.of(
                             new TrainerKind(ParallelMode.TENSOR, 2),
@@ -205,13 +191,12 @@ public class SequenceStepTest {
                             new TrainerKind(ParallelMode.DATA, 2),
                             TrainerKind.mesh(2, 2),
                             TrainerKind.mesh(2, 3))) {
-                List<float[]> actual = dropout(kind, axis);
-                ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "" + kind);
+                dropout(kind, axis).assertSame(expected, TOLERANCE);
             }
         }
     }
 
-    private static List<float[]> dropout(TrainerKind kind, int axis) {
+    private static TrainingRun dropout(TrainerKind kind, int axis) {
         Block layer =
                 sequence(
                         norm(axis),
@@ -228,77 +213,33 @@ public class SequenceStepTest {
                         ParallelDropout.builder().optRate(0.2f).optSeed(6).build(),
                         new SequenceGather());
         long[] shape = axis == 1 ? new long[] {13, 6} : new long[] {4, 7, 6};
-        return train(kind, block, Loss.l2Loss(), trainer -> null, shape);
+        return train(kind, block, trainer -> {}, shape);
     }
 
-    private static List<float[]> train(
-            TrainerKind kind,
-            Block block,
-            Loss loss,
-            Function<Trainer, Void> after,
-            long... sizes) {
-        long[] shape = sizes.length == 0 ? new long[] {4, 7, 6} : sizes;
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            initialize(model, block, shape);
-            try (Trainer trainer = kind.open(model, config(0.1f, loss))) {
-                trainer.initialize(new Shape(shape));
-                steps(trainer, manager, shape);
-                after.apply(trainer);
-            }
-            return TrainingRun.weights(block);
-        }
-    }
-
-    /** The generator is one for all threads. */
-    private static synchronized void initialize(Model model, Block block, long... shape) {
-        Engine.getInstance().setRandomSeed(42);
-        block.initialize(model.getNDManager(), DataType.FLOAT32, new Shape(shape));
-        model.setBlock(block);
-    }
-
-    private static void steps(Trainer trainer, NDManager manager, long... shape) {
-        for (int step = 0; step < 3; step++) {
-            NDArray data = TrainingRun.random(manager, 10 + step, shape);
-            TrainingRun.backward(trainer, data, TrainingRun.random(manager, 50 + step, shape));
-            trainer.step();
-        }
-    }
-
-    private static DefaultTrainingConfig config(float rate) {
-        return config(rate, Loss.l2Loss());
-    }
-
-    private static DefaultTrainingConfig config(float rate, Loss loss) {
-        return Configs.of(loss, Configs.sgd(rate));
-    }
-
-    /** On a backend that is asynchronous, where products overlap with the scatter of gradients. */
-    @Test(timeOut = 120_000)
-    public void processesOverTcp() throws Exception {
-        List<float[]> expected =
-                train(TrainerKind.PLAIN, body(false, true, 2), Loss.l2Loss(), trainer -> null);
-        for (List<float[]> actual : ThreadedJob.run(SequenceStepTest::process)) {
-            ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "tcp");
-        }
-    }
-
-    private static List<float[]> process(Job job) {
-        Block block = body(true, true, 2);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            initialize(model, block, 4, 7, 6);
-            ParallelConfig config =
-                    ParallelConfig.builder()
-                            .setMode(ParallelMode.TENSOR)
-                            .setRanks(2)
-                            .optJob(job)
-                            .build();
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config(0.1f), config)) {
-                trainer.initialize(new Shape(4, 7, 6));
-                steps(trainer, manager, 4, 7, 6);
-            }
-            return TrainingRun.weights(block);
-        }
+    /** Trains, and shows the trainer before a step, between its passes and after it. */
+    private static TrainingRun train(
+            TrainerKind kind, Block block, Consumer<Trainer> shown, long... shape) {
+        return TrainingRun.of(
+                kind,
+                block,
+                Loss.l2Loss(),
+                new Shape(shape),
+                (trainer, manager, numbers) -> {
+                    for (int step = 0; step < 3; step++) {
+                        NDList labels = new NDList(TrainingRun.random(manager, 9 + step, shape));
+                        shown.accept(trainer);
+                        try (GradientCollector collector = trainer.newGradientCollector()) {
+                            NDArray data = TrainingRun.random(manager, step, shape);
+                            NDList output = trainer.forward(new NDList(data), labels);
+                            NDArray loss = trainer.getLoss().evaluate(labels, output);
+                            shown.accept(trainer);
+                            collector.backward(loss);
+                            numbers.add(loss.getFloat());
+                        }
+                        shown.accept(trainer);
+                        trainer.step();
+                        shown.accept(trainer);
+                    }
+                });
     }
 }

@@ -12,9 +12,9 @@ import ai.djl.nn.Block;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -43,31 +43,17 @@ public class SkipBiasAddTest {
         return block.add("column", column, 5).add("row", row, 7);
     }
 
-    private static TrainingRun train(TrainerKind kind, Block block) {
-        return TrainingRun.of(
-                kind,
-                block,
-                new HalfSquareLoss(),
-                new Shape(4, 5),
-                (trainer, manager, numbers) -> {
-                    for (int i = 0; i < 3; i++) {
-                        NDArray data = TrainingRun.random(manager, i, 4, 5);
-                        NDArray labels = TrainingRun.random(manager, 9 + i, 4, 3);
-                        numbers.add(TrainingRun.backward(trainer, data, labels));
-                        trainer.step();
-                    }
-                });
-    }
-
     @Test(timeOut = 60_000)
     public void outputAndBiasAreTheOutputWithIt() {
-        TrainingRun plain = train(TrainerKind.PLAIN, network(false));
-        train(TrainerKind.PLAIN, network(true)).assertSame(plain, 1e-6);
-        for (int ranks = 1; ranks <= 4; ranks++) {
-            train(new TrainerKind(ParallelMode.TENSOR, ranks), network(true))
-                    .assertSame(plain, 1e-5);
-        }
-        train(TrainerKind.mesh(2, 2), network(true)).assertSame(plain, 1e-5);
+        Network.of(SkipBiasAddTest::network, HalfSquareLoss::new, Network.regression(4, 5, 3))
+                .assertEqual(
+                        new TrainerKind(ParallelMode.TENSOR, 1),
+                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        new TrainerKind(ParallelMode.TENSOR, 3),
+                        new TrainerKind(ParallelMode.TENSOR, 4),
+                        TrainerKind.mesh(2, 2));
+        Network.of(cut -> network(true), HalfSquareLoss::new, Network.regression(4, 5, 3))
+                .assertEqual(new TrainerKind(ParallelMode.TENSOR, 2)); // without ranks, too
     }
 
     @Test

@@ -11,6 +11,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.Collective;
@@ -24,6 +25,7 @@ import io.djltp.testing.IdTraining;
 import io.djltp.testing.PlainEmbedding;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -34,17 +36,13 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Supplier;
 
 /** An embedding whose vocabulary is cut is DJL's. */
 public class VocabParallelEmbeddingTest {
 
     private static final int FEATURES = 4;
-
-    private final Map<Integer, IdTraining> plain = new HashMap<>(); // by DJL, by vocabulary
 
     private static VocabParallelEmbedding.Builder embedding(int vocabulary) {
         return VocabParallelEmbedding.builder()
@@ -60,39 +58,34 @@ public class VocabParallelEmbeddingTest {
         for (int i = 0; i < 3; i++) {
             Optimizer optimizer = optimizers.get(i).get();
             int vocabulary = vocabularies[i];
-            IdTraining expected = plain.computeIfAbsent(vocabulary, v -> plain(v, optimizer));
-            IdTraining actual = run(kind, embedding(vocabulary).build(), optimizer);
+            Block plain = network(new PlainEmbedding(vocabulary, FEATURES));
+            IdTraining expected =
+                    run(TrainerKind.PLAIN, vocabulary, plain, 6, optimizers.get(i).get());
+            Block block = network(embedding(vocabulary).build());
+            IdTraining actual = run(kind, vocabulary, block, 6, optimizer);
             actual.assertSame(expected, i == 2 ? 1e-4 : 1e-5, kind + " of " + vocabulary);
         }
     }
 
-    private static IdTraining plain(int vocabulary, Optimizer optimizer) {
-        return run(TrainerKind.PLAIN, new PlainEmbedding(vocabulary, FEATURES), optimizer);
-    }
-
-    private static IdTraining run(TrainerKind kind, Block embedding, Optimizer optimizer) {
-        int vocabulary = (int) vocabularyOf(embedding);
+    /** Trains an embedding before an ordinary layer, or alone. */
+    private static IdTraining run(
+            TrainerKind kind, int vocabulary, Block network, int features, Optimizer optimizer) {
+        IdTraining.Labels labels =
+                (manager, seed) ->
+                        TrainingRun.random(
+                                manager, seed, IdTraining.ROWS, IdTraining.PLACES, features);
         IdTraining.Task task =
                 new IdTraining.Task(
-                        () -> Blocks.sequence(embedding, Blocks.linear(6), Blocks.tanh()),
-                        new HalfSquareLoss(),
-                        vocabulary,
-                        (manager, seed) ->
-                                TrainingRun.random(
-                                        manager, seed, IdTraining.ROWS, IdTraining.PLACES, 6),
-                        DataType.INT64);
+                        () -> network, new HalfSquareLoss(), vocabulary, labels, DataType.INT64);
         return IdTraining.run(kind, task, optimizer, 1);
     }
 
-    private static long vocabularyOf(Block embedding) {
-        return embedding instanceof PlainEmbedding plain
-                ? sizeOf(plain)
-                : ((VocabParallelEmbedding) embedding).weight().getShape().get(0);
+    private static Block network(Block embedding) {
+        return Blocks.sequence(embedding, Blocks.linear(6), Blocks.tanh());
     }
 
-    private static long sizeOf(PlainEmbedding plain) {
-        plain.prepare(new Shape[] {new Shape(1)});
-        return plain.getDirectParameters().valueAt(0).getShape().get(0);
+    private static IdTraining lookups(TrainerKind kind, int vocabulary, Block embedding) {
+        return run(kind, vocabulary, embedding, FEATURES, IdTraining.optimizers().get(0).get());
     }
 
     /** Three steps of any number of ranks have the bits of those of one: see TableShardTest. */
@@ -100,11 +93,11 @@ public class VocabParallelEmbeddingTest {
     public void theGradientHasTheBitsOfTheWhole() {
         for (int vocabulary : new int[] {16, 13, 15}) {
             TrainerKind one = new TrainerKind(ParallelMode.TENSOR, 1);
-            IdTraining expected = lookups(one, embedding(vocabulary).build());
+            IdTraining expected = lookups(one, vocabulary, embedding(vocabulary).build());
             Assert.assertEquals(expected.getCounts().toString(), "none");
             for (int ranks = 2; ranks <= 4; ranks++) {
                 TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
-                IdTraining actual = lookups(kind, embedding(vocabulary).build());
+                IdTraining actual = lookups(kind, vocabulary, embedding(vocabulary).build());
                 ArrayAssert.assertBitEqual(
                         actual.getWeights().get(0),
                         expected.getWeights().get(0),
@@ -118,23 +111,11 @@ public class VocabParallelEmbeddingTest {
     @Test(timeOut = 60_000)
     public void gathersTheIdsInMixedMode() {
         TrainerKind kind = new TrainerKind(ParallelMode.MIXED, 2);
-        IdTraining run = run(kind, embedding(13).build(), IdTraining.optimizers().get(0).get());
+        Optimizer optimizer = IdTraining.optimizers().get(0).get();
+        IdTraining run = run(kind, 13, network(embedding(13).build()), 6, optimizer);
         Assert.assertEquals(run.getCounts().get(Collective.REDUCE_SCATTER), 1);
         // of ids and of gradients; and the rows of the loss, which is none that we know
         Assert.assertEquals(run.getCounts().get(Collective.ALL_GATHER), 3);
-    }
-
-    private static IdTraining lookups(TrainerKind kind, Block embedding) {
-        IdTraining.Task task =
-                new IdTraining.Task(
-                        () -> embedding,
-                        new HalfSquareLoss(),
-                        (int) vocabularyOf(embedding),
-                        (manager, seed) ->
-                                TrainingRun.random(
-                                        manager, seed, IdTraining.ROWS, IdTraining.PLACES, 4),
-                        DataType.INT64);
-        return IdTraining.run(kind, task, IdTraining.optimizers().get(0).get(), 1);
     }
 
     /** The ids of case 16, of all shapes and more types than DJL takes, with a chosen cut. */
@@ -146,34 +127,22 @@ public class VocabParallelEmbeddingTest {
             for (Shape shape : List.of(new Shape(8), new Shape(2, 4), new Shape(2, 2, 2))) {
                 Block block =
                         embedding(16).optShardingStrategy(ShardingStrategy.rowwise(cut)).build();
-                TrainingRun run =
-                        TrainingRun.of(
-                                new TrainerKind(ParallelMode.TENSOR, 3),
-                                block,
-                                new HalfSquareLoss(),
-                                shape,
-                                (trainer, manager, numbers) -> {
-                                    NDArray input =
-                                            manager.create(ids).reshape(shape).toType(type, false);
-                                    NDArray rows = trainer.evaluate(new NDList(input)).head();
-                                    Assert.assertEquals(rows.getShape(), shape.add(FEATURES));
-                                    for (float value : rows.toFloatArray()) {
-                                        numbers.add(value);
-                                    }
-                                });
-                TrainingRun expected =
-                        TrainingRun.of(
-                                TrainerKind.PLAIN,
-                                new PlainEmbedding(16, FEATURES),
-                                new HalfSquareLoss(),
-                                shape,
-                                (trainer, manager, numbers) -> {
-                                    NDArray input = manager.create(ids).reshape(shape);
-                                    NDArray rows = trainer.evaluate(new NDList(input)).head();
-                                    for (float value : rows.toFloatArray()) {
-                                        numbers.add(value);
-                                    }
-                                });
+                TrainingRun.Loop rows =
+                        (trainer, manager, numbers) -> {
+                            boolean plain = !(trainer instanceof ParallelTrainer);
+                            NDArray input = manager.create(ids).reshape(shape);
+                            NDList data = new NDList(plain ? input : input.toType(type, false));
+                            NDArray found = trainer.evaluate(data).head();
+                            Assert.assertEquals(found.getShape(), shape.add(FEATURES));
+                            for (float value : found.toFloatArray()) {
+                                numbers.add(value);
+                            }
+                        };
+                TrainerKind three = new TrainerKind(ParallelMode.TENSOR, 3);
+                Block plain = new PlainEmbedding(16, FEATURES);
+                Loss loss = new HalfSquareLoss();
+                TrainingRun run = TrainingRun.of(three, block, loss, shape, rows);
+                TrainingRun expected = TrainingRun.of(TrainerKind.PLAIN, plain, loss, shape, rows);
                 run.assertSame(expected, 0);
             }
         }
@@ -183,10 +152,10 @@ public class VocabParallelEmbeddingTest {
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void thePaddingHasNoGradient(TrainerKind kind) {
         for (int padding : new int[] {0, 12}) { // of the first and of the last rank
-            IdTraining with = lookups(kind, embedding(13).optPaddingIndex(padding).build());
-            IdTraining without = lookups(TrainerKind.PLAIN, embedding(13).build());
+            IdTraining with = lookups(kind, 13, embedding(13).optPaddingIndex(padding).build());
+            IdTraining without = lookups(TrainerKind.PLAIN, 13, embedding(13).build());
             IdTraining same =
-                    lookups(TrainerKind.PLAIN, embedding(13).optPaddingIndex(padding).build());
+                    lookups(TrainerKind.PLAIN, 13, embedding(13).optPaddingIndex(padding).build());
             with.assertSame(same, 1e-5, "padding " + padding);
             float[] initial = initial(13);
             for (int i = 0; i < initial.length; i++) {

@@ -68,7 +68,7 @@ public class ClassSearchTest {
     @Test
     public void whatDoesNotFitIsRefused() {
         try (NDManager manager = NDManager.newBaseManager();
-                ClassSearch search = new ClassSearch(manager.zeros(new Shape(4, 3)), null)) {
+                ClassSearch search = new ClassSearch(manager.zeros(new Shape(4, 3)), null, null)) {
             refused(
                     () -> search.topK(manager.zeros(new Shape(1, 2)), 1),
                     "The features (1, 2) do not fit the weight (4, 3): their last axis must have"
@@ -76,14 +76,6 @@ public class ClassSearchTest {
             refused(
                     () -> search.topK(manager.zeros(new Shape(1, 3)), 5),
                     "The 5 best of 4 classes were asked for: 1 to 4 can be had");
-            refused(
-                    () -> new ClassSearch(manager.zeros(new Shape(4)), null),
-                    "The weight of a search must be [classes, features], not (4)");
-            refused(
-                    () ->
-                            new ClassSearch(
-                                    manager.zeros(new Shape(4, 3)), manager.zeros(new Shape(3))),
-                    "The bias of a search over 4 classes must be (4), not (3)");
             refused(
                     () -> ClassSearch.of(Activation.reluBlock()),
                     "A search needs a Linear layer, not a LambdaBlock");
@@ -95,7 +87,7 @@ public class ClassSearchTest {
     public void featuresWithoutAnOrderAreRefused() {
         try (NDManager manager = NDManager.newBaseManager();
                 ClassSearch search =
-                        new ClassSearch(manager.arange(0f, 12f, 1f).reshape(4, 3), null)) {
+                        new ClassSearch(manager.arange(0f, 12f, 1f).reshape(4, 3), null, null)) {
             NDArray x = manager.ones(new Shape(3, 3));
             x.set(new NDIndex(1, 2), Float.NaN);
             for (boolean withProbabilities : new boolean[] {false, true}) {
@@ -120,7 +112,7 @@ public class ClassSearchTest {
     @Test
     public void aClosedSearchIsRefused() {
         try (NDManager manager = NDManager.newBaseManager()) {
-            ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null);
+            ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null, null);
             NDArray x = manager.ones(new Shape(2, 3));
             search.classify(x, 2).close();
             search.close();

@@ -11,6 +11,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
@@ -112,7 +113,9 @@ public class FirstUseTest {
     }
 
     private static void search(NDManager manager) {
-        try (ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null);
+        Linear layer = Linear.builder().setUnits(4).optBias(false).build();
+        layer.initialize(manager, DataType.FLOAT32, new Shape(1, 3));
+        try (ClassSearch search = ClassSearch.of(layer);
                 TopClasses best = search.topK(manager.ones(new Shape(1, 3)), 2)) {
             best.classes().toLongArray();
         }

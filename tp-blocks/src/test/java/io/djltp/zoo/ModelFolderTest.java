@@ -1,5 +1,11 @@
 package io.djltp.zoo;
 
+import static io.djltp.testing.Refusals.assertContains;
+import static io.djltp.testing.Refusals.expect;
+import static io.djltp.zoo.SmallModels.assertClose;
+import static io.djltp.zoo.SmallModels.criteria;
+import static io.djltp.zoo.SmallModels.load;
+
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.assertTrue;
@@ -13,12 +19,9 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.core.Linear;
 import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Utils;
 
@@ -26,11 +29,14 @@ import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
 import io.djltp.testing.RankThreads;
+import io.djltp.testing.Ranks;
+import io.djltp.training.ParallelPredictor;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -44,45 +50,46 @@ import java.util.Map;
 public class ModelFolderTest {
 
     private static final float[] BATCH = SmallModels.batch(3);
+    private static final ParallelConfig TWO = Ranks.config(ParallelMode.TENSOR, 2);
 
     private Path root;
     private Path folder;
     private float[] expected;
 
-    @BeforeClass
+    @BeforeMethod
     public void saveModel() throws IOException {
         root = Files.createTempDirectory("zoo");
         folder = root.resolve("two-layers");
-        expected =
-                SmallModels.save(
-                        folder, TwoLayersFactory.network(13), TwoLayersFactory.class, BATCH);
+        expected = SmallModels.save(folder, "two layers", BATCH);
     }
 
-    @AfterClass
+    @AfterMethod(alwaysRun = true)
     public void delete() {
         Utils.deleteQuietly(root);
     }
 
-    @DataProvider
-    public static Object[][] degrees() {
-        return new Object[][] {{1}, {2}, {"3"}, {4.0}, {"max"}};
-    }
-
     private static float[] predict(ZooModel<NDList, NDList> model) throws Exception {
-        try (Predictor<NDList, NDList> predictor = model.newPredictor();
-                NDManager manager = NDManager.newBaseManager(Device.cpu())) {
-            NDArray input = manager.create(BATCH, new Shape(3, 7));
-            NDList output = predictor.predict(new NDList(input));
-            assertTrue(input.toFloatArray().length == BATCH.length); // still the caller's
-            return output.singletonOrThrow().toFloatArray();
-        }
+        return SmallModels.predict(model, BATCH);
     }
 
-    @Test(dataProvider = "degrees", timeOut = 60_000)
-    public void theOutputsAreTheSame(Object degree) throws Exception {
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, degree)) {
-            SmallModels.assertClose(predict(model), expected);
-            SmallModels.assertClose(predict(model), expected);
+    @DataProvider
+    public static Object[][] networks() {
+        return new Object[][] {
+            {"two layers", new Object[] {1, 2, "3", 4.0, "max"}},
+            {"values", new Object[] {1, 2}}, // it gets those of the file
+            {"planned", new Object[] {1, 2, 3}},
+            {"plain", new Object[] {1, "max"}}
+        };
+    }
+
+    @Test(dataProvider = "networks", timeOut = 60_000)
+    public void theOutputsAreTheSame(String network, Object[] degrees) throws Exception {
+        float[] outputs = SmallModels.save(root.resolve("n"), network, BATCH);
+        for (Object degree : degrees) {
+            try (ZooModel<NDList, NDList> model = load(root.resolve("n"), degree)) {
+                assertClose(predict(model), outputs);
+                assertClose(predict(model), outputs);
+            }
         }
     }
 
@@ -92,45 +99,12 @@ public class ModelFolderTest {
         try (SafetensorsFile file = SafetensorsFile.open(folder.resolve(ModelFolder.WEIGHTS))) {
             tensors = file.getTensors();
         }
+        long all = tensors.values().stream().mapToLong(StoredTensor::bytes).sum();
         for (int ranks = 2; ranks <= 4; ranks++) {
-            try (ZooModel<NDList, NDList> model = SmallModels.load(folder, ranks)) {
+            try (ZooModel<NDList, NDList> model = load(folder, ranks)) {
                 RankedNetwork network = (RankedNetwork) model.getBlock();
                 assertEquals(network.getRanks(), ranks);
-                long all = tensors.values().stream().mapToLong(StoredTensor::bytes).sum();
                 assertEquals(network.getBytesRead(), all); // and nothing twice
-            }
-        }
-    }
-
-    /** A factory that gives its network values. */
-    public static final class WithValues extends ParallelBlockFactory {
-
-        private static final long serialVersionUID = 1L;
-
-        /** {@inheritDoc} */
-        @Override
-        protected Block newNetwork(Path folder, Map<String, ?> arguments) {
-            Block network = TwoLayersFactory.network(13);
-            network.initialize(
-                    NDManager.newBaseManager(), DataType.FLOAT32, TwoLayersFactory.INPUT);
-            return network;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Shape[] getInputShapes(Map<String, ?> arguments) {
-            return new Shape[] {TwoLayersFactory.INPUT};
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void aNetworkWithValuesGetsThoseOfTheFile() throws Exception {
-        Path values = root.resolve("values");
-        float[] outputs =
-                SmallModels.save(values, TwoLayersFactory.network(13), WithValues.class, BATCH);
-        for (int degree = 1; degree <= 2; degree++) {
-            try (ZooModel<NDList, NDList> model = SmallModels.load(values, degree)) {
-                SmallModels.assertClose(predict(model), outputs);
             }
         }
     }
@@ -138,19 +112,14 @@ public class ModelFolderTest {
     @Test(timeOut = 60_000)
     public void theDegreeOfTheFolderIsThatOfWhoAsksForNone() throws Exception {
         Path copy = root.resolve("with-degree");
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
-            ModelFolder.builder()
-                    .setNetwork(model.getBlock())
-                    .setBlockFactory(TwoLayersFactory.class)
-                    .optDegree("3")
-                    .build()
-                    .save(copy);
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
+            SmallModels.folder(model.getBlock()).optDegree("3").build().save(copy);
         }
-        try (ZooModel<NDList, NDList> model = SmallModels.criteria(copy).build().loadModel()) {
+        try (ZooModel<NDList, NDList> model = criteria(copy).build().loadModel()) {
             assertEquals(((RankedNetwork) model.getBlock()).getRanks(), 3);
-            SmallModels.assertClose(predict(model), expected);
+            assertClose(predict(model), expected);
         }
-        try (ZooModel<NDList, NDList> model = SmallModels.load(copy, 1)) {
+        try (ZooModel<NDList, NDList> model = load(copy, 1)) {
             assertFalse(model.getBlock() instanceof RankedNetwork);
         }
     }
@@ -158,146 +127,97 @@ public class ModelFolderTest {
     @Test(timeOut = 60_000)
     public void aModelOverRanksIsSavedAsDjlDoes() throws Exception {
         Path saved = root.resolve("saved");
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 3)) {
+        try (ZooModel<NDList, NDList> model = load(folder, 3)) {
             model.save(saved, "saved");
         }
         try (Model plain = Model.newInstance("saved", Device.cpu())) {
-            plain.setBlock(TwoLayersFactory.network(13));
+            plain.setBlock(SmallModels.network(13));
             plain.load(saved, "saved");
             Path again = root.resolve("again");
-            ModelFolder.builder()
-                    .setNetwork(plain.getBlock())
-                    .setBlockFactory(TwoLayersFactory.class)
-                    .build()
-                    .save(again);
+            SmallModels.folder(plain.getBlock()).build().save(again);
             assertEquals(
-                    Files.readAllBytes(again.resolve(ModelFolder.WEIGHTS)),
-                    Files.readAllBytes(folder.resolve(ModelFolder.WEIGHTS)));
+                    Files.mismatch(
+                            again.resolve(ModelFolder.WEIGHTS),
+                            folder.resolve(ModelFolder.WEIGHTS)),
+                    -1);
+        }
+    }
+
+    /** The weights are on the ranks: the model is left as it is, and the way is named. */
+    @Test(timeOut = 60_000)
+    public void aModelOverRanksIsForPredictionsOnly() throws Exception {
+        try (ZooModel<NDList, NDList> model = load(folder, 2);
+                NDManager manager = NDManager.newBaseManager(Device.cpu())) {
+            NDList input = new NDList(manager.ones(new Shape(7)));
+            expect(
+                    IllegalStateException.class,
+                    () -> model.getBlock().forward(null, input, true),
+                    TensorParallelDegree.NAME + " 1");
+            expect(
+                    UnsupportedOperationException.class,
+                    () -> model.getBlock().cast(DataType.FLOAT16),
+                    TensorParallelDegree.NAME + " 1");
+            expect(
+                    IllegalStateException.class,
+                    () -> new ParallelPredictor<>(model, model.getTranslator(), TWO),
+                    "load it with degree 1");
+            assertClose(predict(model), expected);
         }
     }
 
     @Test(timeOut = 60_000)
-    public void aModelOverRanksIsNotTrainedButOneOfDegreeOneIs() throws Exception {
-        DefaultTrainingConfig config = new DefaultTrainingConfig(Loss.l2Loss());
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 2);
-                NDManager manager = NDManager.newBaseManager(Device.cpu())) {
-            String message =
-                    expectThrows(
-                                    IllegalStateException.class,
-                                    () ->
-                                            model.getBlock()
-                                                    .forward(
-                                                            null,
-                                                            new NDList(manager.ones(new Shape(7))),
-                                                            true))
-                            .getMessage();
-            assertTrue(message.contains(TensorParallelDegree.NAME + " 1"), message);
-        }
-        ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
+    public void aModelOfDegreeOneIsTrained() throws Exception {
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
             for (Parameter parameter : model.getBlock().getParameters().values()) {
                 assertFalse(parameter.getArray().hasGradient()); // a predictor records nothing
                 assertTrue(parameter.requiresGradient());
             }
             try (ParallelTrainer trainer =
-                            new ParallelTrainer(model, config.optDevices(cpu()), ranks);
+                            new ParallelTrainer(model, Configs.of(Loss.l2Loss()), TWO);
                     NDManager manager = trainer.getManager().newSubManager()) {
                 trainer.initialize(new Shape(3, 7));
-                NDList output =
-                        trainer.evaluate(new NDList(manager.create(BATCH, new Shape(3, 7))));
-                SmallModels.assertClose(output.singletonOrThrow().toFloatArray(), expected);
+                NDList batch = new NDList(manager.create(BATCH, new Shape(3, 7)));
+                assertClose(trainer.evaluate(batch).head().toFloatArray(), expected);
             }
         }
     }
 
-    private static Device[] cpu() {
-        return new Device[] {Device.cpu()};
-    }
-
     private Path copy(String name) throws IOException {
-        Path copy = root.resolve(name);
-        Files.createDirectories(copy);
+        Path copy = Files.createDirectories(root.resolve(name));
         for (String file : new String[] {ModelFolder.WEIGHTS, ModelFolder.PROPERTIES}) {
             Files.copy(folder.resolve(file), copy.resolve(file));
         }
         return copy;
     }
 
-    private static String refusal(Class<? extends Exception> type, Path folder, Object degree) {
-        return expectThrows(type, () -> SmallModels.load(folder, degree).close()).getMessage();
-    }
-
-    @DataProvider
-    public static Object[][] wrongDegrees() {
-        return new Object[][] {{"two"}, {0}, {-1}, {"1.5"}, {""}, {"99999999999"}};
-    }
-
-    @Test(dataProvider = "wrongDegrees", timeOut = 60_000)
-    public void whatIsNoDegreeIsRefused(Object degree) {
-        String message = refusal(IllegalArgumentException.class, folder, degree);
-        assertTrue(message.contains("1 or more, or max, not " + degree), message);
+    private static void refused(
+            Class<? extends Exception> type, Path folder, Object degree, String... parts) {
+        expect(type, () -> load(folder, degree).close(), parts);
     }
 
     @Test(timeOut = 60_000)
-    public void moreRanksThanCanBeCutAreRefused() {
-        String message = refusal(IllegalArgumentException.class, folder, 14);
-        assertTrue(message.contains("tensor_parallel_degree 14"), message);
-        assertTrue(message.contains("over 13 ranks at most"), message);
-    }
-
-    @Test(timeOut = 60_000)
-    public void aModelWithoutParallelLayersHasDegreeOne() throws Exception {
+    public void whatIsNoDegreeIsRefused() throws Exception {
+        for (Object degree : new Object[] {"two", 0, -1, "1.5", "", "99999999999"}) {
+            refused(IllegalArgumentException.class, folder, degree, "1 or more, or max, not ");
+        }
+        for (String degree : new String[] {"zwei", "0", "-1", "1.5", "", "MAX"}) {
+            expect(
+                    IllegalArgumentException.class,
+                    () -> ModelFolder.builder().optDegree(degree),
+                    "1 or more, or max, not " + degree);
+        }
+        ModelFolder.builder().optDegree("2").optDegree("max");
+        for (int degree : new int[] {14, Integer.MAX_VALUE}) {
+            refused(
+                    IllegalArgumentException.class,
+                    folder,
+                    degree,
+                    "tensor_parallel_degree " + degree,
+                    "The model can be cut over 13 ranks at most");
+        }
+        SmallModels.save(root.resolve("plain"), "plain", BATCH);
         Path plain = root.resolve("plain");
-        float[] outputs =
-                SmallModels.save(
-                        plain, Linear.builder().setUnits(5).build(), PlainFactory.class, BATCH);
-        String message = refusal(IllegalArgumentException.class, plain, 2);
-        assertTrue(message.contains("no layer that can be cut"), message);
-        try (ZooModel<NDList, NDList> model = SmallModels.load(plain, "max")) {
-            SmallModels.assertClose(predict(model), outputs);
-        }
-    }
-
-    /** A factory that forgets its network. */
-    public static final class NoNetwork extends ParallelBlockFactory {
-
-        private static final long serialVersionUID = 1L;
-
-        /** {@inheritDoc} */
-        @Override
-        protected Block newNetwork(Path folder, Map<String, ?> arguments) {
-            return null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Shape[] getInputShapes(Map<String, ?> arguments) {
-            return new Shape[] {TwoLayersFactory.INPUT};
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void aFactoryThatMakesNoNetworkIsNamed() throws IOException {
-        Path none = root.resolve("none");
-        SmallModels.save(none, TwoLayersFactory.network(13), NoNetwork.class, BATCH);
-        for (int degree = 1; degree <= 2; degree++) {
-            String message = refusal(IllegalStateException.class, none, degree);
-            assertTrue(message.contains("NoNetwork returned null: it is to return"), message);
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void aPlanCutsAModelOfDjlsOwnBlocks() throws Exception {
-        Path planned = root.resolve("planned");
-        float[] outputs =
-                SmallModels.save(
-                        planned, ParallelizedFactory.plain(), ParallelizedFactory.class, BATCH);
-        for (int degree = 1; degree <= 3; degree++) {
-            try (ZooModel<NDList, NDList> model = SmallModels.load(planned, degree)) {
-                SmallModels.assertClose(predict(model), outputs);
-            }
-        }
+        refused(IllegalArgumentException.class, plain, 2, "no layer that can be cut");
     }
 
     @Test(timeOut = 60_000)
@@ -305,75 +225,60 @@ public class ModelFolderTest {
         for (int degree = 1; degree <= 2; degree++) {
             Path missing = copy("missing" + degree);
             Files.delete(missing.resolve(ModelFolder.WEIGHTS));
-            String message = refusal(IOException.class, missing, degree);
-            assertTrue(message.contains("no model.safetensors in"), message);
+            refused(IOException.class, missing, degree, "no model.safetensors in");
 
             Path corrupt = copy("corrupt" + degree);
             byte[] bytes = Files.readAllBytes(corrupt.resolve(ModelFolder.WEIGHTS));
             byte[] half = Arrays.copyOf(bytes, bytes.length / 2);
             Files.write(corrupt.resolve(ModelFolder.WEIGHTS), half);
-            message = refusal(IOException.class, corrupt, degree);
-            assertTrue(message.contains("is not a whole safetensors file"), message);
+            refused(IOException.class, corrupt, degree, "is not a whole safetensors file");
 
             Criteria<NDList, NDList> other =
-                    SmallModels.criteria(folder)
+                    criteria(folder)
                             .optArgument("hidden", 12)
                             .optArgument(TensorParallelDegree.NAME, degree)
                             .build();
-            message = expectThrows(IOException.class, other::loadModel).getMessage();
-            assertTrue(message.contains("does not fit the model"), message);
-            assertTrue(message.contains("weight (12, 7) is not "), message);
-            assertTrue(message.contains("weight (13, 7)"), message);
+            expect(
+                    IOException.class,
+                    other::loadModel,
+                    "does not fit the model",
+                    "weight (12, 7) is not ",
+                    "weight (13, 7)");
         }
     }
 
     @Test(timeOut = 60_000)
     public void aFileOfDjlBesideItIsNotTaken() throws Exception {
         Path both = copy("both");
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
             model.save(both, "both");
         }
         Path properties = both.resolve(ModelFolder.PROPERTIES);
         String text = Files.readString(properties);
         RankThreads ranks = new RankThreads();
         Criteria<NDList, NDList> asking =
-                SmallModels.criteria(both)
+                criteria(both)
                         .optArgument(TensorParallelDegree.NAME, 2)
                         .optOption("hasParameter", "true")
                         .build();
-        String message = expectThrows(IOException.class, asking::loadModel).getMessage();
-        assertTrue(message.contains("optOption(\"hasParameter\", ..)"), message);
+        expect(IOException.class, asking::loadModel, "optOption(\"hasParameter\", ..)");
         ranks.assertCount(0);
         // with a file that DJL would take, and with none, where DJL would fail
         for (String option : new String[] {"", "option.hasParameter=true\n"}) {
             Files.writeString(properties, text.replace("option.hasParameter=false\n", option));
             for (int degree = 1; degree <= 2; degree++) {
-                message = refusal(IOException.class, both, degree);
-                assertTrue(message.contains("write option.hasParameter=false into"), message);
+                refused(IOException.class, both, degree, "write option.hasParameter=false into");
                 ranks.assertCount(0);
             }
             Files.deleteIfExists(both.resolve("both-0000.params"));
         }
     }
 
-    @Test
-    public void aDegreeThatIsNoneIsNotWritten() {
-        for (String degree : new String[] {"zwei", "0", "-1", "1.5", "", "MAX"}) {
-            String message =
-                    expectThrows(
-                                    IllegalArgumentException.class,
-                                    () -> ModelFolder.builder().optDegree(degree))
-                            .getMessage();
-            assertTrue(message.endsWith("1 or more, or max, not " + degree), message);
-        }
-        ModelFolder.builder().optDegree("2").optDegree("max");
-    }
-
     /** At any degree the output of no rows, and the ranks go on. */
     @Test(timeOut = 60_000)
     public void aBatchOfNoRowsHasAnOutputOfNoRows() throws Exception {
         for (int degree = 1; degree <= 2; degree++) {
-            try (ZooModel<NDList, NDList> model = SmallModels.load(folder, degree);
+            try (ZooModel<NDList, NDList> model = load(folder, degree);
                     Predictor<NDList, NDList> predictor = model.newPredictor();
                     NDManager manager = NDManager.newBaseManager()) {
                 NDArray none =
@@ -386,58 +291,116 @@ public class ModelFolderTest {
         }
     }
 
-    @Test(timeOut = 60_000)
-    public void halfPrecisionIsConvertedBack() throws Exception {
-        Path half = root.resolve("half");
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
-            ModelFolder.builder()
-                    .setNetwork(model.getBlock())
-                    .setBlockFactory(TwoLayersFactory.class)
-                    .optDataType(DataType.FLOAT16)
-                    .build()
-                    .save(half);
-        }
-        float[] serial;
-        try (ZooModel<NDList, NDList> model = SmallModels.load(half, 1)) {
-            serial = predict(model);
-        }
-        try (ZooModel<NDList, NDList> model = SmallModels.load(half, 3)) {
-            SmallModels.assertClose(predict(model), serial);
-            long bytes = ((RankedNetwork) model.getBlock()).getBytesRead();
-            assertEquals(bytes, 2 * (13 * 13 + 5)); // 13 hidden features of 13 numbers, 5 biases
-        }
+    @DataProvider
+    public static Object[][] halves() {
+        return new Object[][] {{DataType.FLOAT16}, {DataType.BFLOAT16}};
     }
 
-    @Test(timeOut = 60_000)
-    public void whatHalfPrecisionCannotHoldIsRefused() throws Exception {
-        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
-            NDArray weight = model.getBlock().getParameters().valueAt(0).getArray();
-            weight.addi(3.4e38f);
-            for (DataType type : new DataType[] {DataType.FLOAT16, DataType.BFLOAT16}) {
-                ModelFolder half =
-                        ModelFolder.builder()
-                                .setNetwork(model.getBlock())
-                                .setBlockFactory(TwoLayersFactory.class)
-                                .optDataType(type)
-                                .build();
-                Path unwritten = root.resolve("unwritten");
-                String message =
-                        expectThrows(IOException.class, () -> half.save(unwritten)).getMessage();
-                assertTrue(message.contains("float16 cannot hold, such as 3.4"), message);
-                assertFalse(Files.exists(unwritten.resolve(ModelFolder.WEIGHTS)));
+    /** Half the size; of bfloat16 8 bits of each number are left, 2^-8 of it at most. */
+    @Test(dataProvider = "halves", timeOut = 60_000)
+    public void sixteenBitsAreConvertedBack(DataType type) throws Exception {
+        Path half = root.resolve("half");
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
+            SmallModels.folder(model.getBlock()).optDataType(type).build().save(half);
+        }
+        long size = Files.size(folder.resolve(ModelFolder.WEIGHTS));
+        assertTrue(Files.size(half.resolve(ModelFolder.WEIGHTS)) < 0.85 * size);
+        float[] first = null;
+        for (int degree = 1; degree <= 3; degree++) {
+            try (ZooModel<NDList, NDList> model = load(half, degree)) {
+                float[] actual = predict(model);
+                assertEquals(actual, expected, 0.1f);
+                first = first == null ? actual : first;
+                assertClose(actual, first);
+                if (degree > 1) { // 13 hidden features of 13 numbers, 5 biases
+                    long bytes = ((RankedNetwork) model.getBlock()).getBytesRead();
+                    assertEquals(bytes, 2 * (13 * 13 + 5));
+                }
             }
         }
     }
 
-    @Test
-    public void anArgumentDoesNotReplaceTheFactory() {
-        for (String name : new String[] {"blockFactory", "engine", "option.hasParameter"}) {
+    @Test(dataProvider = "halves", timeOut = 60_000)
+    public void whatSixteenBitsCannotHoldIsRefused(DataType type) throws Exception {
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
+            model.getBlock().getParameters().valueAt(0).getArray().addi(3.4e38f);
+            ModelFolder half = SmallModels.folder(model.getBlock()).optDataType(type).build();
+            Path unwritten = root.resolve("unwritten");
+            expect(
+                    IOException.class,
+                    () -> half.save(unwritten),
+                    "float16 cannot hold, such as 3.4");
+            assertFalse(Files.exists(unwritten.resolve(ModelFolder.WEIGHTS)));
+        }
+        for (DataType other : new DataType[] {DataType.INT64, null}) {
             String message =
                     expectThrows(
                                     IllegalArgumentException.class,
-                                    () -> ModelFolder.builder().optArgument(name, "x"))
+                                    () -> ModelFolder.builder().optDataType(other))
                             .getMessage();
-            assertTrue(message.startsWith("The name " + name + " is one of the folder's"), message);
+            assertContains(message, "Weights are written as floating point numbers, not ");
         }
+    }
+
+    @Test
+    public void propertiesAreThoseThatWereGiven() throws Exception {
+        String value = "C:\\temp\\d+ = ü\nhidden=3";
+        Path again = root.resolve("again");
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
+            SmallModels.folder(model.getBlock())
+                    .optArgument("hidden", "13")
+                    .optArgument("#pattern: of", value)
+                    .build()
+                    .save(again);
+        }
+        assertEquals(
+                ModelFolder.properties(again),
+                Map.of(
+                        "#pattern: of",
+                        value,
+                        "hidden",
+                        "13",
+                        "engine",
+                        "PyTorch",
+                        "option.hasParameter",
+                        "false",
+                        "blockFactory",
+                        SmallModels.Factory.class.getName()));
+    }
+
+    @DataProvider
+    public static Object[][] devices() {
+        int processors = Runtime.getRuntime().availableProcessors();
+        return new Object[][] {
+            {"max", Device.gpu(0), 4, 4},
+            {"max", Device.gpu(1), 4, 3}, // from the model's on
+            {"max", Device.gpu(0), 16, 13}, // the model's limit
+            {"max", Device.cpu(), 0, Math.min(processors, 13)},
+            {"4", Device.gpu(0), 4, 4},
+            {"13", Device.cpu(), 0, 13}, // more than processors
+        };
+    }
+
+    private static int resolve(String degree, Device device, int gpus) {
+        return TensorParallelDegree.resolve(
+                degree, device, gpus, SmallModels.network(13), SmallModels.INPUT);
+    }
+
+    /**
+     * What a degree means on a machine with GPUs, which a number of them stands for, and without.
+     */
+    @Test(dataProvider = "devices")
+    public void aDegreeIsThatOfTheDevices(String degree, Device device, int gpus, int ranks) {
+        assertEquals(resolve(degree, device, gpus), ranks);
+    }
+
+    @Test
+    public void moreRanksThanGpusAreRefused() throws IOException {
+        expect(
+                IllegalArgumentException.class,
+                () -> resolve("4", Device.gpu(1), 4),
+                "tensor_parallel_degree 4 needs as many GPUs, and from gpu(1) on there are 3",
+                "choose 1 to 3, or max");
+        assertEquals(TensorParallelDegree.of(Map.of(), folder), "1");
     }
 }

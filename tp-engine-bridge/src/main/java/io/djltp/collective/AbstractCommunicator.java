@@ -7,7 +7,6 @@ import io.djltp.internal.torch.TensorView;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.Set;
-import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * What all backends share: a rank's place in its group, the checks of arguments, and the numbering,
@@ -26,12 +25,11 @@ public abstract class AbstractCommunicator implements Communicator {
 
     private final int rank;
     private final int size;
-    private final int worldRank;
-    private final int worldSize;
+    private final AbstractCommunicator world; // the rank's end of the group of all ranks
     private final String name;
-    private final FlightRecorder recorder;
     private final GroupFailure failure;
-    private final AtomicReference<String> terms; // of all groups of the rank
+    private final FlightRecorder recorder;
+    private volatile String terms = ""; // of all groups of the rank: that of the world counts
     private Runnable closing = () -> {};
     private String issuer;
     private long sequence;
@@ -49,11 +47,9 @@ public abstract class AbstractCommunicator implements Communicator {
         this.rank = rank;
         this.size = size;
         this.failure = failure;
-        worldRank = rank;
-        worldSize = size;
+        world = this;
         name = "";
         recorder = new FlightRecorder();
-        terms = new AtomicReference<>("");
     }
 
     /**
@@ -68,11 +64,9 @@ public abstract class AbstractCommunicator implements Communicator {
     protected AbstractCommunicator(AbstractCommunicator parent, int color, int rank, int size) {
         this.rank = rank;
         this.size = size;
-        worldRank = parent.worldRank;
-        worldSize = parent.worldSize;
+        world = parent.world;
         failure = parent.failure;
         recorder = parent.recorder;
-        terms = parent.terms;
         issuer = parent.issuer;
         // the number tells groups of the same ranks apart
         String part = "part " + color + " of split #" + parent.sequence + parent.splitGroups;
@@ -135,7 +129,7 @@ public abstract class AbstractCommunicator implements Communicator {
      * @param terms a short text, or empty
      */
     public final void setAgreement(String terms) {
-        this.terms.set(terms);
+        world.terms = terms;
     }
 
     /**
@@ -168,7 +162,7 @@ public abstract class AbstractCommunicator implements Communicator {
      * @throws CollectiveException the failure, as this rank's
      */
     protected final void checkFailure() {
-        failure.check(worldRank, worldSize);
+        failure.check(world.rank, world.size);
     }
 
     /**
@@ -177,7 +171,7 @@ public abstract class AbstractCommunicator implements Communicator {
      * @return the rank
      */
     protected final int getWorldRank() {
-        return worldRank;
+        return world.rank;
     }
 
     /** {@inheritDoc} */
@@ -285,7 +279,7 @@ public abstract class AbstractCommunicator implements Communicator {
     }
 
     private CollectiveCall next(Collective collective) {
-        return new CollectiveCall(collective, ++sequence, name, issuer, terms.get());
+        return new CollectiveCall(collective, ++sequence, name, issuer, world.terms);
     }
 
     private Work issue(CollectiveCall call) {

@@ -1,28 +1,23 @@
 package io.djltp.collective;
 
 import java.util.EnumMap;
-import java.util.Locale;
 import java.util.Map;
+import java.util.stream.Collectors;
 
 /**
  * How many collective operations a rank has issued and how many bytes it put in. A group of one
  * rank communicates nothing and counts nothing.
  *
  * <p>An instance is a snapshot: subtract one from another to count what happened in between.
+ *
+ * @param calls how often each operation was called that was called at all
+ * @param bytes how many bytes the rank has put into the operations
  */
-public final class CollectiveCounts {
-
-    private final Map<Collective, Long> calls;
-    private final long bytes;
-
-    private CollectiveCounts(Map<Collective, Long> calls, long bytes) {
-        this.calls = calls;
-        this.bytes = bytes;
-    }
+public record CollectiveCounts(Map<Collective, Long> calls, long bytes) {
 
     /** Creates counts of nothing. */
     public CollectiveCounts() {
-        this(new EnumMap<>(Collective.class), 0);
+        this(Map.of(), 0);
     }
 
     /**
@@ -42,15 +37,6 @@ public final class CollectiveCounts {
      */
     public long total() {
         return calls.values().stream().mapToLong(Long::longValue).sum();
-    }
-
-    /**
-     * Returns how many bytes the rank has put into the operations.
-     *
-     * @return the number of bytes
-     */
-    public long bytes() {
-        return bytes;
     }
 
     /**
@@ -74,10 +60,7 @@ public final class CollectiveCounts {
      * @return the sum
      */
     public CollectiveCounts plus(CollectiveCounts other) {
-        Map<Collective, Long> sum = new EnumMap<>(Collective.class);
-        sum.putAll(calls);
-        other.calls.forEach((collective, count) -> sum.merge(collective, count, Long::sum));
-        return new CollectiveCounts(sum, bytes + other.bytes);
+        return plus(other, 1);
     }
 
     /**
@@ -87,27 +70,25 @@ public final class CollectiveCounts {
      * @return the difference
      */
     public CollectiveCounts minus(CollectiveCounts earlier) {
-        Map<Collective, Long> difference = new EnumMap<>(Collective.class);
-        for (Collective collective : Collective.values()) {
-            long count = get(collective) - earlier.get(collective);
-            if (count != 0) {
-                difference.put(collective, count);
-            }
-        }
-        return new CollectiveCounts(difference, bytes - earlier.bytes);
+        return plus(earlier, -1);
+    }
+
+    private CollectiveCounts plus(CollectiveCounts other, int factor) {
+        Map<Collective, Long> sum = new EnumMap<>(Collective.class);
+        sum.putAll(calls);
+        other.calls.forEach(
+                (collective, count) -> sum.merge(collective, factor * count, Long::sum));
+        sum.values().removeIf(count -> count == 0);
+        return new CollectiveCounts(sum, bytes + factor * other.bytes);
     }
 
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        if (calls.isEmpty()) {
-            return "none";
-        }
-        StringBuilder text = new StringBuilder();
-        calls.forEach(
-                (collective, count) ->
-                        text.append(text.length() == 0 ? "" : ", ")
-                                .append(String.format(Locale.ROOT, "%d %s", count, collective)));
-        return text.toString();
+        return calls.isEmpty()
+                ? "none"
+                : calls.entrySet().stream()
+                        .map(each -> each.getValue() + " " + each.getKey())
+                        .collect(Collectors.joining(", "));
     }
 }

@@ -13,14 +13,12 @@ import java.nio.file.InvalidPathException;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
-import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.PosixFileAttributeView;
 import java.nio.file.attribute.PosixFileAttributes;
 import java.nio.file.attribute.PosixFilePermission;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.nio.file.attribute.UserPrincipal;
 import java.security.SecureRandom;
-import java.util.EnumSet;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Set;
@@ -140,7 +138,13 @@ public final class JobSecret {
     }
 
     private static byte[] readOrDraw(Path folder) throws IOException, InterruptedException {
-        create(folder);
+        if (!Files.isDirectory(folder)) {
+            try {
+                Files.createDirectory(folder, PosixFilePermissions.asFileAttribute(PRIVATE_FOLDER));
+            } catch (FileAlreadyExistsException e) {
+                logger.debug("Another process was first", e); // it is checked like a new one
+            }
+        }
         UserPrincipal self = self(folder);
         check(folder, self, PRIVATE_FOLDER);
         Path file = folder.resolve(FILE);
@@ -148,22 +152,13 @@ public final class JobSecret {
                 Files.newByteChannel(
                         file,
                         Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE),
-                        attribute(PRIVATE_FILE))) {
+                        PosixFilePermissions.asFileAttribute(PRIVATE_FILE))) {
             String drawn = HexFormat.of().formatHex(draw());
             channel.write(ByteBuffer.wrap(drawn.getBytes(StandardCharsets.US_ASCII)));
         } catch (FileAlreadyExistsException e) {
             check(file, self, PRIVATE_FILE);
         }
         return read(file);
-    }
-
-    private static void create(Path folder) throws IOException {
-        try {
-            Files.createDirectory(folder, attribute(PRIVATE_FOLDER));
-        } catch (FileAlreadyExistsException e) {
-            // one that is there is checked like a new one
-            return;
-        }
     }
 
     /** Returns this user, who has no name in some containers. */
@@ -178,22 +173,15 @@ public final class JobSecret {
 
     private static void check(Path path, UserPrincipal self, Set<PosixFilePermission> allowed)
             throws IOException {
-        PosixFileAttributeView view =
-                Files.getFileAttributeView(
-                        path, PosixFileAttributeView.class, LinkOption.NOFOLLOW_LINKS);
-        if (view == null) {
-            throw new IOException("this system has no permissions of files that could be checked");
-        }
-        PosixFileAttributes attributes = view.readAttributes();
+        PosixFileAttributes attributes =
+                Files.readAttributes(path, PosixFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
         if (attributes.isSymbolicLink()) {
             throw new IOException(path + " is a link");
         }
         if (!attributes.owner().equals(self)) {
             throw new IOException(path + " is of the user " + attributes.owner().getName());
         }
-        EnumSet<PosixFilePermission> others = EnumSet.copyOf(attributes.permissions());
-        others.removeAll(allowed);
-        if (!others.isEmpty()) {
+        if (!allowed.containsAll(attributes.permissions())) {
             throw new IOException(path + " is open to other users: remove it");
         }
     }
@@ -208,11 +196,6 @@ public final class JobSecret {
             TimeUnit.MILLISECONDS.sleep(PAUSE_MILLIS);
         }
         throw new IOException(file + " does not hold a secret: remove it");
-    }
-
-    private static FileAttribute<Set<PosixFilePermission>> attribute(
-            Set<PosixFilePermission> permissions) {
-        return PosixFilePermissions.asFileAttribute(permissions);
     }
 
     private static byte[] nonEmpty(String name, String text) {

@@ -137,6 +137,10 @@ public record LaunchEnvironment(
         private String address; // of process 0, or null
         private int port; // of process 0, or 0
         private String run = "";
+        private int process;
+        private int processes;
+        private int localProcess;
+        private String others; // the variable that says how many processes there are
 
         Variables(Map<String, String> values) {
             this.values = values;
@@ -158,32 +162,36 @@ public record LaunchEnvironment(
             return isSlurmTask() ? Optional.of(slurm()) : Optional.empty();
         }
 
-        private LaunchEnvironment found(String launcher, int process, int processes, int local) {
+        private LaunchEnvironment found(String launcher) {
             return new LaunchEnvironment(
                     launcher,
                     process,
                     processes,
-                    local,
+                    localProcess,
                     address,
                     ownPort == 0 ? port : ownPort,
                     ownPort == 0 ? run : "");
         }
 
+        /** Reads the variables with the number of processes, that of this one, and both here. */
+        private void readProcess(String size, String rank, String localRank) {
+            processes = count(size, rank);
+            process = index(rank, size, processes);
+            localProcess = localIndex(localRank);
+            others = size + "=" + processes;
+            port = port(MASTER_PORT);
+        }
+
+        /** Checks that a variable is there which several processes need. */
+        private void need(boolean found, String name, String remedy) {
+            require(found || processes == 1, name, others, remedy);
+        }
+
         /** Reads what torchrun sets, and who sets the same by hand. */
         private LaunchEnvironment torchrun() {
-            int processes = count(WORLD_SIZE, RANK);
-            int process = index(RANK, WORLD_SIZE, processes);
-            int local = localIndex("LOCAL_RANK");
-            port = port(MASTER_PORT);
-            if (processes > 1) {
-                String others = "WORLD_SIZE=" + processes;
-                require(address != null, MASTER_ADDR, others, "to the host of RANK 0");
-                require(
-                        port + ownPort > 0,
-                        MASTER_PORT,
-                        others,
-                        "to a free port of the host of RANK 0");
-            }
+            readProcess(WORLD_SIZE, RANK, "LOCAL_RANK");
+            need(address != null, MASTER_ADDR, "to the host of RANK 0");
+            need(port + ownPort > 0, MASTER_PORT, "to a free port of the host of RANK 0");
             if (get("TORCHELASTIC_RUN_ID") != null) {
                 // "none" for all to whom no name was given; the port, which no other agent of the
                 // host has; and how often it was started anew. The agents of several machines count
@@ -201,48 +209,37 @@ public record LaunchEnvironment(
                     port = MasterPort.derive(run);
                 }
             }
-            return found("torchrun", process, processes, local);
+            return found("torchrun");
         }
 
         /** A pod has an address of its own, so that each job can have the same port. */
         private LaunchEnvironment kubernetes() {
-            int processes = count(WORLD_SIZE, POD_INDEX);
-            int process = index(POD_INDEX, WORLD_SIZE, processes);
-            require(
-                    address != null || processes == 1,
+            readProcess(WORLD_SIZE, POD_INDEX, "");
+            need(
+                    address != null,
                     MASTER_ADDR,
-                    "WORLD_SIZE=" + processes,
                     "to the name of the pod of index 0, which is JOB-0.SERVICE with a headless"
                             + " Service of the Job's subdomain");
-            port = get(MASTER_PORT) == null ? POD_PORT : port(MASTER_PORT);
-            return found("Kubernetes", process, processes, 0);
+            port = port == 0 ? POD_PORT : port;
+            return found("Kubernetes");
         }
 
         private LaunchEnvironment openMpi() {
-            int processes = count(MPI_SIZE, MPI_RANK);
-            int process = index(MPI_RANK, MPI_SIZE, processes);
-            int local = localIndex("OMPI_COMM_WORLD_LOCAL_RANK");
+            readProcess(MPI_SIZE, MPI_RANK, "OMPI_COMM_WORLD_LOCAL_RANK");
             if (address == null && get(MPI_SIZE).equals(get("OMPI_COMM_WORLD_LOCAL_SIZE"))) {
                 address = LOOPBACK;
             }
-            String others = MPI_SIZE + "=" + processes;
-            require(
-                    address != null || processes == 1,
+            need(
+                    address != null,
                     MASTER_ADDR,
-                    others,
                     "to the host of process 0, with MASTER_PORT and TP_SECRET: mpirun -x"
                             + " MASTER_ADDR=.. -x MASTER_PORT=.. -x TP_SECRET ..");
-            port = port(MASTER_PORT);
             if (port == 0 && get("PMIX_NAMESPACE") != null) {
                 run = "Open MPI " + get("PMIX_NAMESPACE");
                 port = MasterPort.derive(run);
             }
-            require(
-                    port > 0 || processes == 1,
-                    MASTER_PORT,
-                    others,
-                    "to a free port of the host of process 0");
-            return found("Open MPI", process, processes, local);
+            need(port > 0, MASTER_PORT, "to a free port of the host of process 0");
+            return found("Open MPI");
         }
 
         /**
@@ -261,20 +258,16 @@ public record LaunchEnvironment(
 
         /** Reads what Slurm sets for the tasks of a step. */
         private LaunchEnvironment slurm() {
-            int processes = count(SLURM_NTASKS, SLURM_PROCID);
-            int process = index(SLURM_PROCID, SLURM_NTASKS, processes);
-            int local = localIndex("SLURM_LOCALID");
+            readProcess(SLURM_NTASKS, SLURM_PROCID, "SLURM_LOCALID");
             if (address == null) {
                 // of a step on one machine nobody needs to know the name
                 boolean one = "1".equals(get("SLURM_STEP_NUM_NODES"));
                 address = one ? LOOPBACK : firstNode();
             }
-            require(
-                    address != null || processes == 1,
+            need(
+                    address != null,
                     "SLURM_STEP_NODELIST",
-                    "SLURM_NTASKS=" + processes,
                     "by starting with srun, or set MASTER_ADDR to the host of task 0");
-            port = port(MASTER_PORT);
             if (port == 0 && get(SLURM_JOB_ID) != null) {
                 long job = slurmJob();
                 port = SLURM_PORTS + (int) (job % SLURM_PORTS);
@@ -285,7 +278,7 @@ public record LaunchEnvironment(
                     run += " " + get("SLURM_RESTART_COUNT");
                 }
             }
-            return found("Slurm", process, processes, local);
+            return found("Slurm");
         }
 
         private long slurmJob() {

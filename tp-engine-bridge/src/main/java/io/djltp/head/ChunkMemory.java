@@ -49,12 +49,8 @@ final class ChunkMemory implements AutoCloseable {
         FACTOR,
         /** By what the exponentials are multiplied in the gradient of the loss. */
         SOFTMAX_FACTOR,
-        /** The same of the loss times its scale. */
-        SCALED_SOFTMAX_FACTOR,
         /** What label smoothing adds to the gradient of each logit. */
         SMOOTHED_PART,
-        /** The same of the loss times its scale. */
-        SCALED_SMOOTHED_PART,
         /** What the gradient of a label's logit has beside its part of the softmax. */
         LABEL_PARTS,
         /** The logits of the labels. */

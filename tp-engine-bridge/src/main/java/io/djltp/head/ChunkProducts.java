@@ -345,12 +345,12 @@ abstract class ChunkProducts {
             if (pass.rows == 0) {
                 return;
             }
-            Tensor factor = bound(pass.column(Place.SCALED_SOFTMAX_FACTOR));
+            Tensor factor = bound(pass.column(Place.SOFTMAX_FACTOR));
             if (!pass.isSmooth()) {
                 ofProducts = upTo(largest * HostReads.number(factor));
                 return;
             }
-            factor.add_(bound(pass.column(Place.SCALED_SMOOTHED_PART)));
+            factor.add_(bound(pass.column(Place.SMOOTHED_PART)));
             ofGradients = upTo(HostReads.number(factor));
         }
 

@@ -4,7 +4,6 @@ import io.djltp.head.ChunkMemory.Place;
 import io.djltp.internal.torch.FlushDenormals;
 import io.djltp.internal.update.RowGradient;
 import io.djltp.internal.update.UnitRows;
-import io.djltp.internal.update.WeightUpdate;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.NoGradGuard;
@@ -13,6 +12,8 @@ import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.function.Consumer;
 
 /**
  * The part of a {@link HeadPass} that one worker thread computes: some of the rank's classes, a
@@ -46,10 +47,8 @@ final class ChunkWorker {
 
     private final Scalar unit; // what logits are multiplied with for it
     private final ScalarTypeOptional floats;
-    private ClassLabels.Places inLogits; // of logits, [classes, rows]
-    private ClassLabels.Places inClasses; // of the classes of a chunk
+    private ClassLabels.Places places; // of labels
     private Tensor sameFactor; // that of all chunks, or null if each has its own
-    private float scale; // of the loss in the backward pass
     private AddedGradient.Chunks added; // or null
 
     ChunkWorker(HeadPass pass, ChunkMemory memory, ChunkedLinear linear) {
@@ -114,8 +113,7 @@ final class ChunkWorker {
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
-            inLogits = pass.labels.places(memory, memory.batchRows(), 1);
-            inClasses = pass.labels.places(memory, 1, 0);
+            places = pass.labels.new Places(memory);
             overChunks.run();
             products.end();
         }
@@ -145,14 +143,14 @@ final class ChunkWorker {
             Tensor bias = memory.plan().part(linear.bias(), index).unsqueeze(1);
             logits.narrow(1, 0, pass.rows).add_(bias, unit);
         }
-        ClassLabels.OfChunk labels = inLogits.of(index);
-        if (!labels.isEmpty()) {
+        ClassLabels.OfChunk labels = places.of(index);
+        if (labels != null) {
             Tensor flat = logits.view(-1);
             if (!again && !inPowers && !linear.isUnit()) { // others are known
                 Tensor noted = labels.part(pass.ofLabels(Place.LABEL_LOGITS));
-                torch.index_select_out(noted, flat, 0, labels.places());
+                torch.index_select_out(noted, flat, 0, labels.inLogits());
             }
-            flat.index_fill_(0, labels.places(), new Scalar(Float.NEGATIVE_INFINITY));
+            flat.index_fill_(0, labels.inLogits(), new Scalar(Float.NEGATIVE_INFINITY));
         }
         if (pass.isGuarded()) {
             logits.sub_(again ? offset() : raisedOffset(index, logits), unit);
@@ -191,7 +189,7 @@ final class ChunkWorker {
     private Tensor lowered(int index, Tensor exponentials) {
         ChunkPlan plan = memory.plan();
         long classes = plan.start(index) + plan.length(index) - plan.range().start();
-        Scalar share = new Scalar(SoftmaxLoss.smoothedShare(pass.options, classes));
+        Scalar share = new Scalar(SoftmaxLoss.smoothedShare(pass.labels.options, classes));
         Tensor mean = pass.batch(sums()).mul(share).to(ScalarType.Float);
         Tensor shift = pass.batch(shift());
         Tensor weights = products().select(0, pass.rows);
@@ -206,18 +204,13 @@ final class ChunkWorker {
      * Updates the weights, and computes the gradient of the bias.
      *
      * @param biasGradient where the gradient of the bias goes, or {@code null}
-     * @param update the update, or {@code null} if the weights are not to be changed
-     * @param lossScale the factor of the loss in the backward pass
+     * @param update the rule, or {@code null} if the weights are not to be changed
      * @param others what else the gradient of the weights has, or {@code null}
      */
     void backwardAndUpdate(
-            Tensor biasGradient,
-            WeightUpdate update,
-            float lossScale,
-            AddedGradient.Chunks others) {
-        scale = lossScale;
+            Tensor biasGradient, Consumer<RowGradient> update, AddedGradient.Chunks others) {
         added = others;
-        sameFactor = pass.isGuarded() ? null : pass.column(Place.SCALED_SOFTMAX_FACTOR);
+        sameFactor = pass.isGuarded() ? null : pass.column(Place.SOFTMAX_FACTOR);
         run(
                 () -> {
                     // backwards: the last chunks may still be in a cache
@@ -229,35 +222,34 @@ final class ChunkWorker {
                 });
     }
 
-    private void updateChunk(int index, Tensor biasGradient, WeightUpdate update) {
+    private void updateChunk(int index, Tensor biasGradient, Consumer<RowGradient> update) {
         Tensor weight = linear.weight(memory, index);
         if (!memory.isKept(index)) {
             keep(index, compute(index, weight, true));
         }
         Tensor factor = sameFactor == null ? factor(index) : sameFactor;
+        ClassLabels.OfChunk labels = places.of(index);
         Tensor ofLogits = keepsRounded ? memory.roundedKept(index) : memory.logits(index);
         if (pass.isSmooth()) { // the gradient of the logits, without the last row of the features
             Tensor flat = ofLogits.view(-1);
             ofLogits = ofLogits.narrow(1, 0, pass.rows);
-            torch.addcmul_out(ofLogits, pass.column(Place.SCALED_SMOOTHED_PART), ofLogits, factor);
-            ClassLabels.OfChunk apart = inLogits.of(index);
-            if (!apart.isEmpty()) {
-                flat.index_fill_(0, apart.places(), new Scalar(0));
+            torch.addcmul_out(ofLogits, pass.column(Place.SMOOTHED_PART), ofLogits, factor);
+            if (labels != null) {
+                flat.index_fill_(0, labels.inLogits(), new Scalar(0));
             }
         }
-        ClassLabels.OfChunk labels = inClasses.of(index);
         if (biasGradient != null) {
             Tensor target = memory.plan().part(biasGradient, index);
             addUp(target, index, ofLogits, factor);
-            if (!labels.isEmpty()) {
+            if (labels != null) {
                 Tensor parts = labels.part(pass.ofLabels(Place.LABEL_PARTS));
-                target.index_add_(0, labels.places(), parts, new Scalar(scale));
+                target.index_add_(0, labels.inClasses(), parts);
             }
         }
         if (update != null) {
             Gradient gradient =
                     new Gradient(index, weight, left(index, ofLogits), right(factor), labels);
-            update.apply(gradient);
+            update.accept(gradient);
             linear.setWeight(memory.plan(), index, gradient.weight);
         }
     }
@@ -267,7 +259,7 @@ final class ChunkWorker {
         Tensor ofChunk = memory.isKept(index) ? memory.offset(index) : offset();
         Tensor factor = pass.batch(memory.column(Place.FACTOR));
         torch.sub_out(factor, pass.batch(ofChunk), pass.column(Place.OFFSET)).exp_();
-        return factor.mul_(pass.column(Place.SCALED_SOFTMAX_FACTOR));
+        return factor.mul_(pass.column(Place.SOFTMAX_FACTOR));
     }
 
     /** Puts the sums of the gradient of a chunk's logits over the rows into a tensor, [classes]. */
@@ -349,9 +341,9 @@ final class ChunkWorker {
 
         private void addProduct(Tensor target, float keep, float factor) {
             products.addToWeight(left, right, target, keep, factor);
-            if (!labels.isEmpty()) {
+            if (labels != null) {
                 Tensor rows = labels.part(pass.memory.rows(Place.LABEL_GRADIENTS));
-                target.index_add_(0, labels.places(), rows, new Scalar(factor * scale));
+                target.index_add_(0, labels.inClasses(), rows, new Scalar(factor));
             }
             if (directions != null) {
                 Tensor inverse = UnitRows.inverseLengths(weight);

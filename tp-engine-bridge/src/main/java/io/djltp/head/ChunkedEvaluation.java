@@ -35,6 +35,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
 
     private static final ScalarType FLOAT = ScalarType.Float;
 
+    private static final LossOptions ALL_COUNT = new LossOptions(Long.MIN_VALUE, 0, 0);
+
     private final ClassShard shard;
     private final long budget;
     private final long chunk;
@@ -106,7 +108,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @return the counts, int64 [rows], attached to the manager of the features
      */
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        ClassLabels rows = ClassLabels.of(features, labels, shard, Long.MIN_VALUE);
+        ClassLabels rows = ClassLabels.of(features, labels, shard, ALL_COUNT);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             Tensor logits = torch.zeros(new long[] {chunks.rows}, memory.options());
@@ -134,7 +136,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public NDArray loss(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         SoftmaxLoss.check(options, shard.total(), true);
-        ClassLabels rows = ClassLabels.of(features, labels, shard, options.ignoreIndex());
+        ClassLabels rows = ClassLabels.of(features, labels, shard, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             LogitChunks.LogSum sums = new LogitChunks.LogSum(chunks);
@@ -151,14 +153,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
                     });
             SoftmaxLoss loss =
                     SoftmaxLoss.reduced(
-                            options,
-                            rows,
-                            shard,
-                            sums.largest,
-                            sums.sum,
-                            labelLogits,
-                            sumOfLogits,
-                            true);
+                            rows, sums.largest, sums.sum, labelLogits, sumOfLogits, true);
             return ShardedCrossEntropy.shaped(loss.value(memory.options()), options, features);
         }
     }

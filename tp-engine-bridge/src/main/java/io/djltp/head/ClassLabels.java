@@ -30,6 +30,8 @@ public final class ClassLabels {
                     DataType.FLOAT16, 1L << 11,
                     DataType.BFLOAT16, 1L << 8);
 
+    final ClassShard shard; // the classes of the rank
+    final LossOptions options; // of the loss
     final long[] all; // of all rows, over all ranks
     final boolean[] counts; // whether a row counts, by row
     final long[] rows; // the rows with a label of this rank, in the order of the labels
@@ -37,13 +39,15 @@ public final class ClassLabels {
     final long[] sample; // the columns that the step is over, or null if it is over all
     final long classes; // how many the step is over, over all ranks
 
-    private ClassLabels(long[] all, ClassShard shard, long ignoreIndex) {
+    private ClassLabels(long[] all, ClassShard shard, LossOptions options) {
         this.all = all;
+        this.shard = shard;
+        this.options = options;
         counts = new boolean[all.length];
         long[] places = new long[all.length]; // of labels here: column, then row
         int found = 0;
         for (int i = 0; i < all.length; i++) {
-            counts[i] = all[i] != ignoreIndex;
+            counts[i] = all[i] != options.ignoreIndex();
             long column = counts[i] ? shard.columnOf(all[i]) : -1;
             if (column >= 0) {
                 places[found++] = column * all.length + i;
@@ -58,6 +62,8 @@ public final class ClassLabels {
 
     private ClassLabels(ClassLabels labels, long[] sample, long classes) {
         all = labels.all;
+        shard = labels.shard;
+        options = labels.options;
         counts = labels.counts;
         rows = labels.rows;
         columns = LongStream.of(labels.columns).map(c -> Arrays.binarySearch(sample, c)).toArray();
@@ -71,10 +77,10 @@ public final class ClassLabels {
      * @param rows the features or logits of the rows, [x1, ..., xn, columns]
      * @param labels the labels over all ranks, [x1, ..., xn], of any numeric type
      * @param shard the classes of the rank
-     * @param ignoreIndex the label of rows that do not count
+     * @param options the options of the loss
      * @throws IllegalArgumentException if a label is not a class, or there is not one for each row
      */
-    static ClassLabels of(NDArray rows, NDArray labels, ClassShard shard, long ignoreIndex) {
+    static ClassLabels of(NDArray rows, NDArray labels, ClassShard shard, LossOptions options) {
         Shape each = leading(rows);
         if (labels.size() != each.size()) {
             throw new IllegalArgumentException(
@@ -82,7 +88,7 @@ public final class ClassLabels {
                                     + " for each row is needed")
                             .formatted(labels.getShape(), each.add(shard.total())));
         }
-        return new ClassLabels(read(labels, shard.total(), ignoreIndex), shard, ignoreIndex);
+        return new ClassLabels(read(labels, shard.total(), options.ignoreIndex()), shard, options);
     }
 
     /** Returns features, or logits, as rows, [x1 * ... * xn, columns], no part of a graph. */
@@ -153,22 +159,6 @@ public final class ClassLabels {
     }
 
     /**
-     * Returns where the labels of a thread lie in its chunks.
-     *
-     * @param memory the memory of the thread
-     * @param ofColumn how far apart the places of neighbouring columns are
-     * @param ofRow how far apart those of neighbouring rows are
-     */
-    Places places(ChunkMemory memory, long ofColumn, long ofRow) {
-        ChunkPlan plan = memory.plan();
-        long start = plan.range().start();
-        int first = from(start);
-        int end = from(plan.range().end());
-        long[] found = places(first, end, start, plan.chunk(), ofColumn, ofRow);
-        return new Places(plan, first, found.length == 0 ? null : memory.index(found));
-    }
-
-    /**
      * The places of a thread's labels, for all chunks in one tensor: to make one for each chunk
      * takes longer than what is done at these places.
      */
@@ -176,32 +166,40 @@ public final class ClassLabels {
 
         private final ChunkPlan plan;
         private final int first; // label of the thread
-        private final Tensor all; // or null if there are none
+        private final Tensor inClasses; // of a chunk; null if there are none
+        private final Tensor inLogits; // of a chunk, [classes, rows]
 
-        private Places(ChunkPlan plan, int first, Tensor all) {
-            this.plan = plan;
-            this.first = first;
-            this.all = all;
+        /** Finds the places in the memory of the thread. */
+        Places(ChunkMemory memory) {
+            plan = memory.plan();
+            long start = plan.range().start();
+            first = from(start);
+            int end = from(plan.range().end());
+            boolean none = first == end;
+            long[] columns = places(first, end, start, plan.chunk(), 1, 0);
+            inClasses = none ? null : memory.index(columns);
+            columns = places(first, end, start, plan.chunk(), memory.batchRows(), 1);
+            inLogits = none ? null : memory.index(columns);
         }
 
-        /** Returns the labels of a chunk. */
+        /** Returns the labels of a chunk, {@code null} if it has none. */
         OfChunk of(int index) {
             int from = from(plan.start(index));
             int to = from(plan.start(index) + plan.length(index));
-            return from == to
-                    ? OfChunk.NONE
-                    : new OfChunk(from, to, all.narrow(0, from - first, to - from));
+            if (from == to) {
+                return null;
+            }
+            long length = to - from;
+            return new OfChunk(
+                    from,
+                    to,
+                    inClasses.narrow(0, from - first, length),
+                    inLogits.narrow(0, from - first, length));
         }
     }
 
-    /** The labels that lie in a chunk, and their places; {@code null} if none do. */
-    record OfChunk(int from, int to, Tensor places) {
-
-        static final OfChunk NONE = new OfChunk(0, 0, null);
-
-        boolean isEmpty() {
-            return places == null;
-        }
+    /** The labels that lie in a chunk, and their places. */
+    record OfChunk(int from, int to, Tensor inClasses, Tensor inLogits) {
 
         Tensor part(Tensor ofAllLabels) {
             return ofAllLabels.narrow(0, from, to - from);

@@ -13,8 +13,9 @@ import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.function.Consumer;
 
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
@@ -120,7 +121,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
         SoftmaxLoss.check(options, shard.total(), true);
-        ClassLabels all = ClassLabels.of(features, labels, shard, options.ignoreIndex());
+        ClassLabels all = ClassLabels.of(features, labels, shard, options);
         ClassLabels rows = sampler == null ? all : sampled(all);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = ClassLabels.rows(features);
@@ -135,8 +136,8 @@ public final class FusedSoftmaxHead implements AutoCloseable {
                 margin = new MarginLabels(head.margin(), memory.shared(), rows, x, linear);
                 x = margin.features();
             }
-            HeadPass first = run(x, linear, rows, options);
-            SoftmaxLoss loss = first.loss(linear, margin, shard);
+            HeadPass first = run(x, linear, rows);
+            SoftmaxLoss loss = first.loss(linear, margin);
             Tensor gradient =
                     first.featureGradient(loss, linear, margin)
                             .to(TensorView.of(features).tensor().scalar_type())
@@ -222,12 +223,13 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             float scale,
             AddedGradient added) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            if (update != null && pass != null) { // without a pass it is refused below
+            if (update != null && pass != null) { // without a pass the second one throws
                 long[] shape = weight.getShape().getShape();
                 update.prepare(shape[0], shape[1], memory.shared().options());
             }
+            Consumer<RowGradient> rule = update == null ? null : update::apply;
             AddedGradient.Chunks others = AddedGradient.Chunks.of(added);
-            secondPass(weight, bias, biasGradient, update, scale, others);
+            secondPass(weight, bias, biasGradient, rule, scale, others);
         }
         steps++;
     }
@@ -254,8 +256,12 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             float scale) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor target = sum == null ? null : TensorView.of(sum).tensor();
-            WeightUpdate adding = target == null ? null : new GradientSum(target, first);
-            secondPass(weight, bias, biasGradient, adding, scale, null);
+            Consumer<RowGradient> rule =
+                    chunk -> {
+                        Tensor rows = chunk.rowsOf(target, 0);
+                        chunk.accumulateInto(first ? rows.zero_() : rows, 1, 1);
+                    };
+            secondPass(weight, bias, biasGradient, target == null ? null : rule, scale, null);
         }
     }
 
@@ -263,7 +269,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             NDArray weight,
             NDArray bias,
             NDArray biasGradient,
-            WeightUpdate update,
+            Consumer<RowGradient> update,
             float scale,
             AddedGradient.Chunks added) {
         if (pass == null) {
@@ -317,8 +323,8 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         return memory;
     }
 
-    private HeadPass run(Tensor x, ChunkedLinear linear, ClassLabels labels, LossOptions options) {
-        HeadPass first = new HeadPass(memory, labels, options, guarded, head.precision());
+    private HeadPass run(Tensor x, ChunkedLinear linear, ClassLabels labels) {
+        HeadPass first = new HeadPass(memory, labels, guarded, head.precision());
         first.run(x, linear);
         if (first.isUsable()) { // of features that are not finite it is not
             return first;
@@ -330,7 +336,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             throw notFinite(first.uncheckedName());
         }
         guarded = true;
-        return run(x, linear, labels, options);
+        return run(x, linear, labels);
     }
 
     private ArithmeticException notFinite(String what) {
@@ -346,31 +352,5 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         pass = null;
         memory.close();
         evaluation.close();
-    }
-
-    /** Adds the gradient of a head to a sum and leaves the weight as it is. */
-    private static final class GradientSum extends WeightUpdate {
-
-        private final Tensor sum; // float32 [classes/p, features]
-        private final boolean first; // whether what is in the sum does not count
-
-        GradientSum(Tensor sum, boolean first) {
-            super(Settings.DEFAULT);
-            this.sum = sum;
-            this.first = first;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void prepare(long classes, long features, TensorOptions options) {
-            // who made this has made the sum, too
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void apply(RowGradient chunk) {
-            Tensor rows = chunk.rowsOf(sum, 0);
-            chunk.accumulateInto(first ? rows.zero_() : rows, 1, 1);
-        }
     }
 }

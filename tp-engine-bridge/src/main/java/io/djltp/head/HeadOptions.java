@@ -21,19 +21,7 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
     public static final int LEAST_CLASSES = 2;
 
     /** A full softmax over the logits of a linear layer. */
-    public static final HeadOptions DEFAULT = new HeadOptions(1, 0, null);
-
-    /**
-     * Creates options with the arithmetic of float32.
-     *
-     * @param sampleShare above 0 and up to 1
-     * @param sampleSeed the seed
-     * @param margin the margin, or {@code null}
-     * @throws IllegalArgumentException if the share is out of its range
-     */
-    public HeadOptions(float sampleShare, long sampleSeed, Margin margin) {
-        this(sampleShare, sampleSeed, margin, Precision.FLOAT32);
-    }
+    public static final HeadOptions DEFAULT = new HeadOptions(1, 0, null, Precision.FLOAT32);
 
     /**
      * Creates options.

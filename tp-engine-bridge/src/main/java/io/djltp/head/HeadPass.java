@@ -2,8 +2,8 @@ package io.djltp.head;
 
 import io.djltp.head.ChunkMemory.Place;
 import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.update.RowGradient;
 import io.djltp.internal.update.UnitRows;
-import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Scalar;
@@ -15,6 +15,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Consumer;
 
 /**
  * One step of a {@link FusedSoftmaxHead} on one rank: the pass over the weights that computes the
@@ -44,7 +45,6 @@ final class HeadPass {
 
     final ChunkMemory memory; // shared by the worker threads
     final ClassLabels labels;
-    final LossOptions options;
     final Precision precision; // of the factors of products
     final long rows; // of the batch
     final ChunkProducts.Scales scales = new ChunkProducts.Scales(); // of float16
@@ -53,25 +53,19 @@ final class HeadPass {
     private final boolean guarded;
     private double[] numbers; // sums, offsets, labels' logits; and 0 if all is finite
 
-    HeadPass(
-            HeadMemory memories,
-            ClassLabels labels,
-            LossOptions options,
-            boolean guarded,
-            Precision precision) {
+    HeadPass(HeadMemory memories, ClassLabels labels, boolean guarded, Precision precision) {
         this.precision = precision;
         this.memories = memories;
         this.labels = labels;
-        this.options = options;
         // exponentials of float16 have no range to be without the largest logit
         this.guarded = guarded || memories.classes() == 0 || precision == Precision.FLOAT16;
         memory = memories.shared();
         rows = labels.counts.length;
-        memories.setRows(rows(rows, options, precision));
+        memories.setRows(rows(rows, labels.options, precision));
     }
 
     boolean isSmooth() {
-        return options.labelSmoothing() > 0;
+        return labels.options.labelSmoothing() > 0;
     }
 
     boolean isGuarded() {
@@ -165,6 +159,11 @@ final class HeadPass {
         Tensor products = memory.rows(Place.PRODUCTS).zero_();
         Tensor factor = memory.column(Place.FACTOR);
         for (ChunkWorker worker : workers) {
+            if (!guarded) {
+                sums.add_(worker.sums());
+                products.add_(worker.products());
+                continue;
+            }
             torch.sub_out(factor, worker.offset(), offset).exp_();
             sums.addcmul_(worker.sums(), factor.to(ScalarType.Double));
             products.addcmul_(worker.products(), factor.unsqueeze(1));
@@ -176,7 +175,7 @@ final class HeadPass {
 
     /** Moves the products to one shift: that of the exponentials of all workers. */
     private void combineShifts(List<ChunkWorker> workers, Tensor offset) {
-        double share = SoftmaxLoss.smoothedShare(options, memories.classes());
+        double share = SoftmaxLoss.smoothedShare(labels.options, memories.classes());
         Tensor shift = column(Place.SHIFT);
         shift.copy_(column(Place.SUMS).mul(new Scalar(share)));
         Tensor products = batch(memory.rows(Place.PRODUCTS));
@@ -266,16 +265,13 @@ final class HeadPass {
      *
      * @param linear the layer
      * @param margin the margin, or {@code null}
-     * @param shard the classes of the rank
      */
-    SoftmaxLoss loss(ChunkedLinear linear, MarginLabels margin, ClassShard shard) {
-        if (shard.isAlone() && !isSmooth()) {
-            return new SoftmaxLoss(options, labels, ofRank(), false);
+    SoftmaxLoss loss(ChunkedLinear linear, MarginLabels margin) {
+        if (labels.shard.isAlone() && !isSmooth()) {
+            return new SoftmaxLoss(labels, ofRank(), false);
         }
         return SoftmaxLoss.reduced(
-                options,
                 labels,
-                shard,
                 column(Place.OFFSET),
                 column(Place.SUMS),
                 ofLabels(Place.LABEL_LOGITS),
@@ -361,17 +357,13 @@ final class HeadPass {
             ofWeights[i] = (loss.labelGradient(row) - smoothed[row]) * slope;
             ofFeatures[i] = ofWeights[i] + smoothed[row]; // which is subtracted of every class
         }
-        Tensor places = memory.index(labels.rows);
-        Tensor parts = ofLabels(Place.LABEL_PARTS).copy_(doubles(ofWeights));
-        Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, places);
-        Tensor target = memory.rows(Place.LABEL_GRADIENTS).narrow(0, 0, parts.size(0));
-        torch.mul_out(target, x, parts.unsqueeze(1));
+        ofLabels(Place.LABEL_PARTS).copy_(doubles(ofWeights));
         Tensor weights = linear.rows(memory.index(labels.columns));
         if (linear.isUnit()) {
             weights.mul_(UnitRows.inverseLengths(weights).unsqueeze(1));
         }
         Tensor factors = doubles(ofFeatures).to(ScalarType.Float);
-        gradient.index_add_(0, places, weights.mul_(factors.unsqueeze(1)));
+        gradient.index_add_(0, memory.index(labels.rows), weights.mul_(factors.unsqueeze(1)));
     }
 
     /**
@@ -386,15 +378,18 @@ final class HeadPass {
     void update(
             ChunkedLinear linear,
             Tensor biasGradient,
-            WeightUpdate update,
+            Consumer<RowGradient> update,
             float scale,
             AddedGradient.Chunks added) {
-        memories.setRows(rows(rows, options, precision));
+        memories.setRows(rows(rows, labels.options, precision));
         Scalar factor = new Scalar(scale);
-        Tensor ofSoftmax = column(Place.SCALED_SOFTMAX_FACTOR);
-        torch.mul_out(ofSoftmax, column(Place.SOFTMAX_FACTOR), factor);
+        Tensor ofSoftmax = column(Place.SOFTMAX_FACTOR).mul_(factor);
+        Tensor parts = ofLabels(Place.LABEL_PARTS).mul_(factor);
+        Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, memory.index(labels.rows));
+        Tensor ofWeights = memory.rows(Place.LABEL_GRADIENTS).narrow(0, 0, parts.size(0));
+        torch.mul_out(ofWeights, x, parts.unsqueeze(1));
         if (isSmooth()) {
-            torch.mul_out(column(Place.SCALED_SMOOTHED_PART), column(Place.SMOOTHED_PART), factor);
+            column(Place.SMOOTHED_PART).mul_(factor);
         } else if (!guarded) {
             scaleFeatures(memory, ofSoftmax); // the same for all chunks
         }
@@ -403,8 +398,7 @@ final class HeadPass {
         }
         List<ChunkWorker> workers = workers(linear);
         memories.run(
-                workers.size(),
-                i -> workers.get(i).backwardAndUpdate(biasGradient, update, scale, added));
+                workers.size(), i -> workers.get(i).backwardAndUpdate(biasGradient, update, added));
     }
 
     /**

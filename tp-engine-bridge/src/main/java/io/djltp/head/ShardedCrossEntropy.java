@@ -70,92 +70,61 @@ public final class ShardedCrossEntropy {
             NDArray logits, NDArray labels, Cut cut, Communicator group, boolean withGradient) {
         ClassShard shard = new ClassShard(cut, group);
         SoftmaxLoss.check(options, shard.total(), false);
-        ClassLabels ofShard = ClassLabels.of(logits, labels, shard, options.ignoreIndex());
+        ClassLabels rows = ClassLabels.of(logits, labels, shard, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor given = ClassLabels.rows(logits);
-            Batch batch = new Batch(given.to(ScalarType.Float), ofShard, shard);
-            NDArray value = shaped(batch.loss.value(batch.z.options()), options, logits);
+            Tensor z = given.to(ScalarType.Float);
+            Tensor classWeights = classWeights(shard, z);
+            Tensor places =
+                    SoftmaxLoss.index(
+                            z, rows.places(0, rows.rows.length, 0, Long.MAX_VALUE, 1, z.size(1)));
+            Tensor largest = largestOfRows(z);
+            Tensor softmax = z.softmax(1); // of this rank's classes among themselves
+            // one over the largest part of the softmax, which is never tiny, is the normaliser: so
+            // the exponentials are not computed a second time
+            Tensor wide = largest.to(ScalarType.Double);
+            Tensor normaliser = torch.zeros_like(wide);
+            if (z.size(1) > 0) {
+                normaliser.copy_(softmax.amax(new long[] {1}, false)).reciprocal_();
+                normaliser.masked_fill_(largest.isneginf(), new Scalar(0)); // its softmax is NaN
+            }
+            Tensor sums =
+                    options.labelSmoothing() > 0
+                            ? sumOfRows(classWeights == null ? z : z.mul(classWeights))
+                            : null;
+            Tensor labelLogits = z.reshape(-1).index_select(0, places);
+            SoftmaxLoss loss =
+                    SoftmaxLoss.reduced(
+                            rows, largest, normaliser, labelLogits, sums, true, wide, normaliser);
+            NDArray value = shaped(loss.value(z.options()), options, logits);
             if (!withGradient) {
                 return new Result(value, null);
             }
-            Tensor gradient = batch.gradient().to(given.scalar_type());
-            long[] shape = logits.getShape().getShape();
-            return new Result(value, TensorView.toArray(gradient.view(shape), logits.getManager()));
-        }
-    }
-
-    /** One batch on one rank. */
-    private final class Batch {
-
-        private final Tensor z; // the logits, [rows, classes of the rank]
-        private final Tensor largest; // of each row, [rows]
-        private final Tensor softmax; // of this rank's classes among themselves
-        private final Tensor places; // of the labels' logits among all of the rank, [labels]
-        private final Tensor classWeights; // of this rank's classes, float32, or null
-        private final long[] rows; // of the labels
-        private final SoftmaxLoss loss;
-
-        Batch(Tensor logits, ClassLabels labels, ClassShard shard) {
-            z = logits;
-            rows = labels.rows;
-            classWeights = classWeights(shard, z);
-            long columns = z.size(1);
-            long[] found = labels.places(0, rows.length, 0, Long.MAX_VALUE, 1, columns);
-            places = SoftmaxLoss.index(z, found);
-            largest = largestOfRows(z);
-            softmax = z.softmax(1);
-            // one over the largest part of the softmax, which is never tiny, is the normaliser: so
-            // the exponentials are not computed a second time
-            Tensor normaliser = largest.new_zeros(largest.shape()).to(ScalarType.Double);
-            if (columns > 0) {
-                normaliser = softmax.amax(new long[] {1}, false).to(ScalarType.Double).reciprocal();
-                normaliser.masked_fill_(largest.isneginf(), new Scalar(0)); // its softmax is NaN
-            }
-            Tensor sums = null;
-            if (options.labelSmoothing() > 0) {
-                Tensor weighted = classWeights == null ? z : z.mul(classWeights);
-                sums =
-                        weighted.sum(
-                                new long[] {1}, false, new ScalarTypeOptional(ScalarType.Double));
-            }
-            Tensor labelLogits = z.reshape(-1).index_select(0, places);
-            Tensor wide = largest.to(ScalarType.Double);
-            loss =
-                    SoftmaxLoss.reduced(
-                            options,
-                            labels,
-                            shard,
-                            largest,
-                            normaliser,
-                            labelLogits,
-                            sums,
-                            true,
-                            wide,
-                            normaliser);
-        }
-
-        /** Returns the gradient of the logits, in the memory of the softmax. */
-        Tensor gradient() {
             double[] factors = loss.softmaxFactors(loss.other(0));
             double[] normalisers = loss.other(1);
             Arrays.setAll(factors, i -> factors[i] * normalisers[i]);
             if (DoubleStream.of(normalisers).anyMatch(each -> each == 0)) {
                 softmax.masked_fill_(largest.isneginf().unsqueeze(1), new Scalar(0));
             }
-            softmax.mul_(tensor(factors).unsqueeze(1));
+            softmax.mul_(floats(z, factors).unsqueeze(1)); // the gradient from here on
             if (options.labelSmoothing() > 0) {
-                Tensor share = tensor(loss.smoothedShares()).unsqueeze(1);
+                Tensor share = floats(z, loss.smoothedShares()).unsqueeze(1);
                 softmax.sub_(classWeights == null ? share : share.mul(classWeights));
             }
             double[] parts =
-                    LongStream.of(rows).mapToDouble(i -> loss.labelPart((int) i)).toArray();
-            softmax.view(-1).index_add_(0, places, tensor(parts));
-            return softmax;
+                    LongStream.of(rows.rows).mapToDouble(i -> loss.labelPart((int) i)).toArray();
+            softmax.view(-1).index_add_(0, places, floats(z, parts));
+            Tensor gradient = softmax.to(given.scalar_type()).view(logits.getShape().getShape());
+            return new Result(value, TensorView.toArray(gradient, logits.getManager()));
         }
+    }
 
-        private Tensor tensor(double... numbers) {
-            return SoftmaxLoss.tensor(z.options(), numbers).to(ScalarType.Float);
-        }
+    private static Tensor sumOfRows(Tensor numbers) {
+        return numbers.sum(new long[] {1}, false, new ScalarTypeOptional(ScalarType.Double));
+    }
+
+    private static Tensor floats(Tensor like, double... numbers) {
+        return SoftmaxLoss.tensor(like.options(), numbers).to(ScalarType.Float);
     }
 
     /**
@@ -173,7 +142,7 @@ public final class ShardedCrossEntropy {
         long classes = logits.getShape().get(last);
         ClassShard shard = new ClassShard(Cut.ofLengths(classes), null);
         SoftmaxLoss.check(options, classes, false);
-        ClassLabels rows = ClassLabels.of(logits, labels, shard, options.ignoreIndex());
+        ClassLabels rows = ClassLabels.of(logits, labels, shard, options);
         try (TorchScope scope = TorchScope.open()) {
             Tensor z = TensorView.of(logits).tensor().reshape(-1, classes);
             boolean isDouble = z.scalar_type().intern() == ScalarType.Double;
@@ -199,7 +168,7 @@ public final class ShardedCrossEntropy {
                         z.logsumexp(1).square().mul(SoftmaxLoss.tensor(z.options(), ofRows));
                 loss = loss.add(none ? squares : squares.sum());
             }
-            Scalar share = new Scalar(SoftmaxLoss.share(options, rows));
+            Scalar share = new Scalar(SoftmaxLoss.share(rows));
             return shaped(loss.mul(share).to(ScalarType.Float), options, logits);
         }
     }

@@ -58,20 +58,19 @@ final class SoftmaxLoss {
     /**
      * Creates the loss of a batch.
      *
-     * @param options the options of the loss
-     * @param labels the labels
+     * @param labels the labels, and the options of the loss
      * @param numbers the sums over all classes, first that of the exponentials, then the label's
      *     logit less the largest one and, with label smoothing, the logits; then the largest logits
      * @param withLabels whether the labels' exponentials are in the sums
      */
-    SoftmaxLoss(LossOptions options, ClassLabels labels, double[] numbers, boolean withLabels) {
-        this.options = options;
+    SoftmaxLoss(ClassLabels labels, double[] numbers, boolean withLabels) {
+        options = labels.options;
         this.numbers = numbers;
         classes = labels.classes;
         rows = labels.counts.length;
         smoothing = options.labelSmoothing();
         meanWeight = meanWeight(options);
-        double share = share(options, labels);
+        double share = share(labels);
         weights = LongStream.of(labels.all).mapToDouble(l -> share * options.weightOf(l)).toArray();
         shares = byRow(i -> labels.counts[i] ? share : 0);
         boolean smooth = smoothing > 0;
@@ -93,9 +92,7 @@ final class SoftmaxLoss {
     /**
      * Brings together what the ranks have of the rows: two all-reduces, and one read.
      *
-     * @param options the options of the loss
-     * @param labels the labels
-     * @param shard the classes of the rank
+     * @param labels the labels, and the options of the loss
      * @param offset what the rank has subtracted from its logits, float32 [rows]
      * @param normaliser its sum of the exponentials then, float64 [rows]
      * @param labelLogits the logits of its labels, [labels]
@@ -104,28 +101,28 @@ final class SoftmaxLoss {
      * @param others what else is read, float64 [rows], see {@link #other}
      */
     static SoftmaxLoss reduced(
-            LossOptions options,
             ClassLabels labels,
-            ClassShard shard,
             Tensor offset,
             Tensor normaliser,
             Tensor labelLogits,
             Tensor logits,
             boolean withLabels,
             Tensor... others) {
+        ClassShard shard = labels.shard;
+        boolean smooth = labels.options.labelSmoothing() > 0;
         Tensor rows = index(offset, labels.rows);
         Tensor largest = offset.clone();
         Tensor before = largest.index_select(0, rows);
         largest.index_copy_(0, rows, torch.maximum(before, labelLogits));
         shard.allReduce(largest, ReduceOp.MAX);
         Tensor m = largest.to(ScalarType.Double);
-        long[] shape = {options.labelSmoothing() > 0 ? 3 : 2, largest.size(0)};
+        long[] shape = {smooth ? 3 : 2, largest.size(0)};
         Tensor sums = torch.zeros(shape, m.options());
         Tensor factor = offset.to(ScalarType.Double).sub_(m).exp_();
         torch.mul_out(sums.select(0, NORMALISER), normaliser, factor);
         Tensor ofLabels = labelLogits.to(ScalarType.Double).sub_(m.index_select(0, rows));
         sums.select(0, LABEL).index_add_(0, rows, ofLabels);
-        if (options.labelSmoothing() > 0) {
+        if (smooth) {
             sums.select(0, LOGITS).copy_(logits);
         }
         shard.allReduce(sums, ReduceOp.SUM);
@@ -133,7 +130,7 @@ final class SoftmaxLoss {
         for (Tensor other : others) {
             all.push_back(other);
         }
-        return new SoftmaxLoss(options, labels, HostReads.doubles(torch.cat(all)), withLabels);
+        return new SoftmaxLoss(labels, HostReads.doubles(torch.cat(all)), withLabels);
     }
 
     /** Returns what else {@link #reduced} has read. */
@@ -172,7 +169,8 @@ final class SoftmaxLoss {
      * Returns r, what a row counts for whose label has the weight 1: one over the sum of the
      * weights of all labels, 0 if that is 0, or one without a mean.
      */
-    static double share(LossOptions options, ClassLabels labels) {
+    static double share(ClassLabels labels) {
+        LossOptions options = labels.options;
         if (options.reduction() != Reduction.MEAN) {
             return 1;
         }

@@ -1,13 +1,11 @@
 package io.djltp.head;
 
-import ai.djl.engine.EngineException;
-
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OpenMpTeam;
 
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.IntConsumer;
@@ -70,28 +68,20 @@ final class WorkerThreads implements AutoCloseable {
     }
 
     private void runInThreads(int tasks, IntConsumer task) {
-        List<CompletableFuture<Void>> runs =
+        List<CompletableFuture<Throwable>> runs =
                 IntStream.range(0, tasks)
                         .mapToObj(i -> CompletableFuture.runAsync(() -> task.accept(i), threads))
+                        .map(run -> run.handle((nothing, e) -> e == null ? null : e.getCause()))
                         .toList();
-        RuntimeException first = null;
-        for (CompletableFuture<Void> run : runs) {
-            try {
-                run.join();
-            } catch (CompletionException e) {
-                RuntimeException failure =
-                        e.getCause() instanceof RuntimeException cause
-                                ? cause
-                                : new EngineException("A worker thread has failed", e.getCause());
-                if (first == null) {
-                    first = failure;
-                } else if (first != failure) {
-                    first.addSuppressed(failure);
-                }
+        List<Throwable> failures =
+                runs.stream().map(CompletableFuture::join).filter(Objects::nonNull).toList();
+        if (!failures.isEmpty()) {
+            Throwable first = failures.get(0);
+            failures.stream().skip(1).filter(e -> e != first).forEach(first::addSuppressed);
+            if (first instanceof Error error) {
+                throw error;
             }
-        }
-        if (first != null) {
-            throw first;
+            throw (RuntimeException) first;
         }
     }
 

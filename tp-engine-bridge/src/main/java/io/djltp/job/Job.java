@@ -33,7 +33,6 @@ public final class Job implements AutoCloseable {
     public static final int MAX_EXCHANGE = 1 << 20;
 
     private static final int MAX_ALL_EXCHANGE = 1 << 30; // of all processes together
-    private static final int MAX_NAME = 1024;
     private static final int MAX_ERROR = 16 * 1024; // characters of a check
 
     // process 0 ends each wait in time; this is for one that does not
@@ -183,11 +182,6 @@ public final class Job implements AutoCloseable {
             throw new IllegalArgumentException(
                     "The message of %d bytes for the exchange '%s' is larger than %d: send less"
                             .formatted(mine.length, what, limit));
-        }
-        if (what.length() > MAX_NAME) {
-            throw new IllegalArgumentException(
-                    "The name of %d characters is longer than %d: use a shorter one"
-                            .formatted(what.length(), MAX_NAME));
         }
         try {
             turn.lockInterruptibly();

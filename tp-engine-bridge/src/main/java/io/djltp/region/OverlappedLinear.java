@@ -89,7 +89,7 @@ final class OverlappedLinear implements AutoCloseable {
                 bias == null
                         ? new TensorOptional()
                         : new TensorOptional(TensorView.of(bias).tensor());
-        if (product.getPrecision() == Precision.FLOAT32) {
+        if (product.precision() == Precision.FLOAT32) {
             return torch.linear(x, w, optional);
         }
         Tensor y = torch.linear(x, w, new TensorOptional()).to(ScalarType.Float);

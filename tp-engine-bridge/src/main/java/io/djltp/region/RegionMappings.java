@@ -1,6 +1,7 @@
 package io.djltp.region;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
@@ -12,11 +13,14 @@ import io.djltp.internal.torch.LinearProduct;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
+import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.UUID;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -354,16 +358,68 @@ public final class RegionMappings implements AutoCloseable {
      * another, none included.
      *
      * @param input this rank's rows, those for rank 0 first, [sum of {@code sent}, ...]
-     * @param sent the number of rows that go to each rank
-     * @param received the number of rows that come from each rank: what it sends to this one
+     * @param sent the number of rows that go to each rank; not to be changed
+     * @param received the number of rows that come from each rank: what it sends to this one; not
+     *     to be changed
      * @return the rows that arrive, those of rank 0 first, [sum of {@code received}, ...]
      * @throws IllegalArgumentException if axis 0 is not as long as what is sent, or the lengths are
      *     not those of the group
      */
     public NDArray exchange(NDArray input, long[] sent, long[] received) {
-        return single() && Arrays.equals(sent, received)
-                ? input
-                : new Exchange(this::issue, sent, received, failure).forward(input);
+        if (single() && Arrays.equals(sent, received)) {
+            return input;
+        }
+        long going = Arrays.stream(sent).sum();
+        long coming = Arrays.stream(received).sum();
+        Shape shape = input.getShape();
+        if (shape.dimension() == 0 || shape.get(0) != going) {
+            throw new IllegalArgumentException(
+                    "Axis 0 of %s must have length %s for the rows %s that go to the ranks"
+                            .formatted(shape, going, Arrays.toString(sent)));
+        }
+        GradientHook sendBack =
+                GradientHook.changing(
+                        gradient -> {
+                            Tensor arrived = gradient.narrow(0, 0, coming).clone();
+                            exchange(arrived, gradient.narrow(0, 0, going), received, sent);
+                        },
+                        true, // the gradient of a slice: zeros with a copy in them
+                        failure);
+        input.getManager().attachInternal(UUID.randomUUID().toString(), sendBack);
+        return TorchScope.array(
+                input.getManager(),
+                () -> {
+                    Tensor tensor = TensorView.of(input).tensor();
+                    // Numbers of rows that come and go differ, and so does the shape of a gradient
+                    // before and after it. The node with the hook has the larger number; what one
+                    // of the two directions does not need of it is cut off.
+                    long[] padding = new long[2 * (int) tensor.dim()]; // from the last axis back
+                    padding[padding.length - 1] = Math.max(0, coming - going);
+                    Tensor place =
+                            torch.constant_pad_nd(tensor, padding, new Scalar(0)).contiguous();
+                    if (place.requires_grad()) {
+                        place.register_hook(sendBack);
+                    }
+                    Tensor output = place.narrow(0, 0, coming);
+                    try (TorchScope guard = TorchScope.withoutGraph()) {
+                        exchange(tensor.contiguous(), output.detach(), sent, received);
+                    }
+                    return output;
+                });
+    }
+
+    private void exchange(Tensor from, Tensor to, long[] going, long[] coming) {
+        long size = 1; // of a row; of none at all the elements do not tell
+        for (int i = 1; i < from.dim(); i++) {
+            size *= from.size(i);
+        }
+        TensorView in = TensorView.of(from);
+        issue().allToAll(in, TensorView.of(to), elements(going, size), elements(coming, size))
+                .await();
+    }
+
+    private static long[] elements(long[] rows, long size) {
+        return Arrays.stream(rows).map(each -> each * size).toArray();
     }
 
     /**

@@ -82,7 +82,7 @@ public final class NativeAllocator {
 
     private static void set(Function mallopt, int parameter, int value) {
         if (mallopt.invokeInt(new Object[] {parameter, value}) != 1) {
-            logger.debug("mallopt({}, {}) was refused", parameter, value);
+            logger.debug("mallopt({}, {}) has failed", parameter, value);
         }
     }
 }

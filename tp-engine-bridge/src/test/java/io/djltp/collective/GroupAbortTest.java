@@ -4,9 +4,12 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.collective.nccl.NcclDouble;
 import io.djltp.internal.torch.TensorView;
 
 import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.time.Duration;
@@ -14,15 +17,44 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 
-/** When a rank fails or does not come, the others get its failure, and the group is over. */
+/**
+ * When a rank fails or does not come, the others get its failure, and the group is over. Ranks that
+ * are connected by sockets hear of each other's failures by their job: see the tests of jobs.
+ */
 public class GroupAbortTest {
 
     private static final Duration LONG = Duration.ofMinutes(10);
-    private static final Duration SHORT = Duration.ofMillis(300);
 
-    @Test(timeOut = 60_000)
-    public void theCauseReachesTheRanksThatWait() throws Exception {
-        List<Communicator> group = LocalCommunicator.create(4, LONG);
+    private final List<Communicator> open = new ArrayList<>();
+
+    @DataProvider
+    public static Object[][] backends() {
+        return new Object[][] {{TestBackend.LOCAL}, {TestBackend.NCCL}};
+    }
+
+    private List<Communicator> create(TestBackend backend, int size, Duration timeout) {
+        List<Communicator> group = backend.create(size, timeout);
+        open.addAll(group);
+        return group;
+    }
+
+    /** Returns a time-out in which a group can be formed, which threads are at once. */
+    private static Duration brief(TestBackend backend) {
+        return Duration.ofMillis(backend == TestBackend.NCCL ? 1500 : 300);
+    }
+
+    @AfterMethod
+    public void nothingIsLeft(Object[] row) throws InterruptedException {
+        open.forEach(Communicator::close);
+        open.clear();
+        if (row.length > 0 && row[0] == TestBackend.NCCL) {
+            Assert.assertEquals(NcclDouble.settled(), List.of(0L, 0L, 0L, 0L));
+        }
+    }
+
+    @Test(dataProvider = "backends", timeOut = 60_000)
+    public void theCauseReachesTheRanksThatWait(TestBackend backend) throws Exception {
+        List<Communicator> group = create(backend, 4, LONG);
         IllegalStateException cause = new IllegalStateException("rank 2 has lost its data");
         long start = System.nanoTime();
         Throwable[] outcomes =
@@ -46,9 +78,10 @@ public class GroupAbortTest {
         }
     }
 
-    @Test(timeOut = 60_000)
-    public void callsAfterAFailureFailAtOnceWithTheSameFailure() throws Exception {
-        List<Communicator> group = LocalCommunicator.create(3, LONG);
+    @Test(dataProvider = "backends", timeOut = 60_000)
+    public void callsAfterAFailureFailAtOnceWithTheSameFailure(TestBackend backend)
+            throws Exception {
+        List<Communicator> group = create(backend, 3, LONG);
         IllegalStateException cause = new IllegalStateException("first");
         group.get(1).abort(cause);
         group.get(2).abort(new IllegalStateException("second")); // too late to count
@@ -69,11 +102,11 @@ public class GroupAbortTest {
                 });
     }
 
-    @Test(timeOut = 60_000)
-    public void anInterruptedRankEndsTheGroup() throws Exception {
+    @Test(dataProvider = "backends", timeOut = 60_000)
+    public void anInterruptedRankEndsTheGroup(TestBackend backend) throws Exception {
         CollectiveException[] failures =
                 RankThreads.failures(
-                        LocalCommunicator.create(2, LONG),
+                        create(backend, 2, LONG),
                         (communicator, manager) -> {
                             if (communicator.getRank() == 0) {
                                 Thread.currentThread().interrupt();
@@ -155,12 +188,12 @@ public class GroupAbortTest {
         Assert.assertTrue(outcomes[1] instanceof CollectiveException, "" + outcomes[1]);
     }
 
-    @Test(timeOut = 60_000)
-    public void theMissingRanksAreNamed() throws Exception {
+    @Test(dataProvider = "backends", timeOut = 60_000)
+    public void theMissingRanksAreNamed(TestBackend backend) throws Exception {
         long start = System.nanoTime();
         Throwable[] outcomes =
                 RankThreads.outcomes(
-                        LocalCommunicator.create(4, SHORT),
+                        create(backend, 4, brief(backend)),
                         (communicator, manager) -> {
                             if (communicator.getRank() < 2) { // the others never call anything
                                 communicator.allReduce(manager.ones(new Shape(6)), ReduceOp.SUM);
@@ -170,9 +203,9 @@ public class GroupAbortTest {
         Assert.assertTrue(seconds >= 0.3 && seconds < 20, "it took " + seconds + " s");
         String nothing = " \\(has not called anything yet\\)";
         String text =
-                " of 4: time-out after 300 ms: rank [01] waits in all-reduce #1 \\(SUM\\) of"
-                        + " \\(6\\)"
-                        + " float32 for rank 2%s, rank 3%s".formatted(nothing, nothing);
+                (" of 4: time-out after %s ms: rank [01] waits in all-reduce #1 \\(SUM\\) of"
+                                + " \\(6\\) float32 for rank 2%s, rank 3%s")
+                        .formatted(brief(backend).toMillis(), nothing, nothing);
         for (int rank = 0; rank < 2; rank++) {
             Assert.assertTrue(outcomes[rank] instanceof CollectiveException, "" + outcomes[rank]);
             String message = outcomes[rank].getMessage();
@@ -181,11 +214,11 @@ public class GroupAbortTest {
         }
     }
 
-    @Test(timeOut = 60_000)
-    public void whatTheMissingRankCalledLastIsSaid() throws Exception {
+    @Test(dataProvider = "backends", timeOut = 60_000)
+    public void whatTheMissingRankCalledLastIsSaid(TestBackend backend) throws Exception {
         Throwable[] outcomes =
                 RankThreads.outcomes(
-                        LocalCommunicator.create(2, SHORT),
+                        create(backend, 2, brief(backend)),
                         (communicator, manager) -> {
                             communicator.allReduce(manager.ones(new Shape(2, 3)), ReduceOp.MAX);
                             if (communicator.getRank() == 0) {
@@ -194,18 +227,19 @@ public class GroupAbortTest {
                         });
         Assert.assertEquals(
                 outcomes[0].getMessage(),
-                "rank 0 of 2: time-out after 300 ms: rank 0 waits in barrier #2 for rank 1 (last in"
-                        + " all-reduce #1 (MAX) of (2, 3) float32)");
+                ("rank 0 of 2: time-out after %s ms: rank 0 waits in barrier #2 for rank 1 (last in"
+                                + " all-reduce #1 (MAX) of (2, 3) float32)")
+                        .formatted(brief(backend).toMillis()));
         Assert.assertNull(outcomes[1]);
     }
 
     /** The rank that comes after all finds out why nobody waits for it. */
-    @Test(timeOut = 60_000)
-    public void theRankThatComesTooLateGetsTheSameError() throws Exception {
+    @Test(dataProvider = "backends", timeOut = 60_000)
+    public void theRankThatComesTooLateGetsTheSameError(TestBackend backend) throws Exception {
         CountDownLatch given = new CountDownLatch(1);
         CollectiveException[] failures =
                 RankThreads.failures(
-                        LocalCommunicator.create(2, SHORT),
+                        create(backend, 2, brief(backend)),
                         (communicator, manager) -> {
                             if (communicator.getRank() == 1) {
                                 given.await();
@@ -217,7 +251,8 @@ public class GroupAbortTest {
                             }
                         });
         String tail =
-                "time-out after 300 ms: rank 0 waits in barrier #1 for rank 1 (has not called";
+                "time-out after %s ms: rank 0 waits in barrier #1 for rank 1 (has not called"
+                        .formatted(brief(backend).toMillis());
         for (int rank = 0; rank < 2; rank++) {
             String message = failures[rank].getMessage();
             Assert.assertTrue(message.startsWith("rank " + rank + " of 2: " + tail), message);
@@ -225,10 +260,10 @@ public class GroupAbortTest {
     }
 
     /** The time-out is for one wait: many operations may take longer. */
-    @Test(timeOut = 60_000)
-    public void slowRanksThatComeInTimeAreWaitedFor() throws Exception {
+    @Test(dataProvider = "backends", timeOut = 60_000)
+    public void slowRanksThatComeInTimeAreWaitedFor(TestBackend backend) throws Exception {
         RankThreads.runAll(
-                LocalCommunicator.create(2, Duration.ofMillis(1500)),
+                create(backend, 2, Duration.ofMillis(1500)),
                 (communicator, manager) -> {
                     for (int i = 0; i < 20; i++) {
                         if (i % 2 == communicator.getRank()) {

@@ -8,7 +8,6 @@ import ai.djl.ndarray.types.Shape;
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 /** Labels are classes, whatever their type is, or the error says which one is not. */
@@ -29,59 +28,44 @@ public class ClassLabelsTest {
         manager.close();
     }
 
-    @DataProvider
-    public Object[][] types() {
-        return new Object[][] {
-            {DataType.INT64},
-            {DataType.INT32},
-            {DataType.INT8},
-            {DataType.FLOAT64},
-            {DataType.FLOAT32},
-            {DataType.FLOAT16} // DJL cannot convert to bfloat16
-        };
-    }
-
-    @Test(dataProvider = "types")
-    public void wholeNumbersOfAnyType(DataType type) {
-        NDArray labels = manager.create(LABELS).toType(type, false);
-        Assert.assertEquals(ClassLabels.read(labels, CLASSES, -100), LABELS);
-    }
-
-    @Test(dataProvider = "types")
-    public void aNumberThatIsNoClass(DataType type) {
-        for (long label : new long[] {-1, CLASSES, -128}) {
-            NDArray labels = manager.create(new long[] {1, label}).toType(type, false);
-            assertRefused(
-                    labels,
-                    CLASSES,
-                    "The label of row 1 is "
-                            + label
-                            + ", but the labels of 7 classes are the whole numbers 0 to 6 (or -100"
-                            + " for a row that does not count): correct the label, or give the"
-                            + " last layer more classes");
+    @Test
+    public void numbersOfAnyType() {
+        for (DataType type :
+                new DataType[] {
+                    DataType.INT64,
+                    DataType.INT32,
+                    DataType.INT8,
+                    DataType.FLOAT64,
+                    DataType.FLOAT32,
+                    DataType.FLOAT16 // DJL cannot convert to bfloat16
+                }) {
+            NDArray right = manager.create(LABELS).toType(type, false);
+            Assert.assertEquals(ClassLabels.read(right, CLASSES, -100), LABELS);
+            for (long label : new long[] {-1, CLASSES, -128}) {
+                NDArray labels = manager.create(new long[] {1, label}).toType(type, false);
+                assertThrows(
+                        labels,
+                        CLASSES,
+                        "The label of row 1 is "
+                                + label
+                                + ", but the labels of 7 classes are the whole numbers 0 to 6 (or"
+                                + " -100 for a row that does not count): correct the label, or"
+                                + " give the last layer more classes");
+            }
         }
-    }
-
-    @DataProvider
-    public Object[][] fractions() {
-        return new Object[][] {
-            {1.5f},
-            {-0.25f},
-            {-100.5f},
-            {Float.NaN},
-            {Float.POSITIVE_INFINITY},
-            {Float.NEGATIVE_INFINITY}
-        };
-    }
-
-    @Test(dataProvider = "fractions")
-    public void aNumberThatIsNotWhole(float label) {
-        NDArray labels = manager.create(new float[] {0, 1, 2, 3, label, 5}, new Shape(2, 3));
-        for (DataType type : new DataType[] {DataType.FLOAT32, DataType.FLOAT64}) {
-            assertRefused(
-                    labels.toType(type, false),
-                    CLASSES,
-                    "The label of the position [1, 1] is " + label + ", but the labels of 7");
+        for (float label :
+                new float[] {
+                    1.5f,
+                    -0.25f,
+                    -100.5f,
+                    Float.NaN,
+                    Float.POSITIVE_INFINITY,
+                    Float.NEGATIVE_INFINITY
+                }) {
+            NDArray labels = manager.create(new float[] {0, 1, 2, 3, label, 5}, new Shape(2, 3));
+            String start = "The label of the position [1, 1] is " + label + ", but the labels of 7";
+            assertThrows(labels, CLASSES, start);
+            assertThrows(labels.toType(DataType.FLOAT64, false), CLASSES, start);
         }
     }
 
@@ -94,18 +78,18 @@ public class ClassLabelsTest {
         Assert.assertEquals(ClassLabels.read(labels, many, -100), new long[] {5, large});
         NDArray wide = labels.toType(DataType.FLOAT64, true);
         Assert.assertEquals(ClassLabels.read(wide, many, -100), new long[] {5, large});
-        assertRefused(
+        assertThrows(
                 labels.toType(DataType.FLOAT32, true),
                 many,
                 "The label of row 1 is 16777216, and float32 does not hold every whole number from"
                         + " 16777216 on: give the labels as INT64");
-        assertRefused(
+        assertThrows(
                 manager.create(new long[] {2049}).toType(DataType.FLOAT16, true),
                 3000,
                 "The label of row 0 is 2048, and float16");
     }
 
-    private static void assertRefused(NDArray labels, long classes, String start) {
+    private static void assertThrows(NDArray labels, long classes, String start) {
         IllegalArgumentException e =
                 Assert.expectThrows(
                         IllegalArgumentException.class,

@@ -87,21 +87,11 @@ public class ClassSamplerTest {
                 Assert.assertEquals(drawn, LongStream.of(drawn).sorted().distinct().toArray());
                 Assert.assertTrue(drawn.length <= sampler.most(columns.length));
                 Assert.assertEquals(sampler.countClasses(8, labels), expected.length);
-                LongStream.of(drawn).map(column -> classOf(shard, column)).forEach(all::add);
+                int[] classes = HeadReference.places(shard.ranges(), 1).toArray();
+                LongStream.of(drawn).map(column -> classes[(int) column]).forEach(all::add);
             }
             Assert.assertEquals(all.build().sorted().toArray(), expected, "share " + share);
         }
-    }
-
-    private static long classOf(ClassShard shard, long column) {
-        long left = column;
-        for (ShardRange range : shard.ranges()) {
-            if (left < range.length()) {
-                return range.start() + left;
-            }
-            left -= range.length();
-        }
-        throw new IllegalArgumentException("no column " + column);
     }
 
     /**
@@ -171,25 +161,19 @@ public class ClassSamplerTest {
         Assert.assertEquals(sampler.most(5), 1);
     }
 
-    @Test(
-            expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp =
-                    "A sample share of 0.01 of 100 classes leaves no negatives: it is 1 class. The"
-                            + " least share is 0.0151")
-    public void oneClassIsRefused() {
-        sampler(Cut.balanced(100, 4), 3, 0.01f, 0);
-    }
-
-    @Test(
-            expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = ".*leaves no negatives: it is no class.*")
-    public void noClassIsRefused() {
-        sampler(Cut.balanced(100, 4), 3, 0.001f, 0);
-    }
-
     @Test
-    public void theLeastShareIsEnough() {
-        ClassSampler sampler = sampler(Cut.balanced(100, 1), 0, 0.0151f, 0);
-        Assert.assertEquals(sampler.draw(0, new long[0]).length, 2);
+    public void twoClassesAreTheLeast() {
+        Cut cut = Cut.balanced(100, 1);
+        Assert.assertEquals(sampler(cut, 0, 0.0151f, 0).draw(0, new long[0]).length, 2);
+        assertThrows(cut, 0.01f, "it is 1 class. The least share is 0.0151");
+        assertThrows(cut, 0.001f, "it is no class.");
+    }
+
+    private static void assertThrows(Cut cut, float share, String message) {
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class, () -> sampler(cut, 0, share, 0));
+        String start = "A sample share of " + share + " of 100 classes leaves no negatives: ";
+        Assert.assertTrue(e.getMessage().startsWith(start + message), e.getMessage());
     }
 }

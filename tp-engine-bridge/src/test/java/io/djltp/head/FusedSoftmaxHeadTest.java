@@ -9,15 +9,14 @@ import io.djltp.cut.Cut;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.update.ReferenceUpdate;
 import io.djltp.internal.update.WeightUpdate;
+import io.djltp.testing.TestCases;
 
 import org.bytedeco.javacpp.Pointer;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Random;
 import java.util.function.Consumer;
 
@@ -39,17 +38,12 @@ public class FusedSoftmaxHeadTest {
 
     @DataProvider
     public Object[][] cases() {
-        List<Object[]> cases = new ArrayList<>();
-        for (int ranks = 1; ranks <= 4; ranks++) {
-            for (LossOptions options : List.of(PLAIN, SMOOTH, HeadStep.EVERYTHING)) {
-                for (int kept : new int[] {0, 1, 100}) {
-                    cases.add(new Object[] {ranks, options, kept, 1});
-                }
-                cases.add(new Object[] {ranks, options, 3, 2});
-                cases.add(new Object[] {ranks, options, 100, 3});
-            }
-        }
-        return cases.toArray(new Object[0][]);
+        Integer[] ranks = {1, 2, 3, 4};
+        LossOptions[] options = {PLAIN, SMOOTH, HeadStep.EVERYTHING};
+        return TestCases.concat(
+                TestCases.product(ranks, options, new Integer[] {0, 1, 100}, new Integer[] {1}),
+                TestCases.product(ranks, options, new Integer[] {3}, new Integer[] {2}),
+                TestCases.product(ranks, options, new Integer[] {100}, new Integer[] {3}));
     }
 
     /** Chunks of four classes, of which none, some or all are kept, in one or several lanes. */
@@ -253,9 +247,7 @@ public class FusedSoftmaxHeadTest {
                                 String rows = step % 2 == 0 ? ":" : "0:4";
                                 NDArray x = data.x(scope).get(rows);
                                 NDArray labels = data.labels(scope).get(rows);
-                                fused.evaluate(x, w, null, labels, PLAIN);
-                                update.begin(1e-3f, step);
-                                fused.update(w, null, null, update, 1, null);
+                                HeadStep.train(fused, x, w, labels, update, step);
                             }
                             pointers = step == steps / 2 ? Pointer.totalCount() : pointers;
                         }

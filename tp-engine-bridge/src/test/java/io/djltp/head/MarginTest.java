@@ -87,11 +87,9 @@ public class MarginTest {
 
     @Test(dataProvider = "bad")
     public void badValuesAreRefused(float scale, float m1, float m2, float m3, String name) {
-        try {
-            Margin.combined(scale, m1, m2, m3);
-            Assert.fail("no error");
-        } catch (IllegalArgumentException e) {
-            Assert.assertTrue(e.getMessage().startsWith("The " + name + " of a margin"), name);
-        }
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class, () -> Margin.combined(scale, m1, m2, m3));
+        Assert.assertTrue(e.getMessage().startsWith("The " + name + " of a margin"), name);
     }
 }

@@ -7,14 +7,12 @@ import io.djltp.cut.Cut;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.ReferenceUpdate;
 import io.djltp.internal.update.WeightUpdate;
+import io.djltp.testing.TestCases;
 
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
-
-import java.util.ArrayList;
-import java.util.List;
 
 /** Weights in 16 bits: rounded after each step, with everything else in 32 bits. */
 public class SixteenBitHeadTest {
@@ -25,17 +23,15 @@ public class SixteenBitHeadTest {
 
     @DataProvider
     public Object[][] cases() {
-        List<Object[]> cases = new ArrayList<>();
-        for (ScalarType type : List.of(ScalarType.BFloat16, ScalarType.Half)) {
-            for (ReferenceUpdate.Kind kind : ReferenceUpdate.Kind.values()) {
-                cases.add(new Object[] {type, kind, HeadOptions.DEFAULT});
-                cases.add(new Object[] {type, kind, HeadStep.of(0.5f, null)});
-                Margin margin = Margin.arcFace(8, 0.3f);
-                cases.add(new Object[] {type, kind, HeadStep.of(1, margin)});
-                cases.add(new Object[] {type, kind, HeadStep.of(0.5f, margin)});
-            }
-        }
-        return cases.toArray(new Object[0][]);
+        Margin margin = Margin.arcFace(8, 0.3f);
+        HeadOptions[] heads = {
+            HeadStep.FLOAT32,
+            HeadStep.of(0.5f, null),
+            HeadStep.of(1, margin),
+            HeadStep.of(0.5f, margin)
+        };
+        ScalarType[] types = {ScalarType.BFloat16, ScalarType.Half};
+        return TestCases.product(types, ReferenceUpdate.Kind.values(), heads);
     }
 
     /**
@@ -61,9 +57,9 @@ public class SixteenBitHeadTest {
                             NDArray x = to(data.x(manager).mul(i), type);
                             NDArray wideX = to(x, ScalarType.Float);
                             FusedSoftmaxHead.Result actual =
-                                    step(ofNarrow, x, narrow, labels, narrowUpdate, i);
+                                    HeadStep.train(ofNarrow, x, narrow, labels, narrowUpdate, i);
                             FusedSoftmaxHead.Result expected =
-                                    step(ofWide, wideX, wide, labels, wideUpdate, i);
+                                    HeadStep.train(ofWide, wideX, wide, labels, wideUpdate, i);
                             Assert.assertEquals(actual.value(), expected.value());
                             NDArray gradient = actual.gradient(); // comes back in 16 bits
                             Assert.assertEquals(gradient.getDataType(), x.getDataType());
@@ -82,20 +78,6 @@ public class SixteenBitHeadTest {
     private static FusedSoftmaxHead function(HeadOptions head) {
         return new FusedSoftmaxHead(
                 null, Cut.ofLengths(CLASSES), 2 * 4 * ROWS * Float.BYTES, 4, head);
-    }
-
-    private static FusedSoftmaxHead.Result step(
-            FusedSoftmaxHead function,
-            NDArray x,
-            NDArray weight,
-            NDArray labels,
-            WeightUpdate update,
-            int number) {
-        FusedSoftmaxHead.Result result =
-                function.evaluate(x, weight, null, labels, LossOptions.DEFAULT);
-        update.begin(0.1f, number);
-        function.update(weight, null, null, update, 1, null);
-        return result;
     }
 
     /** DJL cannot make bfloat16. */

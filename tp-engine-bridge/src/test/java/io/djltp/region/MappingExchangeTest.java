@@ -11,160 +11,134 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.RankThreads;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.testing.TestArrays;
+import io.djltp.testing.TestErrors;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.Arrays;
+import java.util.Map;
 
 /** Rows go to the ranks that they are for, and their gradients come back. */
 public class MappingExchangeTest {
 
     private static final int COLUMNS = 3;
 
-    /** Lengths[from][to]. */
-    private static long[][] lengths(String kind, int size) {
-        long[][] lengths = new long[size][size];
-        for (int from = 0; from < size; from++) {
-            for (int to = 0; to < size; to++) {
-                lengths[from][to] =
-                        switch (kind) {
-                            case "even" -> 2;
-                            case "uneven" -> (2 * from + 3 * to + 1) % 4;
-                            case "all to the last" -> to == size - 1 ? from + 1 : 0;
-                            case "a rank has none" -> from == 0 ? 0 : to + 1;
-                            default -> 0;
-                        };
-            }
-        }
-        return lengths;
+    /** Returns how many rows a rank sends to another. */
+    private interface Lengths {
+        int of(int from, int to, int size);
     }
+
+    private static final Map<String, Lengths> KINDS =
+            Map.of(
+                    "even",
+                    (from, to, size) -> 2,
+                    "uneven",
+                    (from, to, size) -> (2 * from + 3 * to + 1) % 4,
+                    "all to the last",
+                    (from, to, size) -> to == size - 1 ? from + 1 : 0,
+                    "a rank has none",
+                    (from, to, size) -> from == 0 ? 0 : to + 1,
+                    "nothing at all",
+                    (from, to, size) -> 0);
 
     @DataProvider
-    public static Object[][] exchanges() {
-        String[] kinds = {"even", "uneven", "all to the last", "a rank has none", "nothing at all"};
-        return Arrays.stream(kinds)
-                .flatMap(
-                        kind ->
-                                Arrays.stream(new Integer[] {1, 2, 3, 4})
-                                        .map(size -> new Object[] {kind, size}))
-                .toArray(Object[][]::new);
+    public static Object[][] kinds() {
+        return KINDS.keySet().stream().map(kind -> new Object[] {kind}).toArray(Object[][]::new);
     }
 
-    @Test(dataProvider = "exchanges", timeOut = 60_000)
-    public void rowsAndTheirGradients(String kind, int size) throws Exception {
-        RankThreads.run(
-                size,
-                (communicator, manager) -> {
-                    int rank = communicator.getRank();
-                    long[][] lengths = lengths(kind, size);
-                    NDArray input = rows(manager, rank, lengths[rank]);
-                    checkPass(rank, lengths, communicator, manager, input);
-                });
+    /** Of rows that lie together, and of half of the columns of another array. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void rowsAndTheirGradients(String kind) throws Exception {
+        for (int size = 1; size <= 4; size++) {
+            long[][] lengths = new long[size][size]; // [from][to]
+            for (int from = 0; from < size; from++) {
+                for (int to = 0; to < size; to++) {
+                    lengths[from][to] = KINDS.get(kind).of(from, to, size);
+                }
+            }
+            Mapping.run(
+                    size,
+                    (mappings, manager, group) -> {
+                        NDArray rows = rows(manager, group.getRank(), lengths);
+                        checkPass(lengths, mappings, group, rows.duplicate());
+                        NDArray half = half(rows);
+                        boolean gaps = half.getShape().get(0) > 1;
+                        Assert.assertFalse(gaps && TensorView.of(half).isContiguous());
+                        checkPass(lengths, mappings, group, half);
+                    });
+        }
     }
 
-    /** The same from half of the columns of another array. */
-    @Test(dataProvider = "exchanges", timeOut = 60_000)
-    public void rowsThatAreNotContiguous(String kind, int size) throws Exception {
-        RankThreads.run(
-                size,
-                (communicator, manager) -> {
-                    int rank = communicator.getRank();
-                    long[][] lengths = lengths(kind, size);
-                    NDArray rows = rows(manager, rank, lengths[rank]);
-                    NDArray half = rows.concat(rows, 1).get(":, 0:" + COLUMNS);
-                    boolean gaps = half.getShape().get(0) > 1;
-                    Assert.assertFalse(gaps && TensorView.of(half).isContiguous());
-                    checkPass(rank, lengths, communicator, manager, half);
-                });
+    private static NDArray half(NDArray rows) {
+        return rows.concat(rows, 1).get(":, 0:" + COLUMNS);
     }
 
     private static void checkPass(
-            int rank,
-            long[][] lengths,
-            Communicator communicator,
-            NDManager manager,
-            NDArray input) {
+            long[][] lengths, RegionMappings mappings, Communicator group, NDArray input) {
+        int rank = group.getRank();
         int size = lengths.length;
+        NDManager manager = input.getManager();
         long[] received = Arrays.stream(lengths).mapToLong(row -> row[rank]).toArray();
         NDArray before = input.duplicate();
         NDArray leaf = TestArrays.leaf(input);
-        try (RegionMappings mappings = new RegionMappings(communicator)) {
-            CollectiveCounts start = communicator.getCounts();
-            NDArray output = mappings.exchange(leaf, lengths[rank], received);
-            CollectiveCounts forward = communicator.getCounts().minus(start);
-            NDList expected = new NDList(manager.zeros(new Shape(0, COLUMNS)));
-            for (int from = 0; from < size; from++) {
-                expected.add(part(rows(manager, from, lengths[from]), lengths[from], rank));
-            }
-            TestArrays.assertSame(output, NDArrays.concat(expected), "forward");
-            // a gradient with gaps: half of the columns of another array
-            NDArray gradient = output.mul(manager.create(10f)).stopGradient();
-            Autograd.backward(output, gradient.concat(gradient, 1).get(":, 0:" + COLUMNS));
-            TestArrays.assertGradient(leaf, before.mul(manager.create(10f)), "backward");
-            CollectiveCounts both = communicator.getCounts().minus(start);
-            int calls = size == 1 ? 0 : 1;
-            Assert.assertEquals(forward.get(Collective.ALL_TO_ALL), calls);
-            Assert.assertEquals(both.get(Collective.ALL_TO_ALL), 2 * calls);
-            Assert.assertEquals(both.total(), 2 * calls);
+        CollectiveCounts start = group.getCounts();
+        NDArray output = mappings.exchange(leaf, lengths[rank], received);
+        CollectiveCounts forward = group.getCounts().minus(start);
+        NDList expected = new NDList(manager.zeros(new Shape(0, COLUMNS)));
+        for (int from = 0; from < size; from++) {
+            long first = Arrays.stream(lengths[from], 0, rank).sum();
+            NDIndex part = new NDIndex().addSliceDim(first, first + lengths[from][rank]);
+            expected.add(rows(manager, from, lengths).get(part));
         }
+        TestArrays.assertSame(output, NDArrays.concat(expected), "forward");
+        // a gradient with gaps
+        Autograd.backward(output, half(output.mul(manager.create(10f)).stopGradient()));
+        TestArrays.assertGradient(leaf, before.mul(manager.create(10f)), "backward");
+        CollectiveCounts both = group.getCounts().minus(start);
+        int calls = size == 1 ? 0 : 1;
+        Assert.assertEquals(forward.get(Collective.ALL_TO_ALL), calls);
+        Assert.assertEquals(both.get(Collective.ALL_TO_ALL), 2 * calls);
+        Assert.assertEquals(both.total(), 2 * calls);
         TestArrays.assertSame(input, before, "the input afterwards");
     }
 
     /** Returns the rows that a rank has. */
-    private static NDArray rows(NDManager manager, int rank, long[] lengths) {
-        return TestArrays.random(manager, rank, new Shape(Arrays.stream(lengths).sum(), COLUMNS));
-    }
-
-    private static NDArray part(NDArray rows, long[] lengths, int to) {
-        long start = Arrays.stream(lengths, 0, to).sum();
-        return rows.get(new NDIndex().addSliceDim(start, start + lengths[to]));
+    private static NDArray rows(NDManager manager, int rank, long[][] lengths) {
+        Shape shape = new Shape(Arrays.stream(lengths[rank]).sum(), COLUMNS);
+        return TestArrays.random(manager, rank, shape);
     }
 
     /** Numbers of experts travel as rows do, without a gradient. */
     @Test(timeOut = 60_000)
     public void integers() throws Exception {
-        RankThreads.run(
+        Mapping.run(
                 2,
-                (communicator, manager) -> {
-                    int rank = communicator.getRank();
-                    try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        long[] values = rank == 0 ? new long[] {1, 2, 3} : new long[] {40};
-                        long[] sent = rank == 0 ? new long[] {1, 2} : new long[] {1, 0};
-                        long[] received = rank == 0 ? new long[] {1, 1} : new long[] {2, 0};
-                        NDArray output = mappings.exchange(manager.create(values), sent, received);
-                        Assert.assertEquals(output.getDataType(), DataType.INT64);
-                        Assert.assertEquals(
-                                output.toLongArray(),
-                                rank == 0 ? new long[] {1, 40} : new long[] {2, 3});
-                    }
+                (mappings, manager, group) -> {
+                    boolean first = group.getRank() == 0;
+                    long[] values = first ? new long[] {1, 2, 3} : new long[] {40};
+                    long[] sent = first ? new long[] {1, 2} : new long[] {1, 0};
+                    long[] received = first ? new long[] {1, 1} : new long[] {2, 0};
+                    NDArray output = mappings.exchange(manager.create(values), sent, received);
+                    Assert.assertEquals(output.getDataType(), DataType.INT64);
+                    long[] expected = first ? new long[] {1, 40} : new long[] {2, 3};
+                    Assert.assertEquals(output.toLongArray(), expected);
                 });
     }
 
     @Test(timeOut = 60_000)
     public void rowsThatDoNotFitAreRefused() throws Exception {
+        long[] rows = {1, 2};
         Mapping.run(
                 2,
-                (mappings, manager, communicator) -> {
-                    NDArray rows = manager.ones(new Shape(4, 2));
-                    String message =
-                            Assert.expectThrows(
-                                            IllegalArgumentException.class,
-                                            () ->
-                                                    mappings.exchange(
-                                                            rows,
-                                                            new long[] {1, 2},
-                                                            new long[] {1, 2}))
-                                    .getMessage();
-                    Assert.assertEquals(
-                            message,
-                            "Axis 0 of (4, 2) must have length 3 for the rows [1, 2] that go"
-                                    + " to the ranks");
-                });
+                (mappings, manager, group) ->
+                        TestErrors.assertRefused(
+                                () -> mappings.exchange(manager.ones(new Shape(4, 2)), rows, rows),
+                                "Axis 0 of (4, 2) must have length 3 for the rows [1, 2] that go to"
+                                        + " the ranks"));
     }
 }

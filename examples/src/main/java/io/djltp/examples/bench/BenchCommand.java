@@ -43,10 +43,10 @@ import java.util.concurrent.Callable;
                     + " backward pass and the update",
             "- head: of a large last layer, on a small one. Stock DJL is Linear,"
                     + " SoftmaxCrossEntropyLoss and DJL's own trainer;",
-            "- layer: of 4 blocks, each ColumnParallelLinear, ReLU, RowParallelLinear and a residual"
-                    + " connection. Stock DJL has Linear in their places;",
-            "- transformer: of one layer of an encoder, DJL's TransformerEncoderBlock, made parallel"
-                    + " by a plan. Stock DJL has it as it is. Without dropout;",
+            "- layer: of 4 blocks, each ColumnParallelLinear, ReLU, RowParallelLinear and a"
+                    + " residual connection. Stock DJL has Linear in their places;",
+            "- transformer: of one layer of an encoder, DJL's TransformerEncoderBlock, made"
+                    + " parallel by a plan. Stock DJL has it as it is. Without dropout;",
             "- step: of the lemmatiser of tp train, with made-up words. Stock DJL has a Linear as"
                     + " the head. The floor is that of the head alone."
         },

@@ -64,8 +64,7 @@ final class CollectiveCommand implements Callable<Integer> {
         List<Row> rows = measure(gloo);
         BenchTable.print(
                 rows,
-                List.of(
-                        "shape = bytes of the whole array of a rank; the copy reads and writes them"),
+                List.of("shape = bytes of the whole array of a rank, which a copy moves"),
                 out);
         JsonFile.write(options.json, rows);
         return 0;

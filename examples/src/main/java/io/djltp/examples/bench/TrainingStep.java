@@ -37,7 +37,7 @@ import io.djltp.plan.TensorParallel;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.torch.Precision;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.LemmaNetwork;
 
 import java.util.List;
 

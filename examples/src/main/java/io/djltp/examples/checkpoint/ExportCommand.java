@@ -7,7 +7,6 @@ import io.djltp.checkpoint.CheckpointException;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.TextFile;
 import io.djltp.exchange.NameMapping;
-import io.djltp.exchange.ParameterPaths;
 import io.djltp.exchange.WeightExport;
 
 import picocli.CommandLine.Command;
@@ -108,7 +107,7 @@ final class ExportCommand implements Callable<Integer> {
     /** Returns the table of names. A rule that names nothing is probably misspelled. */
     private String table(Checkpoint checkpoint) throws IOException {
         String table = TextFile.read("--names", names);
-        Set<String> paths = ParameterPaths.of(checkpoint).keySet();
+        Set<String> paths = NameMapping.paths(checkpoint).keySet();
         NameMapping mapping = NameMapping.parse(table);
         List<String> unused = mapping.findUnused(paths);
         if (unused.equals(mapping.findUnused(Set.of()))) {

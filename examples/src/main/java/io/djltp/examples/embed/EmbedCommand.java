@@ -5,6 +5,7 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 import ai.djl.translate.TranslateException;
 import ai.onnxruntime.OrtException;
 
+import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
@@ -15,8 +16,8 @@ import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.zoo.minilm.BertSizes;
-import io.djltp.zoo.minilm.WordPieces;
+import io.djltp.zoo.MiniLm;
+import io.djltp.zoo.WordPieces;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -45,6 +46,7 @@ import java.util.concurrent.Callable;
 public final class EmbedCommand implements Callable<Integer> {
 
     private static final int SHOWN = 5; // numbers of a vector
+    private static final int ROUNDS = 5; // of a comparison; the median counts
 
     @Mixin private EmbedOptions options;
 
@@ -69,24 +71,80 @@ public final class EmbedCommand implements Callable<Integer> {
 
     private void run(Job job) throws IOException, TranslateException, OrtException {
         List<WordPieces.Batch> batches = cutTexts();
-        List<EmbeddedText> embedded;
+        List<EmbeddedText> embedded = new ArrayList<>();
         try (SentenceEmbedder embedder = new SentenceEmbedder(options.config(job))) {
             embedder.embed(batches.get(0)); // hands out the weights, loads code
             CollectiveCounts before = embedder.getCollectiveCounts();
             embedder.embed(batches.get(0));
             CollectiveCounts counts = embedder.getCollectiveCounts().minus(before);
-            EmbeddingRun run = new EmbeddingRun(batches);
-            embedded = run.compute(embedder, options.texts());
-            embedded.get(0).ranks = options.ranks();
-            embedded.get(0).collectivesPerLayer = EmbeddingRun.perLayer(counts);
+            long begin = System.nanoTime();
+            for (float[] vector : all(batches, embedder::embed)) {
+                embedded.add(new EmbeddedText(options.texts().get(embedded.size()), vector));
+            }
+            EmbeddedText head = embedded.get(0);
+            head.seconds = (System.nanoTime() - begin) / 1e9;
+            head.ranks = options.ranks();
+            // one all-reduce is that of the embeddings; processes compare texts by another
+            // operation
+            int reduces = (int) counts.get(Collective.ALL_REDUCE) - 1;
+            head.collectivesPerLayer = Math.max(0, reduces / MiniLm.LAYERS);
             if (options.compare) {
-                run.compare(embedder, embedded);
+                compare(batches, embedder, embedded);
             }
             print(embedded, counts);
         }
         if (first) {
             JsonFile.write(options.json, embedded);
         }
+    }
+
+    /** What turns a batch into embeddings. */
+    private interface Computation<E extends Exception> {
+
+        float[][] embed(WordPieces.Batch batch) throws E;
+    }
+
+    private static <E extends Exception> List<float[]> all(
+            List<WordPieces.Batch> batches, Computation<E> computation) throws E {
+        List<float[]> vectors = new ArrayList<>();
+        for (WordPieces.Batch batch : batches) {
+            vectors.addAll(Arrays.asList(computation.embed(batch)));
+        }
+        return vectors;
+    }
+
+    /**
+     * Lets ONNX Runtime compute the same, in turn with the ranks, and notes the medians of both
+     * times and the largest difference.
+     */
+    private static void compare(
+            List<WordPieces.Batch> batches, SentenceEmbedder embedder, List<EmbeddedText> embedded)
+            throws IOException, OrtException, TranslateException {
+        double[] ours = new double[ROUNDS];
+        double[] theirs = new double[ROUNDS];
+        EmbeddedText head = embedded.get(0);
+        head.largestDifference = 0.0;
+        try (OnnxReference reference =
+                new OnnxReference(Runtime.getRuntime().availableProcessors())) {
+            List<float[]> expected = all(batches, reference::embed);
+            for (int i = 0; i < expected.size(); i++) {
+                double difference =
+                        EmbeddedText.largestDifference(embedded.get(i).vector, expected.get(i));
+                head.largestDifference = Math.max(head.largestDifference, difference);
+            }
+            for (int i = 0; i < ROUNDS; i++) {
+                long begin = System.nanoTime();
+                all(batches, embedder::embed);
+                long middle = System.nanoTime();
+                all(batches, reference::embed);
+                ours[i] = (middle - begin) / 1e9;
+                theirs[i] = (System.nanoTime() - middle) / 1e9;
+            }
+        }
+        Arrays.sort(ours);
+        Arrays.sort(theirs);
+        head.seconds = ours[ROUNDS / 2];
+        head.onnxSeconds = theirs[ROUNDS / 2];
     }
 
     private List<WordPieces.Batch> cutTexts() throws IOException {
@@ -110,7 +168,7 @@ public final class EmbedCommand implements Callable<Integer> {
             }
             out.printf("%3d %s ... of %d  %s%n", i + 1, numbers, each.vector.length, each.text);
         }
-        new Similarities(embedded).print(out);
+        EmbeddedText.printCosines(embedded, out);
         EmbeddedText head = embedded.get(0);
         out.printf(
                 Locale.ROOT,
@@ -121,7 +179,7 @@ public final class EmbedCommand implements Callable<Integer> {
                 1e3 * head.seconds / embedded.size(),
                 counts,
                 head.collectivesPerLayer,
-                BertSizes.MINI_LM.layers());
+                MiniLm.LAYERS);
         if (head.onnxSeconds != null) {
             out.printf(
                     Locale.ROOT,
@@ -174,12 +232,11 @@ public final class EmbedCommand implements Callable<Integer> {
             where.check();
             positive("--batch", batch);
             positive("--tp", ranks());
-            int heads = BertSizes.MINI_LM.heads();
-            if (ranks() > heads) {
+            if (ranks() > MiniLm.HEADS) {
                 throw new BadInputException(
                         "--tp %d leaves ranks without a head: the model has %d heads, use --tp %2$d"
                                 + " or less",
-                        ranks(), heads);
+                        ranks(), MiniLm.HEADS);
             }
             DeviceOptions.checkShared(ranks(), "--tp " + ranks() + " ranks");
             JsonFile.check("--json", json);

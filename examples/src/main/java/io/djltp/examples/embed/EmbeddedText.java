@@ -2,11 +2,17 @@ package io.djltp.examples.embed;
 
 import com.google.gson.annotations.SerializedName;
 
+import java.io.PrintStream;
+import java.util.List;
+import java.util.Locale;
+
 /**
- * A text and its embedding, as {@code --json} writes them: a list of these. What holds for all of
- * them is in the first alone, and {@code null} in the others.
+ * A text and its embedding of length 1, as {@code --json} writes them: a list of these. What holds
+ * for all of them is in the first alone, and {@code null} in the others.
  */
 final class EmbeddedText {
+
+    private static final int LARGEST_TABLE = 10;
 
     String text;
     float[] vector;
@@ -28,5 +34,55 @@ final class EmbeddedText {
     EmbeddedText(String text, float[] vector) {
         this.text = text;
         this.vector = vector;
+    }
+
+    /** Returns the cosine with another text. */
+    double cosine(EmbeddedText other) {
+        double sum = 0;
+        for (int i = 0; i < vector.length; i++) {
+            sum += (double) vector[i] * other.vector[i];
+        }
+        return sum;
+    }
+
+    /** Returns the largest difference of two numbers at the same place; NaN if there is one. */
+    static double largestDifference(float[] one, float[] other) {
+        double largest = 0;
+        for (int i = 0; i < one.length; i++) {
+            largest = Math.max(largest, Math.abs((double) one[i] - other[i])); // NaN stays
+        }
+        return largest;
+    }
+
+    /** Prints the cosines of all pairs, or of many texts each with the one that is closest. */
+    static void printCosines(List<EmbeddedText> texts, PrintStream out) {
+        boolean table = texts.size() <= LARGEST_TABLE;
+        if (texts.size() < 2) {
+            return;
+        }
+        out.printf(
+                table
+                        ? "%nCosine similarity:%n    "
+                        : "%nThe closest text, and its cosine similarity:%n");
+        for (int k = 0; table && k < texts.size(); k++) {
+            out.printf("%7d%s", k + 1, k + 1 < texts.size() ? "" : System.lineSeparator());
+        }
+        for (int i = 0; i < texts.size(); i++) {
+            out.printf("%3d ", i + 1);
+            int best = i == 0 ? 1 : 0;
+            for (int k = 0; k < texts.size(); k++) {
+                double cosine = texts.get(i).cosine(texts.get(k));
+                if (table) {
+                    out.printf(Locale.ROOT, "%7.3f", cosine);
+                } else if (k != i && cosine > texts.get(i).cosine(texts.get(best))) {
+                    best = k;
+                }
+            }
+            if (!table) {
+                double cosine = texts.get(i).cosine(texts.get(best));
+                out.printf(Locale.ROOT, "%5d%7.3f", best + 1, cosine);
+            }
+            out.println();
+        }
     }
 }

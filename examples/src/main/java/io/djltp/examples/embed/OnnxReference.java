@@ -5,8 +5,8 @@ import ai.onnxruntime.OrtEnvironment;
 import ai.onnxruntime.OrtException;
 import ai.onnxruntime.OrtSession;
 
-import io.djltp.zoo.minilm.MiniLmModel;
-import io.djltp.zoo.minilm.WordPieces;
+import io.djltp.zoo.MiniLm;
+import io.djltp.zoo.WordPieces;
 
 import java.io.IOException;
 import java.io.InputStream;
@@ -26,7 +26,7 @@ final class OnnxReference implements AutoCloseable {
      * @throws OrtException if ONNX Runtime refuses it
      */
     OnnxReference(int threads) throws IOException, OrtException {
-        try (InputStream file = MiniLmModel.openOnnx();
+        try (InputStream file = MiniLm.openOnnx();
                 OrtSession.SessionOptions options = new OrtSession.SessionOptions()) {
             options.setIntraOpNumThreads(threads);
             session = environment.createSession(file.readAllBytes(), options);

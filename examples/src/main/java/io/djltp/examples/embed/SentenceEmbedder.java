@@ -1,8 +1,11 @@
 package io.djltp.examples.embed;
 
-import ai.djl.Model;
+import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.repository.zoo.Criteria;
+import ai.djl.repository.zoo.ModelNotFoundException;
+import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.NoBatchifyTranslator;
 import ai.djl.translate.TranslateException;
 import ai.djl.translate.TranslatorContext;
@@ -10,54 +13,48 @@ import ai.djl.translate.TranslatorContext;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelPredictor;
-import io.djltp.zoo.minilm.BertSizes;
-import io.djltp.zoo.minilm.MiniLm;
-import io.djltp.zoo.minilm.MiniLmModel;
-import io.djltp.zoo.minilm.WordPieces;
+import io.djltp.zoo.WordPieces;
 
 import java.io.IOException;
+import java.util.Arrays;
 
 /** Computes the embeddings of texts by all-MiniLM-L6-v2, on ranks. */
 final class SentenceEmbedder implements AutoCloseable {
 
-    private final Model model;
+    private final ZooModel<NDList, NDList> model;
     private final ParallelPredictor<WordPieces.Batch, float[][]> predictor;
 
-    /**
-     * Loads the model and starts the ranks.
-     *
-     * @param config the ranks
-     * @throws IOException if the model cannot be read
-     */
+    /** Loads the model and starts the ranks. */
     SentenceEmbedder(ParallelConfig config) throws IOException {
-        model = Model.newInstance("all-MiniLM-L6-v2");
+        model = load();
         try {
-            MiniLm network = new MiniLm(BertSizes.MINI_LM);
-            MiniLmModel.load(network, model.getNDManager());
-            model.setBlock(network);
             predictor = new ParallelPredictor<>(model, new BatchTranslator(), config);
-        } catch (IOException | RuntimeException | Error e) {
+        } catch (RuntimeException | Error e) {
             model.close(); // nobody else has it
             throw e;
         }
     }
 
-    /**
-     * Computes the embeddings of a batch.
-     *
-     * @param batch the batch
-     * @return the embeddings, each of length 1: [texts][384]
-     * @throws TranslateException if a rank fails
-     */
+    /** Loads the model into one device. */
+    static ZooModel<NDList, NDList> load() throws IOException {
+        try {
+            return Criteria.builder()
+                    .setTypes(NDList.class, NDList.class)
+                    .optGroupId("io.djltp")
+                    .optArtifactId("all-MiniLM-L6-v2")
+                    .build()
+                    .loadModel();
+        } catch (ModelNotFoundException | MalformedModelException e) {
+            throw new IOException(e.getMessage(), e);
+        }
+    }
+
+    /** Returns the embeddings of a batch, each of length 1: [texts][384]. */
     float[][] embed(WordPieces.Batch batch) throws TranslateException {
         return predictor.predict(batch);
     }
 
-    /**
-     * Returns how many collective operations rank 0 has taken part in.
-     *
-     * @return a snapshot of the counts
-     */
+    /** Returns how many collective operations rank 0 has taken part in. */
     CollectiveCounts getCollectiveCounts() {
         return predictor.getCollectiveCounts();
     }
@@ -87,9 +84,9 @@ final class SentenceEmbedder implements AutoCloseable {
             NDArray rows = list.singletonOrThrow();
             float[] values = rows.toFloatArray();
             int width = (int) rows.getShape().get(1);
-            float[][] embeddings = new float[values.length / width][width];
+            float[][] embeddings = new float[values.length / width][];
             for (int i = 0; i < embeddings.length; i++) {
-                System.arraycopy(values, i * width, embeddings[i], 0, width);
+                embeddings[i] = Arrays.copyOfRange(values, i * width, (i + 1) * width);
             }
             return embeddings;
         }

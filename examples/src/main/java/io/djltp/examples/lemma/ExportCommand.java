@@ -6,13 +6,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
-import io.djltp.exchange.OnnxGraph;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.zoo.LemmaNetwork;
 import io.djltp.zoo.ModelFolder;
-import io.djltp.zoo.lemma.LemmaBlockFactory;
-import io.djltp.zoo.lemma.LemmaLabels;
-import io.djltp.zoo.lemma.LemmaNetwork;
-import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
@@ -29,8 +25,8 @@ import java.util.concurrent.Callable;
 @Command(
         name = "export",
         description =
-                "Writes the trained model of ./tp train as an ONNX file, as safetensors, or as a"
-                        + " folder that DJL and DJL Serving load over any number of ranks.",
+                "Writes the trained model of ./tp train as an ONNX file, or as a folder that DJL"
+                        + " and DJL Serving load over any number of ranks.",
         mixinStandardHelpOptions = true)
 public final class ExportCommand implements Callable<Integer> {
 
@@ -44,11 +40,6 @@ public final class ExportCommand implements Callable<Integer> {
     private Path onnx;
 
     @Option(
-            names = "--safetensors",
-            description = "The folder to write lemma.safetensors to, with PyTorch's names.")
-    private Path safetensors;
-
-    @Option(
             names = "--serving",
             description =
                     "The folder to write for DJL's Criteria and DJL Serving: model.safetensors,"
@@ -57,7 +48,7 @@ public final class ExportCommand implements Callable<Integer> {
 
     @Option(
             names = "--overwrite",
-            description = "Replace what --onnx, --safetensors and --serving name, if it is there.")
+            description = "Replace what --onnx and --serving name, if it is there.")
     private boolean overwrite;
 
     /** Creates the command; its options are set by the command line. */
@@ -78,22 +69,21 @@ public final class ExportCommand implements Callable<Integer> {
     }
 
     private void write() throws IOException, MalformedModelException {
-        if (onnx == null && safetensors == null && serving == null) {
-            throw new BadInputException(
-                    "Say what to write: --onnx FILE, --safetensors FOLDER, --serving FOLDER");
+        if (onnx == null && serving == null) {
+            throw new BadInputException("Say what to write: --onnx FILE, --serving FOLDER");
         }
         if (serving != null) {
             checkServing();
         }
-        if (onnx != null || safetensors != null) {
-            export();
+        if (onnx != null) {
+            writeOnnx();
         }
         if (serving != null) {
             writeFolder();
             System.out.printf(
                     "The model folder is %s: DJL Serving takes it as it is, Criteria with"
                             + " optModelPath and optTranslatorFactory(new %s())%n",
-                    serving, LemmaTranslatorFactory.class.getSimpleName());
+                    serving, "LemmaNetwork.TranslatorFactory");
         }
     }
 
@@ -103,11 +93,11 @@ public final class ExportCommand implements Callable<Integer> {
         try (SavedModel saved =
                 SavedModel.load(
                         model, classes -> ClassificationHead.builder().setUnits(classes).build())) {
-            saved.getLexicon().save(serving.resolve(LemmaLabels.FILE));
+            saved.getLexicon().save(serving.resolve(LemmaNetwork.LABELS));
             ModelFolder.builder()
                     .setNetwork(saved.getModel().getBlock())
-                    .setBlockFactory(LemmaBlockFactory.class)
-                    .optTranslatorFactory(LemmaTranslatorFactory.class)
+                    .setBlockFactory(LemmaNetwork.BlockFactory.class)
+                    .optTranslatorFactory(LemmaNetwork.TranslatorFactory.class)
                     .optArgument("rows", "" + saved.getNGrams().rows())
                     .optArgument("limit", "" + saved.getNGrams().limit())
                     .optArgument("dim", "" + saved.getDim())
@@ -126,48 +116,37 @@ public final class ExportCommand implements Callable<Integer> {
         }
     }
 
-    private void export() throws IOException, MalformedModelException {
-        if (onnx != null && onnx.toAbsolutePath().getParent() != null) {
-            Files.createDirectories(onnx.toAbsolutePath().getParent());
-        }
+    /**
+     * Writes the lemmatiser as an ONNX file: {@code ngrams} in, int32 [batch, places], as
+     * CharNGrams makes them; {@code logits} out, [batch, lemmas], in the order of the lexicon.
+     */
+    private void writeOnnx() throws IOException, MalformedModelException {
+        Files.createDirectories(onnx.toAbsolutePath().getParent());
         try (SavedModel saved = SavedModel.load(model)) {
-            if (safetensors != null) {
-                SavedModel.writeWeights(saved.getModel(), safetensors, overwrite);
-                System.out.println("The weights are in " + safetensors);
-            }
-            if (onnx != null) {
-                writeOnnx(saved);
-                System.out.printf(
-                        Locale.ROOT,
-                        "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch,"
-                                + " %d] out%n",
-                        onnx,
-                        OnnxExport.OPSET,
-                        saved.getNGrams().limit(),
-                        saved.getLexicon().size());
-            }
+            int places = saved.getNGrams().limit();
+            OnnxExport.builder()
+                    .setInput("ngrams", DataType.INT32, new Shape(-1, places))
+                    .optOutput("logits")
+                    .optBlock(LemmaNetwork.NORMALIZE, ExportCommand::normalize)
+                    .optOverwrite(overwrite)
+                    .build()
+                    .write(saved.getModel(), onnx);
+            System.out.printf(
+                    Locale.ROOT,
+                    "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch, %d]"
+                            + " out%n",
+                    onnx,
+                    OnnxExport.OPSET,
+                    places,
+                    saved.getLexicon().size());
         } catch (FileAlreadyExistsException e) {
             throw new BadInputException(e.getMessage(), e);
         }
     }
 
-    /**
-     * Writes the lemmatiser as an ONNX file: {@code ngrams} in, int32 [batch, places], as
-     * CharNGrams makes them; {@code logits} out, [batch, lemmas], in the order of the lexicon.
-     */
-    private void writeOnnx(SavedModel saved) throws IOException {
-        OnnxExport.builder()
-                .setInput("ngrams", DataType.INT32, new Shape(-1, saved.getNGrams().limit()))
-                .optOutput("logits")
-                .optBlock(LemmaNetwork.NORMALIZE, ExportCommand::normalize)
-                .optOverwrite(overwrite)
-                .build()
-                .write(saved.getModel(), onnx);
-    }
-
     /** y = 16 x / sqrt(sum of x² + epsilon), row by row. */
-    private static String normalize(OnnxGraph graph, String x) {
-        String axis = graph.integers(DataType.INT64, 1);
+    private static String normalize(OnnxExport.Graph graph, String x) {
+        String axis = graph.integers(1);
         String squares = graph.add("ReduceSum", graph.add("Mul", x, x), axis);
         String sum = graph.add("Add", squares, graph.number(LemmaNetwork.EPSILON));
         String unit = graph.add("Div", x, graph.add("Sqrt", sum));

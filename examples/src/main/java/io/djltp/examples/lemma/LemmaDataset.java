@@ -8,7 +8,7 @@ import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 
 import io.djltp.checkpoint.ResumableDataset;
-import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.CharNGrams;
 
 import java.util.ArrayList;
 import java.util.Iterator;

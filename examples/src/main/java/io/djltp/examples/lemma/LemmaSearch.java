@@ -14,8 +14,8 @@ import ai.djl.translate.TranslatorContext;
 
 import io.djltp.head.TopClasses;
 import io.djltp.search.ClassSearch;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import java.util.ArrayList;
 import java.util.Arrays;

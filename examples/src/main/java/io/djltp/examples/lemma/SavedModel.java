@@ -11,8 +11,8 @@ import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.exchange.WeightExport;
 import io.djltp.internal.files.SideFolder;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import java.io.BufferedReader;
 import java.io.BufferedWriter;
@@ -72,7 +72,12 @@ public final class SavedModel implements AutoCloseable {
             throws IOException {
         try (SideFolder side = SideFolder.in(folder)) {
             Path part = side.getPath();
-            writeWeights(model, part, false);
+            WeightExport.builder()
+                    .setMapping(NAMES)
+                    .optName(NAME)
+                    .optFileBytes(Long.MAX_VALUE)
+                    .build()
+                    .write(model.getBlock(), part);
             lexicon.save(part.resolve(LEXICON));
             Properties sizes = new Properties();
             sizes.setProperty("rows", Integer.toString(nGrams.rows()));
@@ -162,23 +167,5 @@ public final class SavedModel implements AutoCloseable {
     @Override
     public void close() {
         model.close();
-    }
-
-    /**
-     * Writes the parameters.
-     *
-     * @param model the model
-     * @param folder the folder
-     * @param overwrite whether a file of the name is replaced
-     * @throws IOException if they cannot be written, or the file is there
-     */
-    static void writeWeights(Model model, Path folder, boolean overwrite) throws IOException {
-        WeightExport.builder()
-                .setMapping(NAMES)
-                .optName(NAME)
-                .optFileBytes(Long.MAX_VALUE)
-                .optOverwrite(overwrite)
-                .build()
-                .write(model.getBlock(), folder);
     }
 }

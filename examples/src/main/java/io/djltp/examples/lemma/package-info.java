@@ -5,6 +5,6 @@
  * <p>{@link io.djltp.examples.lemma.LemmaCorpus} reads the dictionaries, {@link
  * io.djltp.examples.lemma.HeldOutSplit} keeps some forms away from training, {@link
  * io.djltp.examples.lemma.LemmaDataset} turns the rest into batches and {@link
- * io.djltp.zoo.lemma.LemmaNetwork} is the network under any head.
+ * io.djltp.zoo.LemmaNetwork} is the network under any head.
  */
 package io.djltp.examples.lemma;

@@ -190,12 +190,8 @@ public final class LmNetwork {
         }
 
         private void checkPrecision() {
-            try {
-                new LinearProduct(precision);
-            } catch (IllegalArgumentException e) {
-                throw new BadInputException(
-                        "--precision %s: %s".formatted(precision, e.getMessage()), e);
-            }
+            BadInputException.check(
+                    "--precision " + precision + ": ", () -> new LinearProduct(precision));
         }
 
         int keyValueHeads() {

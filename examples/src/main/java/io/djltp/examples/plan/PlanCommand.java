@@ -112,11 +112,7 @@ public final class PlanCommand implements Callable<Integer> {
         if (planned.loss() != null) {
             builder.setLoss(planned.loss()).setOptimizer(options.optimizer(model).create(0.1f));
         }
-        try {
-            return builder.build();
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--mesh %s: %s".formatted(meshText, e.getMessage()), e);
-        }
+        return BadInputException.check("--mesh " + meshText + ": ", builder::build);
     }
 
     /** A plan as text. */

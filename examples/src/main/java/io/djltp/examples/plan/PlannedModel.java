@@ -13,8 +13,8 @@ import io.djltp.examples.lm.LmNetwork;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.zoo.lemma.LemmaNetwork;
-import io.djltp.zoo.minilm.MiniLm;
+import io.djltp.zoo.LemmaNetwork;
+import io.djltp.zoo.MiniLm;
 
 import java.io.IOException;
 import java.util.Locale;
@@ -53,7 +53,7 @@ enum PlannedModel {
         @Override
         Planned create(PlanOptions options, int batch) {
             Shape ids = new Shape(batch, options.tokens); // of word pieces; and the mask
-            return new Planned(MiniLm.create(), new Shape[] {ids, ids}, null);
+            return new Planned(new MiniLm(), new Shape[] {ids, ids}, null);
         }
     },
 

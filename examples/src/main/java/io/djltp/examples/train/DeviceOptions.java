@@ -78,11 +78,7 @@ public final class DeviceOptions {
      * @return the number of processes, 1 without a launcher
      */
     public static int processes() {
-        try {
-            return Launcher.processes(System.getenv());
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
+        return BadInputException.check("", () -> Launcher.processes(System.getenv()));
     }
 
     /**
@@ -109,12 +105,7 @@ public final class DeviceOptions {
      * @return the mesh
      */
     public static DeviceMesh mesh(String text, Integer tp) {
-        DeviceMesh mesh;
-        try {
-            mesh = DeviceMesh.parse(text);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--mesh: " + e.getMessage(), e);
-        }
+        DeviceMesh mesh = BadInputException.check("--mesh: ", () -> DeviceMesh.parse(text));
         if (tp != null && tp != mesh.getRanks()) {
             throw new BadInputException(
                     "--mesh %s has %d ranks, and --tp is %d: leave --tp out, or choose sizes whose"
@@ -158,11 +149,7 @@ public final class DeviceOptions {
      * @return the job, or {@code null} if this process is alone
      */
     public static Job join(int ranks, Duration timeout) {
-        try {
-            return Launcher.join(System.getenv(), ranks, timeout);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
+        return BadInputException.check("", () -> Launcher.join(System.getenv(), ranks, timeout));
     }
 
     /**

@@ -111,7 +111,7 @@ public abstract class JobOptions {
     /** Checks everything that can be checked before anything is read or written. */
     protected abstract void check();
 
-    /** Returns the folder of the run, or {@code null}. */
+    /** {@return the folder of the run, or {@code null}} */
     protected abstract Path out();
 
     /**

@@ -24,8 +24,8 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.report.SystemMemory;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -270,11 +270,7 @@ public final class TrainCommand implements Callable<Integer> {
                             + " --out",
                     options.checkpoints(), checkpoints.getStep(), options.steps());
         }
-        try {
-            checkpoints.remainingEpochs(options.epochs());
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--epochs: " + e.getMessage(), e);
-        }
+        BadInputException.check("--epochs: ", () -> checkpoints.remainingEpochs(options.epochs()));
         checkpoints.fit(trainer, options.epochs(), training, null);
     }
 
@@ -286,16 +282,14 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private ClassificationHead head(int classes) {
-        try {
-            return options.head
-                    .builder(classes, options.sampleShare(classes), options.seed)
-                    .optBatchShardedInput(true)
-                    .optPrecision(options.precision)
-                    .build();
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException(
-                    "--head %s: %s".formatted(describeHead(classes), e.getMessage()), e);
-        }
+        return BadInputException.check(
+                "--head %s: ".formatted(describeHead(classes)),
+                () ->
+                        options.head
+                                .builder(classes, options.sampleShare(classes), options.seed)
+                                .optBatchShardedInput(true)
+                                .optPrecision(options.precision)
+                                .build());
     }
 
     private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams, double seconds) {

@@ -145,11 +145,7 @@ final class TrainOptions extends JobOptions {
     /** {@inheritDoc} */
     @Override
     protected void check() {
-        try {
-            languages = Language.parse(languageCodes);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--languages: " + e.getMessage(), e);
-        }
+        languages = BadInputException.check("--languages: ", () -> Language.parse(languageCodes));
         languageCodes = languages.stream().map(Language::code).collect(Collectors.joining(","));
         if (driftCheckSteps != null && driftCheckSteps < 0) {
             throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
@@ -189,11 +185,12 @@ final class TrainOptions extends JobOptions {
                     "--sample-share is for --head sampled, not for --head " + head);
         }
         boolean here = where.device == DeviceOptions.DeviceName.CPU;
-        try {
-            precision.check(here ? Device.cpu() : Device.gpu());
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--precision: " + e.getMessage(), e);
-        }
+        BadInputException.check(
+                "--precision: ",
+                () -> {
+                    precision.check(here ? Device.cpu() : Device.gpu());
+                    return null;
+                });
         Precision other = here ? Precision.BFLOAT16 : Precision.FLOAT16;
         if (precision != Precision.FLOAT32 && (head == HeadKind.FULL || precision != other)) {
             throw new BadInputException(

@@ -184,11 +184,7 @@ public final class TrainingJob {
      */
     public ParallelTrainer trainer(
             Model model, DefaultTrainingConfig config, ParallelConfig ranks) {
-        try {
-            return new ParallelTrainer(model, config, ranks);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
+        return BadInputException.check("", () -> new ParallelTrainer(model, config, ranks));
     }
 
     /**

@@ -47,7 +47,8 @@ public class SnippetsTest {
             Path.of(System.getProperty("basedir", ".")).toAbsolutePath().normalize().getParent();
     private static final Pattern BLOCK =
             Pattern.compile(
-                    "(?ms)(?:^<!-- java( run)?(?:\n(?:(?!^<!--).)*?| skipped: (?!-->)([^\n]+))-->\\s+)?"
+                    "(?ms)(?:^<!-- java( run)?(?:\n(?:(?!^<!--).)*?| skipped: (?!-->)([^\n]+))"
+                            + "-->\\s+)?"
                             + "^```java\n(.*?)^```$(\n+<!-- java then\n.*?-->)?");
     private static final Pattern UNREAD = Pattern.compile("(?m)^\\s*(```java|<!-- java)");
     private static final Pattern MARKS = Pattern.compile("(?m)^(?:<!-- java.*|-->|```.*)$");

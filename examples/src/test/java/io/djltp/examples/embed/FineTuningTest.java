@@ -8,7 +8,9 @@ import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
+import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.optimizer.Optimizer;
@@ -20,10 +22,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.minilm.BertSizes;
-import io.djltp.zoo.minilm.MiniLm;
-import io.djltp.zoo.minilm.MiniLmModel;
-import io.djltp.zoo.minilm.WordPieces;
+import io.djltp.zoo.WordPieces;
 
 import morfologik.stemming.Dictionary;
 import morfologik.stemming.DictionaryLookup;
@@ -108,9 +107,9 @@ public class FineTuningTest {
     }
 
     private float[] train(int ranks) throws IOException {
-        try (Model model = Model.newInstance("language of a word")) {
-            MiniLm body = new MiniLm(BertSizes.MINI_LM);
-            MiniLmModel.load(body, model.getNDManager());
+        try (ZooModel<NDList, NDList> pretrained = SentenceEmbedder.load();
+                Model model = Model.newInstance("language of a word")) {
+            Block body = pretrained.getBlock();
             body.getChildren().valueAt(0).freezeParameters(true); // half of the weights
             model.setBlock(
                     new SequentialBlock()

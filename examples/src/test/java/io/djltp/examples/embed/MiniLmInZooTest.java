@@ -14,7 +14,7 @@ import ai.djl.util.JsonUtils;
 import ai.djl.util.Pair;
 
 import io.djltp.zoo.RankedNetwork;
-import io.djltp.zoo.minilm.WordPieces;
+import io.djltp.zoo.WordPieces;
 
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -62,11 +62,11 @@ public class MiniLmInZooTest {
                 Predictor<String, float[]> predictor = model.newPredictor()) {
             List<float[]> actual = predictor.batchPredict(texts);
             for (int i = 0; i < texts.size(); i++) {
-                double difference = EmbeddingRun.largestDifference(actual.get(i), expected[i]);
+                double difference = EmbeddedText.largestDifference(actual.get(i), expected[i]);
                 assertEquals(difference, 0, TOLERANCE, texts.get(i));
             }
             float[] one = predictor.predict(texts.get(3));
-            assertEquals(EmbeddingRun.largestDifference(one, expected[3]), 0, TOLERANCE);
+            assertEquals(EmbeddedText.largestDifference(one, expected[3]), 0, TOLERANCE);
             if (degree > 1) {
                 checkBytes(model);
             }
@@ -91,7 +91,7 @@ public class MiniLmInZooTest {
             input.add("data", texts.get(0));
             Output output = model.newPredictor().predict(input);
             float[] vector = JsonUtils.GSON.fromJson(output.getData().getAsString(), float[].class);
-            assertEquals(EmbeddingRun.largestDifference(vector, expected[0]), 0, TOLERANCE);
+            assertEquals(EmbeddedText.largestDifference(vector, expected[0]), 0, TOLERANCE);
         }
     }
 

@@ -9,7 +9,7 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.zoo.minilm.WordPieces;
+import io.djltp.zoo.WordPieces;
 
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -98,7 +98,7 @@ public class MiniLmTest {
                 assertEquals(actual.length, expected.get(i).length);
                 for (int k = 0; k < actual.length; k++) {
                     assertEquals(
-                            EmbeddingRun.largestDifference(actual[k], expected.get(i)[k]),
+                            EmbeddedText.largestDifference(actual[k], expected.get(i)[k]),
                             0,
                             TOLERANCE);
                 }

@@ -21,16 +21,15 @@ public class SimilaritiesTest {
 
     private static String print(List<EmbeddedText> texts) {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        new Similarities(texts).print(new PrintStream(bytes, true));
+        EmbeddedText.printCosines(texts, new PrintStream(bytes, true));
         return bytes.toString();
     }
 
     @Test
     public void cosinesAreThoseOfTheAngles() {
-        Similarities similarities = new Similarities(List.of(at(0), at(60), at(150)));
-        assertEquals(similarities.cosine(0, 1), 0.5, 1e-6);
-        assertEquals(similarities.cosine(1, 2), 0, 1e-6);
-        assertEquals(similarities.cosine(0, 2), -Math.sqrt(0.75), 1e-6);
+        assertEquals(at(0).cosine(at(60)), 0.5, 1e-6);
+        assertEquals(at(60).cosine(at(150)), 0, 1e-6);
+        assertEquals(at(0).cosine(at(150)), -Math.sqrt(0.75), 1e-6);
     }
 
     @Test

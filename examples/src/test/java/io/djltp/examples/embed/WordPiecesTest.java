@@ -2,7 +2,7 @@ package io.djltp.examples.embed;
 
 import static org.testng.Assert.assertEquals;
 
-import io.djltp.zoo.minilm.WordPieces;
+import io.djltp.zoo.WordPieces;
 
 import org.testng.annotations.Test;
 

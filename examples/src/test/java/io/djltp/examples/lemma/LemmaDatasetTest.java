@@ -6,7 +6,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.dataset.Batch;
 
 import io.djltp.examples.lemma.LemmaDataset.Permutation;
-import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.CharNGrams;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;

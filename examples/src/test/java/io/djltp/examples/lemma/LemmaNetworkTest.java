@@ -22,8 +22,8 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.Utils;
 
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;

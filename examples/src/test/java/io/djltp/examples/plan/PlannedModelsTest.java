@@ -6,7 +6,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
@@ -58,6 +57,9 @@ public class PlannedModelsTest {
         }
         plans.add(new Object[] {"lm", "1x4", ADAM, true});
         plans.add(new Object[] {"lemmatiser", "1x1", ADAGRAD, false});
+        // computes forward passes: with one row of it for each text
+        plans.add(new Object[] {"minilm", "1x3", null, false});
+        plans.add(new Object[] {"minilm", "2x2", null, false});
         return plans.toArray(new Object[0][]);
     }
 
@@ -65,21 +67,17 @@ public class PlannedModelsTest {
         if (name.equals("resnet")) {
             return PlannedModel.resnet(IMAGE, CLASSES, BATCH);
         }
+        String line =
+                switch (name) {
+                    case "lm" ->
+                            "--layers 2 --width 16 --heads 4 --kv-heads 2 --context 8"
+                                    + (cutTokens ? " --sequence-parallel" : "");
+                    case "minilm" -> "--tokens 7";
+                    default -> "--classes " + CLASSES;
+                };
         PlanOptions options = new PlanOptions();
-        CommandLine line = new CommandLine(CommandSpec.forAnnotatedObject(options));
-        if (name.equals("lm")) {
-            line.parseArgs(
-                    ("--layers 2 --width 16 --heads 4 --kv-heads 2 --context 8"
-                                    + (cutTokens ? " --sequence-parallel" : ""))
-                            .split(" "));
-        } else {
-            line.parseArgs("--classes", "" + CLASSES);
-        }
-        return model(name).create(options, BATCH);
-    }
-
-    private static PlannedModel model(String name) {
-        return PlannedModel.valueOf(name.toUpperCase(Locale.ROOT));
+        new CommandLine(CommandSpec.forAnnotatedObject(options)).parseArgs(line.split(" "));
+        return PlannedModel.valueOf(name.toUpperCase(Locale.ROOT)).create(options, BATCH);
     }
 
     @Test(dataProvider = "plans", timeOut = 120_000)
@@ -87,92 +85,66 @@ public class PlannedModelsTest {
             String name, String meshName, OptimizerName optimizer, boolean cutTokens)
             throws IOException {
         Planned planned = planned(name, cutTokens);
-        Block block = planned.block();
-        Shape input = planned.inputs()[0];
         DeviceMesh mesh = DeviceMesh.parse(meshName);
-        ModelCost cost =
+        boolean trained = optimizer != null;
+        ModelCost.Builder builder =
                 ModelCost.builder()
-                        .setBlock(block)
+                        .setBlock(planned.block())
                         .setMesh(mesh)
-                        .setInputs(input)
-                        .setLoss(planned.loss())
-                        .setOptimizer(optimizer.create(0.01f))
-                        .build();
-        try (Model model = Model.newInstance(name)) {
-            model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(planned.loss()).optOptimizer(optimizer.create(0.01f));
-            ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
-                trainer.initialize(input);
-                NDManager manager = trainer.getManager().newSubManager();
-                NDArray data =
-                        name.equals("resnet")
-                                ? manager.randomNormal(input)
-                                : manager.ones(input, DataType.INT32);
-                step(trainer, data, null, cost);
-                try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
-                    step(trainer, data, counter, cost);
-                }
-            }
+                        .setInputs(planned.inputs())
+                        .optTraining(trained);
+        if (trained) {
+            builder.setLoss(planned.loss()).setOptimizer(optimizer.create(0.01f));
         }
-    }
-
-    /** The pretrained model computes forward passes: with one row of it for each text. */
-    @Test(timeOut = 120_000)
-    public void aPlanOfAPretrainedModelIsWhatIsMeasured() throws IOException {
-        for (String meshName : List.of("1x3", "2x2")) {
-            PlanOptions options = new PlanOptions();
-            new CommandLine(CommandSpec.forAnnotatedObject(options)).parseArgs("--tokens", "7");
-            Planned planned = model("minilm").create(options, BATCH);
-            DeviceMesh mesh = DeviceMesh.parse(meshName);
-            ModelCost cost =
-                    ModelCost.builder()
-                            .setBlock(planned.block())
-                            .setMesh(mesh)
-                            .setInputs(planned.inputs())
-                            .optTraining(false)
-                            .build();
-            try (Model model = Model.newInstance("minilm")) {
-                model.setBlock(planned.block());
-                DefaultTrainingConfig config =
-                        new DefaultTrainingConfig(Loss.l2Loss())
-                                .optOptimizer(OptimizerName.SGD.create(0f));
-                ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).build();
-                try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
-                    trainer.initialize(planned.inputs());
-                    NDManager manager = trainer.getManager().newSubManager();
-                    NDArray ids = manager.ones(planned.inputs()[0], DataType.INT64);
-                    trainer.evaluate(new NDList(ids, ids));
-                    try (CommunicationCounter counter =
-                            new CommunicationCounter(trainer.getRanks())) {
-                        trainer.evaluate(new NDList(ids, ids));
-                        for (int rank = 0; rank < mesh.getRanks(); rank++) {
-                            Assert.assertEquals(
-                                    counter.getTable(rank).toString(),
-                                    cost.getTraffic(rank).toString());
-                            Assert.assertEquals(held(trainer, rank, 0), cost.getRank(rank));
-                        }
+        ModelCost cost = builder.build();
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(trained ? planned.loss() : Loss.l2Loss())
+                        .optOptimizer((trained ? optimizer : OptimizerName.SGD).create(0.01f));
+        ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
+        try (Model model = Model.newInstance(name)) {
+            model.setBlock(planned.block());
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
+                trainer.initialize(planned.inputs());
+                pass(trainer, planned);
+                try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
+                    long[] gradients = pass(trainer, planned);
+                    for (int rank = 0; rank < mesh.getRanks(); rank++) {
+                        Assert.assertEquals(
+                                counter.getTable(rank),
+                                cost.getTraffic(rank),
+                                "the traffic of " + rank);
+                        Assert.assertEquals(
+                                held(trainer, rank, gradients[rank]),
+                                cost.getRank(rank),
+                                "rank " + rank);
                     }
                 }
             }
         }
     }
 
-    private static void step(
-            ParallelTrainer trainer, NDArray data, CommunicationCounter counter, ModelCost cost) {
-        Shape input = data.getShape();
+    /** Makes a step, or a forward pass, and returns the bytes of the gradients of each rank. */
+    private static long[] pass(ParallelTrainer trainer, Planned planned) {
+        Shape input = planned.inputs()[0];
+        NDManager manager = trainer.getManager().newSubManager();
+        long[] gradients = new long[trainer.getRanks().size()];
+        if (planned.loss() == null) {
+            NDArray ids = manager.ones(input, DataType.INT64);
+            trainer.evaluate(new NDList(ids, ids));
+            return gradients;
+        }
+        NDArray data =
+                input.dimension() == 4
+                        ? manager.randomNormal(input)
+                        : manager.ones(input, DataType.INT32);
         boolean ofTokens = trainer.getModel().getName().equals("lm");
-        NDArray rows = data.getManager().arange(BATCH);
-        NDList labels =
-                new NDList(ofTokens ? rows.expandDims(1).broadcast(input.getShape()) : rows);
+        NDArray rows = manager.arange(BATCH);
+        NDList labels = new NDList(ofTokens ? rows.expandDims(1).broadcast(input) : rows);
         try (GradientCollector collector = trainer.newGradientCollector()) {
             NDList output = trainer.forward(new NDList(data), labels);
             collector.backward(trainer.getLoss().evaluate(labels, output));
         }
-        int ranks = trainer.getRanks().size();
-        long[] gradients = new long[ranks];
-        for (int rank = 0; rank < ranks; rank++) {
+        for (int rank = 0; rank < gradients.length; rank++) {
             for (Parameter parameter : parameters(trainer)) {
                 NDArray value = trainer.getParameterStore(rank).getValue(parameter, null, true);
                 try (NDArray gradient = Autograd.gradient(value)) {
@@ -181,12 +153,7 @@ public class PlannedModelsTest {
             }
         }
         trainer.step();
-        for (int rank = 0; counter != null && rank < ranks; rank++) {
-            Assert.assertEquals(
-                    counter.getTable(rank), cost.getTraffic(rank), "the traffic of " + rank);
-            Assert.assertEquals(
-                    held(trainer, rank, gradients[rank]), cost.getRank(rank), "rank " + rank);
-        }
+        return gradients;
     }
 
     private static RankCost held(ParallelTrainer trainer, int rank, long gradients) {

@@ -67,8 +67,9 @@ public class LaunchersTest {
         List<String> command = new ArrayList<>(List.of(Torchrun.COMMAND.split(" ")));
         command.addAll(List.of("--no_python", "-r", "1", "-t", "1", "--nproc_per_node", "2"));
         command.add("--standalone");
-        try (ForkedTp torchrun =
-                ForkedTp.launched(command, List.of(arguments("standalone").split(" ")))) {
+        command.addAll(ForkedTp.command());
+        command.addAll(List.of(arguments("standalone").split(" ")));
+        try (ForkedTp torchrun = ForkedTp.script(command, Map.of())) {
             ForkedTp.Result result = torchrun.await();
             Assert.assertEquals(result.status(), 0, result.toString());
             Assert.assertTrue(result.out().contains("The model is saved"), result.toString());
@@ -76,7 +77,8 @@ public class LaunchersTest {
     }
 
     private String arguments(String name) {
-        return "train --tp 2 --steps 2 --dim 8 --batch 32 --seed 7 --timeout 60 --held-out 30 --out "
+        return "train --tp 2 --steps 2 --dim 8 --batch 32 --seed 7 --timeout 60 --held-out 30"
+                + " --out "
                 + folder.resolve(name);
     }
 }

@@ -16,8 +16,8 @@ import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -3,13 +3,18 @@ package io.djltp.internal.safetensors;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+
 import java.io.Closeable;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.channels.WritableByteChannel;
-import java.util.Collections;
+import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.TreeMap;
 
 /**
  * Writes tensors to a safetensors file one after another, each in pieces of any size: nothing is
@@ -20,32 +25,52 @@ import java.util.Map;
  */
 public final class SafetensorsWriter implements Closeable {
 
+    private static final int ALIGNMENT = 8; // of the first tensor
+    private static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
+
     private final WritableByteChannel out;
-    private final SafetensorsHeader header;
+    private final Map<String, StoredTensor> tensors;
     private final long total;
     private long written; // bytes behind the header
 
-    private SafetensorsWriter(WritableByteChannel out, SafetensorsHeader header)
-            throws IOException {
+    private SafetensorsWriter(WritableByteChannel out, Builder builder) throws IOException {
         this.out = out;
-        this.header = header;
-        total = header.getTensors().values().stream().mapToLong(StoredTensor::bytes).sum();
-        drain(header.encode());
+        tensors = builder.tensors;
+        total = builder.bytes;
+        drain(header(tensors, builder.metadata));
+    }
+
+    private static ByteBuffer header(
+            Map<String, StoredTensor> tensors, Map<String, String> metadata) {
+        Map<String, Object> json = new LinkedHashMap<>();
+        if (!metadata.isEmpty()) {
+            json.put(SafetensorsFile.METADATA, metadata);
+        }
+        for (StoredTensor each : tensors.values()) {
+            long[] offsets = {each.begin(), each.begin() + each.bytes()};
+            json.put(
+                    each.name(),
+                    new SafetensorsFile.Entry(each.type(), each.shape().getShape(), offsets));
+        }
+        String text = GSON.toJson(json);
+        int bytes = text.getBytes(StandardCharsets.UTF_8).length + SafetensorsFile.PREFIX;
+        byte[] padded =
+                (text + " ".repeat(Math.floorMod(-bytes, ALIGNMENT)))
+                        .getBytes(StandardCharsets.UTF_8);
+        return ByteBuffer.allocate(SafetensorsFile.PREFIX + padded.length)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .putLong(padded.length)
+                .put(padded)
+                .flip();
     }
 
     /**
      * Writes bytes of the next tensor, or of several.
      *
      * @param bytes the elements in row-major order, little-endian; read to their end
-     * @throws IOException if they cannot be written, or are more than all tensors have
+     * @throws IOException if they cannot be written
      */
     public void write(ByteBuffer bytes) throws IOException {
-        if (bytes.remaining() > total - written) {
-            throw new IOException(
-                    String.format(
-                            "%d bytes more than the declared tensors have, which are %d",
-                            bytes.remaining() - (total - written), total));
-        }
         written += bytes.remaining();
         drain(bytes);
     }
@@ -59,22 +84,21 @@ public final class SafetensorsWriter implements Closeable {
     /**
      * Checks that all tensors are there. Does not close the channel.
      *
-     * @throws IOException if bytes of a tensor are missing
+     * @throws IOException if there are other bytes than those of the tensors
      */
     public void finish() throws IOException {
-        if (written == total) {
-            return;
-        }
-        for (StoredTensor tensor : header.getTensors().values()) {
-            if (written < tensor.begin() + tensor.bytes()) {
+        for (StoredTensor tensor : tensors.values()) {
+            long missing = tensor.begin() + tensor.bytes() - written;
+            if (missing > 0) {
                 throw new IOException(
-                        String.format(
-                                "tensor %s %s was not written to its end: %d of %d bytes",
-                                tensor.name(),
-                                tensor.shape(),
-                                written - tensor.begin(),
-                                tensor.bytes()));
+                        "tensor %s %s was not written to its end: %d of %d bytes are missing"
+                                .formatted(tensor.name(), tensor.shape(), missing, tensor.bytes()));
             }
+        }
+        if (written > total) {
+            throw new IOException(
+                    "%d bytes were written, and the declared tensors have %d"
+                            .formatted(written, total));
         }
     }
 
@@ -98,7 +122,7 @@ public final class SafetensorsWriter implements Closeable {
 
         private final Map<String, StoredTensor> tensors = new LinkedHashMap<>();
         private long bytes; // of all tensors
-        private final Map<String, String> metadata = new LinkedHashMap<>();
+        private final Map<String, String> metadata = new TreeMap<>();
 
         private Builder() {}
 
@@ -113,13 +137,13 @@ public final class SafetensorsWriter implements Closeable {
          *     not have the data type
          */
         public Builder addTensor(String name, DataType type, Shape shape) {
-            if (tensors.containsKey(name) || "__metadata__".equals(name)) {
+            if (tensors.containsKey(name) || SafetensorsFile.METADATA.equals(name)) {
                 throw new IllegalArgumentException(
                         "A safetensors file cannot have a second tensor named " + name);
             }
-            StoredTensor tensor = new StoredTensor(name, type.asSafetensors(), shape, bytes);
-            tensors.put(name, tensor);
-            bytes += tensor.bytes();
+            long size = shape.size() * type.getNumOfBytes();
+            tensors.put(name, new StoredTensor(name, type.asSafetensors(), shape, bytes, size));
+            bytes += size;
             return this;
         }
 
@@ -136,15 +160,6 @@ public final class SafetensorsWriter implements Closeable {
         }
 
         /**
-         * Returns the tensors and where each will lie.
-         *
-         * @return the tensors by name, in the order of their bytes
-         */
-        public Map<String, StoredTensor> getTensors() {
-            return Collections.unmodifiableMap(tensors);
-        }
-
-        /**
          * Writes the header.
          *
          * @param out where the file goes; closed with the writer
@@ -152,8 +167,7 @@ public final class SafetensorsWriter implements Closeable {
          * @throws IOException if the header cannot be written
          */
         public SafetensorsWriter build(WritableByteChannel out) throws IOException {
-            return new SafetensorsWriter(
-                    out, new SafetensorsHeader(new LinkedHashMap<>(tensors), metadata));
+            return new SafetensorsWriter(out, this);
         }
     }
 }

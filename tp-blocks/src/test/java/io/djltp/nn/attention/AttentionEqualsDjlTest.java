@@ -96,6 +96,30 @@ public class AttentionEqualsDjlTest {
                         TrainerKind.mesh(2, 2));
     }
 
+    /**
+     * Of 16 ranks two have each key head: the sum of their gradients is that of the dense layer.
+     */
+    @Test(dataProvider = "stacked", timeOut = 120_000)
+    public void thirtyTwoHeadsShareEight(boolean stacked) {
+        training(
+                        () ->
+                                heads(32)
+                                        .optKeyValueHeads(8)
+                                        .optHeadDim(2)
+                                        .optFusedQkv(stacked)
+                                        .optBias(false),
+                        Inputs.X)
+                .assertEqual(
+                        new TrainerKind(ParallelMode.TENSOR, 4),
+                        new TrainerKind(ParallelMode.TENSOR, 8),
+                        new TrainerKind(ParallelMode.TENSOR, 16));
+    }
+
+    @DataProvider
+    public Object[][] stacked() {
+        return new Object[][] {{false}, {true}};
+    }
+
     @Test(dataProvider = "blocks", timeOut = 60_000)
     public void oneAllReduceForwardAndOneForEachInputBackward(
             String name, Supplier<ParallelMultiHeadAttention.Builder> block, Inputs inputs) {

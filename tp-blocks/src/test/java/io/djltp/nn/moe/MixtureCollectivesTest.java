@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.LayerPass;
 import io.djltp.testing.Ranks;
@@ -18,6 +19,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.Arrays;
+import java.util.function.BiFunction;
 
 /** What a pass through the block communicates, as its documentation says. */
 public class MixtureCollectivesTest {
@@ -61,21 +63,10 @@ public class MixtureCollectivesTest {
             NDArray input = TrainingRun.random(manager, 1, 7, 4);
             NDArray gradient = TrainingRun.random(manager, 2, 7, 4);
             boolean cut = mode != ParallelMode.TENSOR;
-            LayerPass pass =
-                    LayerPass.run(
-                            mode,
-                            3,
-                            block,
-                            input,
-                            gradient,
-                            (array, context) ->
-                                    cut
-                                            ? Ranks.slice(array, 0, context.getDataGroup())
-                                            : array.duplicate(),
-                            (array, context) ->
-                                    cut
-                                            ? Ranks.slice(array, 0, context.getDataGroup())
-                                            : array.duplicate());
+            BiFunction<NDArray, ParallelContext, NDArray> own =
+                    (array, context) ->
+                            cut ? Ranks.slice(array, 0, context.getDataGroup()) : array.duplicate();
+            LayerPass pass = LayerPass.run(mode, 3, block, input, gradient, own, own);
             assertCounts(pass.forwardCounts(), forward);
             assertCounts(pass.backwardCounts(), backward);
         }

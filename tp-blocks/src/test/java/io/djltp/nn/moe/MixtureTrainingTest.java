@@ -9,6 +9,8 @@ import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Blocks;
@@ -18,6 +20,7 @@ import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -35,9 +38,13 @@ public class MixtureTrainingTest {
 
     private static final TrainerKind[] KINDS = {
         new TrainerKind(ParallelMode.TENSOR, 1),
+        new TrainerKind(ParallelMode.TENSOR, 2),
         new TrainerKind(ParallelMode.TENSOR, 3),
+        new TrainerKind(ParallelMode.TENSOR, 4),
+        new TrainerKind(ParallelMode.MIXED, 1),
         new TrainerKind(ParallelMode.MIXED, 2),
         new TrainerKind(ParallelMode.MIXED, 3),
+        new TrainerKind(ParallelMode.MIXED, 4),
         new TrainerKind(ParallelMode.DATA, 3),
         TrainerKind.mesh(2, 2)
     };
@@ -64,53 +71,65 @@ public class MixtureTrainingTest {
                 Network.regression(ROWS, FEATURES, 3));
     }
 
+    private static Object[] option(String name, UnaryOperator<MixtureOfExperts.Builder> options) {
+        return new Object[] {name, options};
+    }
+
     @DataProvider
     public static Object[][] options() {
+        ShardingStrategy cut = ShardingStrategy.tensorParallel();
         return new Object[][] {
-            {"top-1", (UnaryOperator<MixtureOfExperts.Builder>) o -> o.optTopK(1)},
-            {"top-2", (UnaryOperator<MixtureOfExperts.Builder>) o -> o},
-            {
-                "top-1 with dropping",
-                (UnaryOperator<MixtureOfExperts.Builder>) o -> o.optTopK(1).optCapacityFactor(0.8)
-            },
-            {
-                "top-2 with dropping",
-                (UnaryOperator<MixtureOfExperts.Builder>)
-                        o -> o.optCapacityFactor(0.6).optNormalizeWeights(false)
-            },
-            {
-                "all experts, gated, with a bias",
-                (UnaryOperator<MixtureOfExperts.Builder>)
-                        o ->
-                                o.optTopK(5)
-                                        .optGated(true)
-                                        .optRouterBias(true)
-                                        .optActivation(Activation::gelu)
-            },
-            {
-                "exchanged",
-                (UnaryOperator<MixtureOfExperts.Builder>)
-                        o -> o.optExchangeTokens(true).optCapacityFactor(0.9)
-            }
+            option("top-1", o -> o.optTopK(1)),
+            option("top-2", o -> o),
+            option("top-1 with dropping", o -> o.optTopK(1).optCapacityFactor(0.8)),
+            option("not normalized", o -> o.optCapacityFactor(0.6).optNormalizeWeights(false)),
+            option(
+                    "all experts, gated, with a bias",
+                    o ->
+                            o.optTopK(5)
+                                    .optGated(true)
+                                    .optRouterBias(true)
+                                    .optActivation(Activation::gelu)),
+            option("exchanged", o -> o.optExchangeTokens(true).optCapacityFactor(0.9)),
+            option("gated with dropping", o -> o.optCapacityFactor(0.8).optGated(true)),
+            option("slices", o -> o.optStrategy(cut).optGated(true)),
+            option("slices with dropping", o -> o.optStrategy(cut).optCapacityFactor(0.8)),
         };
     }
 
+    /** With the losses of the router, too. */
     @Test(dataProvider = "options", timeOut = 120_000)
     public void trainedAsByDjl(String name, UnaryOperator<MixtureOfExperts.Builder> options) {
         of(options).assertEqual(KINDS);
+        TrainingRun expected = routed(TrainerKind.PLAIN, options);
+        for (TrainerKind kind : KINDS) {
+            routed(kind, options).assertSame(expected, 1e-5);
+        }
     }
 
-    @Test(timeOut = 60_000)
-    public void theHiddenFeaturesCut() {
-        of(o -> o.optStrategy(ShardingStrategy.tensorParallel()).optGated(true))
-                .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 4),
-                        new TrainerKind(ParallelMode.DATA, 2),
-                        new TrainerKind(ParallelMode.MIXED, 1),
-                        new TrainerKind(ParallelMode.MIXED, 2),
-                        new TrainerKind(ParallelMode.MIXED, 3),
-                        new TrainerKind(ParallelMode.MIXED, 4),
-                        TrainerKind.mesh(2, 2));
+    private static TrainingRun routed(
+            TrainerKind kind, UnaryOperator<MixtureOfExperts.Builder> options) {
+        Block block = network(kind.isParallel(), options.apply(mixture()));
+        RouterLoss loss =
+                RouterLoss.builder()
+                        .setLoss(new HalfSquareLoss())
+                        .setNetwork(block)
+                        .optLoadBalancing(0.3f)
+                        .optZLoss(0.1f)
+                        .build();
+        return TrainingRun.of(
+                kind,
+                block,
+                loss,
+                new Shape(ROWS, FEATURES),
+                (trainer, manager, numbers) -> {
+                    for (int step = 0; step < 3; step++) {
+                        NDArray data = TrainingRun.random(manager, step, ROWS, FEATURES);
+                        NDArray labels = TrainingRun.random(manager, 9 + step, ROWS, 3);
+                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        trainer.step();
+                    }
+                });
     }
 
     /** In the body of MIXED mode the tokens of all ranks are gathered, those of [rows, 3] too. */
@@ -119,19 +138,12 @@ public class MixtureTrainingTest {
         int[] rows = {7, 1, 2, 3}; // that leave ranks without a row
         Network.of(
                         cut ->
-                                sequence(
-                                        linear(3 * FEATURES),
-                                        reshape(-1, 3, FEATURES),
-                                        tanh(),
+                                sequences(
+                                        cut,
                                         mixture()
                                                 .optStrategy(ShardingStrategy.tensorParallel())
                                                 .optCapacityFactor(0.7)
-                                                .optTopK(1)
-                                                .build(),
-                                        reshape(-1, 3 * FEATURES),
-                                        first(cut, 6),
-                                        tanh(),
-                                        row(cut, 3)),
+                                                .optTopK(1)),
                         HalfSquareLoss::new,
                         (manager, step) ->
                                 Network.regression(rows[step % 4], FEATURES, 3).make(manager, step))
@@ -140,20 +152,23 @@ public class MixtureTrainingTest {
                         new TrainerKind(ParallelMode.MIXED, 4));
     }
 
+    private static Block sequences(boolean cut, MixtureOfExperts.Builder options) {
+        return sequence(
+                linear(3 * FEATURES),
+                reshape(-1, 3, FEATURES),
+                tanh(),
+                options.build(),
+                reshape(-1, 3 * FEATURES),
+                first(cut, 6),
+                tanh(),
+                row(cut, 3));
+    }
+
     /** Tokens are the last but one axis, too: [rows, 3, features]. */
     @Test(timeOut = 60_000)
     public void sequences() {
         Network.of(
-                        cut ->
-                                sequence(
-                                        linear(3 * FEATURES),
-                                        reshape(-1, 3, FEATURES),
-                                        tanh(),
-                                        mixture().optCapacityFactor(0.7).build(),
-                                        reshape(-1, 3 * FEATURES),
-                                        first(cut, 6),
-                                        tanh(),
-                                        row(cut, 3)),
+                        cut -> sequences(cut, mixture().optCapacityFactor(0.7)),
                         HalfSquareLoss::new,
                         Network.regression(ROWS, FEATURES, 3))
                 .assertEqual(KINDS);

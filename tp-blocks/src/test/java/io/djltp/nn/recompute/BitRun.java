@@ -12,7 +12,6 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
@@ -53,7 +52,7 @@ final class BitRun {
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
             DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.adam(0.01f));
-            try (Trainer trainer = open(kind, model, config, clip)) {
+            try (Trainer trainer = kind.clippedTo(clip).open(model, config)) {
                 trainer.initialize(batches.make(manager, 0)[0].getShapes());
                 for (int step = 0; step < STEPS; step++) {
                     run.step(trainer, batches.make(manager, 2 * step));
@@ -66,20 +65,6 @@ final class BitRun {
             run.weights = TrainingRun.weights(block);
         }
         return run;
-    }
-
-    private static Trainer open(
-            TrainerKind kind, Model model, DefaultTrainingConfig config, float clip) {
-        if (clip == 0) {
-            return kind.open(model, config);
-        }
-        ParallelConfig.Builder builder = ParallelConfig.builder();
-        if (kind.mesh() == null) {
-            builder.setMode(kind.mode()).setRanks(kind.ranks());
-        } else {
-            builder.setMesh(kind.mesh());
-        }
-        return new ParallelTrainer(model, config, builder.optGradientClipNorm(clip).build());
     }
 
     private void step(Trainer trainer, NDList[] batch) {

@@ -11,10 +11,10 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.stream.Collectors;
 
 /**
  * Binds the JavaCPP PyTorch preset to the libtorch that DJL's PyTorch engine has loaded, so that
@@ -132,13 +132,11 @@ public final class LibTorch {
      * @param libraries the distinct files of {@code libtorch_cpu} and {@code libc10} in the process
      */
     static void checkSingle(Set<String> libraries) {
-        for (String name : new String[] {"libtorch_cpu.", "libc10."}) {
-            List<String> copies = new ArrayList<>();
-            for (String library : libraries) {
-                if (Path.of(library).getFileName().toString().startsWith(name)) {
-                    copies.add(library);
-                }
-            }
+        for (String name : List.of("libtorch_cpu.", "libc10.")) {
+            List<String> copies =
+                    libraries.stream()
+                            .filter(file -> Path.of(file).getFileName().toString().startsWith(name))
+                            .toList();
             if (copies.size() > 1) {
                 throw new EngineException(
                         ("The process holds %s copies of libtorch: %s. Remove"
@@ -186,24 +184,18 @@ public final class LibTorch {
 
     /** Returns the libtorch files mapped into this process; empty where that cannot be asked. */
     static Set<String> loadedLibraries() {
-        Set<String> files = new TreeSet<>();
         Path maps = Path.of("/proc/self/maps");
-        if (Files.isReadable(maps)) {
-            try {
-                for (String line : Files.readAllLines(maps)) {
-                    int slash = line.indexOf('/');
-                    if (slash >= 0) {
-                        String file = line.substring(slash);
-                        String name = file.substring(file.lastIndexOf('/') + 1);
-                        if (name.startsWith("libtorch_cpu.") || name.startsWith("libc10.")) {
-                            files.add(file);
-                        }
-                    }
-                }
-            } catch (IOException e) {
-                logger.debug("{} cannot be read", maps, e);
-            }
+        if (!Files.isReadable(maps)) {
+            return Set.of();
         }
-        return files;
+        try {
+            return Files.readAllLines(maps).stream()
+                    .filter(line -> line.matches(".*/(libtorch_cpu|libc10)[.][^/]*"))
+                    .map(line -> line.substring(line.indexOf('/')))
+                    .collect(Collectors.toCollection(TreeSet::new));
+        } catch (IOException e) {
+            logger.debug("{} cannot be read", maps, e);
+            return Set.of();
+        }
     }
 }

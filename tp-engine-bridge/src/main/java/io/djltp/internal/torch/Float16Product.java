@@ -24,6 +24,17 @@ import org.bytedeco.pytorch.global.torch.DeviceType;
  */
 public final class Float16Product {
 
+    // of MKL's header
+    private static final int BY_COLUMNS = 102;
+    private static final int AS_IT_IS = 111;
+    private static final int TRANSPOSED = 112;
+
+    // of cuBLAS's headers
+    private static final int CUDA_R_16F = 2;
+    private static final int CUDA_R_32F = 0;
+    private static final int CUBLAS_COMPUTE_32F = 68;
+    private static final int CUBLAS_GEMM_DEFAULT = -1;
+
     private Float16Product() {}
 
     /** What computes \(C = keep\, C + factor\, A B\) of matrices by columns. */
@@ -59,15 +70,16 @@ public final class Float16Product {
             long rows = matrix.size(0);
             long columns = matrix.size(1);
             boolean byRows = matrix.stride(1) == 1 || columns == 1 && matrix.stride(0) != 1;
-            long apart =
-                    byRows
-                            ? rows > 1 ? matrix.stride(0) : columns
-                            : columns > 1 ? matrix.stride(1) : rows;
+            long length = byRows ? columns : rows; // of what is contiguous
+            long apart = length;
+            if ((byRows ? rows : columns) > 1) {
+                apart = Math.max(length, matrix.stride(byRows ? 0 : 1));
+            }
             return new Factor(
                     new Pointer(matrix.data_ptr().address()),
                     Math.toIntExact(columns),
                     Math.toIntExact(rows),
-                    Math.toIntExact(Math.max(apart, byRows ? columns : rows)),
+                    Math.toIntExact(apart),
                     !byRows);
         }
     }
@@ -75,32 +87,7 @@ public final class Float16Product {
     /** MKL's, which converts the factors as it packs them. */
     private static final class OnProcessor {
 
-        static final Multiplication MULTIPLY = of(LibTorchFunctions.get("cblas_gemm_f16f16f32"));
-
-        private static final int BY_COLUMNS = 102;
-        private static final int AS_IT_IS = 111;
-        private static final int TRANSPOSED = 112;
-
-        static Multiplication of(Function function) {
-            return (a, b, target, ofTarget, factor, keep) ->
-                    function.invoke(
-                            new Object[] {
-                                BY_COLUMNS,
-                                a.transposed() ? TRANSPOSED : AS_IT_IS,
-                                b.transposed() ? TRANSPOSED : AS_IT_IS,
-                                a.rows(),
-                                b.columns(),
-                                a.columns(),
-                                factor,
-                                a.memory(),
-                                a.apart(),
-                                b.memory(),
-                                b.apart(),
-                                keep,
-                                target,
-                                ofTarget
-                            });
-        }
+        static final Multiplication MULTIPLY = mkl(LibTorchFunctions.get("cblas_gemm_f16f16f32"));
     }
 
     /** Looked up when the first product is computed there. */
@@ -128,12 +115,26 @@ public final class Float16Product {
         }
     }
 
-    /** Numbers of cuBLAS's headers. */
-    private static final int CUDA_R_16F = 2;
-
-    private static final int CUDA_R_32F = 0;
-    private static final int CUBLAS_COMPUTE_32F = 68;
-    private static final int CUBLAS_GEMM_DEFAULT = -1;
+    private static Multiplication mkl(Function function) {
+        return (a, b, target, ofTarget, factor, keep) ->
+                function.invoke(
+                        new Object[] {
+                            BY_COLUMNS,
+                            a.transposed() ? TRANSPOSED : AS_IT_IS,
+                            b.transposed() ? TRANSPOSED : AS_IT_IS,
+                            a.rows(),
+                            b.columns(),
+                            a.columns(),
+                            factor,
+                            a.memory(),
+                            a.apart(),
+                            b.memory(),
+                            b.apart(),
+                            keep,
+                            target,
+                            ofTarget
+                        });
+    }
 
     /**
      * Returns the products of cuBLAS.

@@ -27,35 +27,25 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * float32. In float16 u is \(2^{-11}\), and what is below 6e-8 or above 65504 is lost: the trainer
  * takes it with a scaled loss only. From the forward to the backward pass the graph keeps the
  * rounded input and weight, 2 bytes an element, and not the input in float32.
+ *
+ * @param precision {@link Precision#FLOAT32}, {@link Precision#BFLOAT16} or, on GPUs, {@link
+ *     Precision#FLOAT16}
  */
-public final class LinearProduct {
-
-    private final Precision precision;
+public record LinearProduct(Precision precision) {
 
     /**
      * Chooses a precision.
      *
-     * @param precision {@link Precision#FLOAT32}, {@link Precision#BFLOAT16} or, on GPUs, {@link
-     *     Precision#FLOAT16}
+     * @param precision float32, bfloat16 or float16
      * @throws IllegalArgumentException if it is another one
      */
-    public LinearProduct(Precision precision) {
+    public LinearProduct {
         if (precision == Precision.TF32) {
             throw new IllegalArgumentException(
                     "Parallel layers cannot choose tf32 for themselves: libtorch has one setting"
                             + " of it for the process, Float32Products.set. Use"
                             + " optPrecision(Precision.BFLOAT16), or FLOAT32");
         }
-        this.precision = precision;
-    }
-
-    /**
-     * Returns the precision.
-     *
-     * @return float32, bfloat16 or float16
-     */
-    public Precision getPrecision() {
-        return precision;
     }
 
     /**

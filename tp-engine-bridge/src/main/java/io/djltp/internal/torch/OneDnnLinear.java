@@ -50,22 +50,17 @@ import java.util.function.Consumer;
 @SuppressWarnings("try") // a scope is used by being open
 public final class OneDnnLinear implements AutoCloseable {
 
-    /**
-     * The system property that leaves all products to libtorch when it is {@code libtorch}. With
-     * {@code onednn} no product is too small: for tests.
-     */
-    private static final String PRODUCTS = System.getProperty("io.djltp.products", "");
+    /** Smaller products are faster by MKL, or as fast. */
+    private static final long FEWEST_ROWS = 32;
 
-    private static final boolean ALWAYS = PRODUCTS.equals("onednn");
+    private static final long FEWEST_OPERATIONS = 1L << 25; // multiply and add
 
-    /** Smaller ones are faster by MKL, or as fast. */
-    private static final long FEWEST_ROWS = ALWAYS ? 1 : 32;
-
-    private static final long FEWEST_OPERATIONS = ALWAYS ? 1 : 1L << 25; // multiply and add
+    /** The system property that leaves all products to libtorch when it is {@code libtorch}. */
+    private static final String PROPERTY = "io.djltp.products";
 
     // void at::native::mkldnn_matmul(left, right, target, float beta, float alpha), or null
     private static final Function MULTIPLY =
-            !PRODUCTS.equals("libtorch") && hasFasterKernels()
+            !"libtorch".equals(System.getProperty(PROPERTY)) && hasFasterKernels()
                     ? LibTorchFunctions.find("_ZN2at6native13mkldnn_matmulERKNS_6TensorES3_S3_ff")
                     : null;
 

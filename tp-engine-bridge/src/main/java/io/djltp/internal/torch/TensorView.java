@@ -22,14 +22,11 @@ import java.util.Locale;
  * A view of a DJL array as the {@code at::Tensor} that it is: no copy, on any device.
  *
  * <p>The view owns nothing and must not be used after its array is closed.
+ *
+ * @param tensor the tensor. For the bridge and the collective backends only: nothing else may
+ *     depend on the preset
  */
-public final class TensorView {
-
-    private final Tensor tensor;
-
-    private TensorView(Tensor tensor) {
-        this.tensor = tensor;
-    }
+public record TensorView(Tensor tensor) {
 
     /**
      * Returns a view of an array.
@@ -77,16 +74,6 @@ public final class TensorView {
         owned.deallocate(false); // ... nor by the collector: from here on it is DJL that deletes it
         NDArray array = new PtNDArray((PtNDManager) DelegatedArray.unwrap(manager), handle);
         return manager instanceof DelegatedArray.Manager placed ? placed.wrap(array) : array;
-    }
-
-    /**
-     * Returns the tensor. For the bridge and the collective backends only: nothing else may depend
-     * on the preset.
-     *
-     * @return the tensor
-     */
-    public Tensor tensor() {
-        return tensor;
     }
 
     /**

@@ -15,6 +15,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.testing.TestCases;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -41,20 +42,14 @@ public class WeightUpdateTest {
 
     @DataProvider
     public Object[][] cases() {
-        List<Object[]> cases = new ArrayList<>();
-        List<WeightUpdate.Settings> all =
-                List.of(
-                        WeightUpdate.Settings.DEFAULT,
-                        new WeightUpdate.Settings(0.1f, 1, -1),
-                        new WeightUpdate.Settings(0, 1, 0), // only negative gradients are left
-                        new WeightUpdate.Settings(0, 0.25f, 0.125f),
-                        new WeightUpdate.Settings(0.1f, 3, 0.5f));
-        for (ReferenceUpdate.Kind rule : ReferenceUpdate.Kind.OF_DJL) {
-            for (WeightUpdate.Settings settings : all) {
-                cases.add(new Object[] {rule, settings});
-            }
-        }
-        return cases.toArray(new Object[0][]);
+        WeightUpdate.Settings[] settings = {
+            WeightUpdate.Settings.DEFAULT,
+            new WeightUpdate.Settings(0.1f, 1, -1),
+            new WeightUpdate.Settings(0, 1, 0), // only negative gradients are left
+            new WeightUpdate.Settings(0, 0.25f, 0.125f),
+            new WeightUpdate.Settings(0.1f, 3, 0.5f)
+        };
+        return TestCases.product(ReferenceUpdate.Kind.OF_DJL.toArray(), settings);
     }
 
     /** Fifty steps; now and then there is no gradient, which DJL takes for zero. */

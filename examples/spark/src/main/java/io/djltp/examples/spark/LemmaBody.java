@@ -3,7 +3,7 @@ package io.djltp.examples.spark;
 import ai.djl.nn.Block;
 
 import io.djltp.spark.ml.BodyFactory;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.LemmaNetwork;
 
 import java.util.Map;
 

@@ -4,7 +4,7 @@ import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.spark.ml.ParallelClassificationModel;
 import io.djltp.spark.ml.ParallelClassifier;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.LemmaNetwork;
 
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Dataset;

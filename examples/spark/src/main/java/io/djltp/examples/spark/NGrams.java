@@ -1,6 +1,6 @@
 package io.djltp.examples.spark;
 
-import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.CharNGrams;
 
 import org.apache.spark.sql.api.java.UDF1;
 

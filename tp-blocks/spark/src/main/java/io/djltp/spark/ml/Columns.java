@@ -141,7 +141,7 @@ record Columns(int features, int label, Kind kind) implements Serializable {
     }
 
     /** Sets the defaults of a classifier and its model. */
-    static void setDefaults(PredictionParams params) {
+    static void setDefaults(PredictionParams<?> params) {
         params.setDefault(params.featuresCol(), "features");
         params.setDefault(params.predictionCol(), "prediction");
         params.setDefault(params.topClassesCol(), "topClasses");
@@ -154,7 +154,7 @@ record Columns(int features, int label, Kind kind) implements Serializable {
      * @throws IllegalArgumentException if the features are missing, a prediction is there already,
      *     or both have one name
      */
-    static StructType withPredictions(StructType schema, PredictionParams params) {
+    static StructType withPredictions(StructType schema, PredictionParams<?> params) {
         String best = params.getPredictionCol();
         String top = params.getTopClassesCol();
         of(schema, params.getFeaturesCol(), null);

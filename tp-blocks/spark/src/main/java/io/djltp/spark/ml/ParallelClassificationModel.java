@@ -25,7 +25,7 @@ import java.util.Map;
  * probabilities among all classes. Every executor has the whole network, on its CPU.
  */
 public final class ParallelClassificationModel extends Model<ParallelClassificationModel>
-        implements PredictionParams, MLWritable {
+        implements PredictionParams<ParallelClassificationModel>, MLWritable {
 
     private static final long serialVersionUID = 1L;
 
@@ -89,50 +89,6 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
      */
     public double[] getTrainingLosses() {
         return network.losses().clone();
-    }
-
-    /**
-     * Sets the column with the features.
-     *
-     * @param value the name
-     * @return this model
-     */
-    public ParallelClassificationModel setFeaturesCol(String value) {
-        set(featuresCol(), value);
-        return this;
-    }
-
-    /**
-     * Sets the column that the best class is written to; an empty name leaves it out.
-     *
-     * @param value the name
-     * @return this model
-     */
-    public ParallelClassificationModel setPredictionCol(String value) {
-        set(predictionCol(), value);
-        return this;
-    }
-
-    /**
-     * Sets the column that the best classes are written to; an empty name leaves it out.
-     *
-     * @param value the name
-     * @return this model
-     */
-    public ParallelClassificationModel setTopClassesCol(String value) {
-        set(topClassesCol(), value);
-        return this;
-    }
-
-    /**
-     * Sets how many of the best classes are written.
-     *
-     * @param value the number
-     * @return this model
-     */
-    public ParallelClassificationModel setTopK(int value) {
-        set(topK(), value);
-        return this;
     }
 
     /** {@inheritDoc} */

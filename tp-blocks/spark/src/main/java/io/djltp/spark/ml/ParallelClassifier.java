@@ -53,7 +53,7 @@ import java.util.List;
  * ranks in one JVM.
  */
 public final class ParallelClassifier extends Estimator<ParallelClassificationModel>
-        implements PredictionParams, DefaultParamsWritable {
+        implements PredictionParams<ParallelClassifier>, DefaultParamsWritable {
 
     private static final long serialVersionUID = 1L;
 
@@ -944,47 +944,6 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public ParallelClassifier setMaxAttempts(int value) {
         return with(maxAttempts(), value);
-    }
-
-    /**
-     * Sets the column with the features: a vector, an array of float or double, or of int.
-     *
-     * @param value the value
-     * @return this classifier
-     */
-    public ParallelClassifier setFeaturesCol(String value) {
-        return with(featuresCol(), value);
-    }
-
-    /**
-     * Sets the column for the best class: a double. An empty name leaves it out.
-     *
-     * @param value the value
-     * @return this classifier
-     */
-    public ParallelClassifier setPredictionCol(String value) {
-        return with(predictionCol(), value);
-    }
-
-    /**
-     * Sets the column for the best classes: with their names and probabilities. An empty name
-     * leaves it out.
-     *
-     * @param value the value
-     * @return this classifier
-     */
-    public ParallelClassifier setTopClassesCol(String value) {
-        return with(topClassesCol(), value);
-    }
-
-    /**
-     * Sets how many of the best classes the model writes: 1 or more.
-     *
-     * @param value the value
-     * @return this classifier
-     */
-    public ParallelClassifier setTopK(int value) {
-        return with(topK(), value);
     }
 
     /**

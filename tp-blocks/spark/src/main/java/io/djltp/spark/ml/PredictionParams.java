@@ -5,8 +5,12 @@ import org.apache.spark.ml.param.Param;
 import org.apache.spark.ml.param.ParamValidators;
 import org.apache.spark.ml.param.Params;
 
-/** What a classifier and its model have in common: which columns they read and write. */
-public interface PredictionParams extends Params {
+/**
+ * What a classifier and its model have in common: which columns they read and write.
+ *
+ * @param <T> the class that has them
+ */
+public interface PredictionParams<T extends PredictionParams<T>> extends Params {
 
     /**
      * Returns the column with the features: a vector, an array of float or double, or, for a body
@@ -28,6 +32,16 @@ public interface PredictionParams extends Params {
     }
 
     /**
+     * Sets the column with the features: a vector, an array of float or double, or of int.
+     *
+     * @param value the value
+     * @return this
+     */
+    default T setFeaturesCol(String value) {
+        return with(featuresCol(), value);
+    }
+
+    /**
      * Returns the column that the best class is written to, a double. An empty name leaves it out.
      *
      * @return the parameter; default {@code prediction}
@@ -43,6 +57,16 @@ public interface PredictionParams extends Params {
      */
     default String getPredictionCol() {
         return getOrDefault(predictionCol());
+    }
+
+    /**
+     * Sets the column for the best class: a double. An empty name leaves it out.
+     *
+     * @param value the value
+     * @return this
+     */
+    default T setPredictionCol(String value) {
+        return with(predictionCol(), value);
     }
 
     /**
@@ -65,6 +89,17 @@ public interface PredictionParams extends Params {
     }
 
     /**
+     * Sets the column for the best classes: with their names and probabilities. An empty name
+     * leaves it out.
+     *
+     * @param value the value
+     * @return this
+     */
+    default T setTopClassesCol(String value) {
+        return with(topClassesCol(), value);
+    }
+
+    /**
      * Returns how many of the best classes are written.
      *
      * @return the parameter; default 5, or all classes if there are fewer
@@ -81,5 +116,22 @@ public interface PredictionParams extends Params {
      */
     default int getTopK() {
         return (Integer) getOrDefault(topK());
+    }
+
+    /**
+     * Sets how many of the best classes are written: 1 or more.
+     *
+     * @param value the value
+     * @return this
+     */
+    default T setTopK(int value) {
+        return with(topK(), value);
+    }
+
+    private <V> T with(Param<V> param, V value) {
+        set(param, value);
+        @SuppressWarnings("unchecked")
+        T self = (T) this;
+        return self;
     }
 }

@@ -30,8 +30,8 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.spark.OnSpark;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.lemma.CharNGrams;
-import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.CharNGrams;
+import io.djltp.zoo.LemmaNetwork;
 
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;

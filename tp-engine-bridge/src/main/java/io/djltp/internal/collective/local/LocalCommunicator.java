@@ -86,7 +86,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     protected Work start(CollectiveCall call) {
-        if (small.take(call)) {
+        if (small.isSmall(call)) {
             small.put(call);
             barrier.meet(getRank(), call);
             small.finish(call);

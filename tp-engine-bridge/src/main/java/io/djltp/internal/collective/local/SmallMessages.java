@@ -71,7 +71,7 @@ final class SmallMessages {
     }
 
     /** Returns whether an operation is small, which all ranks find alike if they agree on it. */
-    boolean take(CollectiveCall call) {
+    boolean isSmall(CollectiveCall call) {
         Collective kind = call.getCollective();
         if (mailboxes.length == 1 || kind == Collective.BARRIER || kind == Collective.ALL_TO_ALL) {
             return false;

@@ -13,6 +13,7 @@ import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
+import org.bytedeco.cuda.nccl.ncclUniqueId;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -77,7 +78,13 @@ public final class NcclCommunicator extends AbstractCommunicator {
      * @return the id, {@link NcclLibrary#UNIQUE_ID_BYTES} bytes
      */
     public static byte[] newUniqueId() {
-        return NcclLibrary.newUniqueId();
+        NcclLibrary.load();
+        try (ncclUniqueId id = new ncclUniqueId()) {
+            Cuda.checkNccl(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
+            byte[] bytes = new byte[NcclLibrary.UNIQUE_ID_BYTES];
+            id.internal().get(bytes);
+            return bytes;
+        }
     }
 
     /**

@@ -20,6 +20,8 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.SortedMap;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -49,7 +51,7 @@ final class NcclGroup {
     private final GroupFailure failure = new GroupFailure();
     private final List<NcclEndpoint> endpoints = new ArrayList<>();
     private final List<FlightRecorder> recorders = new ArrayList<>();
-    private final CountDownLatch aborted = new CountDownLatch(1);
+    private final CompletableFuture<Void> aborted = new CompletableFuture<>();
     private final CountDownLatch closed = new CountDownLatch(1);
 
     NcclGroup(int size, Duration timeout) {
@@ -203,21 +205,10 @@ final class NcclGroup {
 
     /** Waits until nothing of the group runs any more, once it has failed. */
     void awaitAborted() {
-        boolean interrupted = false;
-        long start = System.nanoTime();
-        long left = TimeUnit.SECONDS.toNanos(ABORT_SECONDS);
-        while (aborted.getCount() > 0 && left > 0) {
-            try {
-                if (!aborted.await(left, TimeUnit.NANOSECONDS)) {
-                    logger.error("NCCL did not come to an end in {} s", ABORT_SECONDS);
-                }
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-            left = TimeUnit.SECONDS.toNanos(ABORT_SECONDS) - (System.nanoTime() - start);
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
+        try {
+            aborted.copy().orTimeout(ABORT_SECONDS, TimeUnit.SECONDS).join(); // interrupted or not
+        } catch (CompletionException e) {
+            logger.error("NCCL did not come to an end in {} s", ABORT_SECONDS);
         }
     }
 
@@ -269,7 +260,7 @@ final class NcclGroup {
             abortComms();
             Cuda.restore(device);
         } finally {
-            aborted.countDown();
+            aborted.complete(null);
         }
     }
 

@@ -4,7 +4,6 @@ import io.djltp.collective.CollectiveException;
 
 import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
-import org.bytedeco.cuda.nccl.ncclUniqueId;
 import org.bytedeco.javacpp.Loader;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -229,22 +228,6 @@ public final class NcclLibrary {
         int[] value = new int[1];
         Cuda.check(call.applyAsInt(value), name);
         return value[0];
-    }
-
-    /**
-     * Creates the id under which the ranks of one new group meet. One rank creates it and gives it
-     * to all others.
-     *
-     * @return the id, {@link #UNIQUE_ID_BYTES} bytes
-     */
-    static byte[] newUniqueId() {
-        load();
-        try (ncclUniqueId id = new ncclUniqueId()) {
-            Cuda.checkNccl(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
-            byte[] bytes = new byte[UNIQUE_ID_BYTES];
-            id.internal().get(bytes);
-            return bytes;
-        }
     }
 
     private static int versionCode() {

@@ -14,6 +14,7 @@ import org.bytedeco.pytorch.global.torch.DeviceType;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.function.BiConsumer;
 
 /**
  * The communication stream of a rank and the operations on it, each with the event that tells its
@@ -121,13 +122,7 @@ final class OperationQueue {
         if (work.event == null) {
             return;
         }
-        if (hasGuard()) {
-            DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
-            try (Device place = new Device(DeviceType.CUDA, (byte) device);
-                    Stream current = cuda.getStream(place)) {
-                cuda.block(work.event, current);
-            }
-        } else {
+        if (!onCurrentStream((cuda, current) -> cuda.block(work.event, current))) {
             CUstream_st none = null;
             Cuda.check(cudart.cudaStreamWaitEvent(none, work.event, 0), "cudaStreamWaitEvent");
         }
@@ -135,21 +130,25 @@ final class OperationQueue {
 
     /** Records an event behind everything that the current stream has queued. */
     private void recordOnCurrentStream(CUevent_st event) {
-        if (hasGuard()) {
-            DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
-            try (Device place = new Device(DeviceType.CUDA, (byte) device);
-                    Stream current = cuda.getStream(place)) {
-                cuda.record(event, current, (byte) device, torch.EventFlag.PYTORCH_DEFAULT.value);
-            }
-        } else {
+        int flag = torch.EventFlag.PYTORCH_DEFAULT.value;
+        if (!onCurrentStream((cuda, current) -> cuda.record(event, current, (byte) device, flag))) {
             CUstream_st none = null;
             Cuda.check(cudart.cudaEventRecord(event, none), "cudaEventRecord");
         }
     }
 
-    private static boolean hasGuard() {
+    /** Does something with libtorch's current stream. Returns whether it knows of GPUs. */
+    private boolean onCurrentStream(BiConsumer<DeviceGuardImplInterface, Stream> action) {
         LibTorch.load(); // a barrier may be the first call of all
-        return torch.hasDeviceGuardImpl(DeviceType.CUDA);
+        if (!torch.hasDeviceGuardImpl(DeviceType.CUDA)) {
+            return false;
+        }
+        DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
+        try (Device place = new Device(DeviceType.CUDA, (byte) device);
+                Stream current = cuda.getStream(place)) {
+            action.accept(cuda, current);
+        }
+        return true;
     }
 
     /** Returns whether the stream is past an operation, done or aborted. */

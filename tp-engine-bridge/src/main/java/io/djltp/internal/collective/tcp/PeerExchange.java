@@ -359,7 +359,7 @@ final class PeerExchange implements AutoCloseable {
             return moved | read(new ByteBuffer[] {texts}) > 0;
         }
 
-        /** Refuses a payload of another size than this rank expects. */
+        /** Throws if a payload has another size than this rank expects. */
         void checkSize(int peer, int rank) {
             long size = fixed.getLong(8);
             if (size != expected) {

@@ -93,17 +93,10 @@ public class NcclCommunicatorTest {
                         EveryOperation.run(part, DataType.INT64, 10);
                         EveryOperation.run(group, DataType.INT64, 10);
                     });
-            Assert.assertEquals(settled(), before == null ? settled() : before);
-            before = settled();
+            Assert.assertEquals(
+                    NcclDouble.settled(), before == null ? NcclDouble.settled() : before);
+            before = NcclDouble.settled();
         }
-    }
-
-    /** Returns what is live when the threads of destroyed streams have ended. */
-    static List<Long> settled() throws InterruptedException {
-        for (int i = 0; i < 100 && NcclDouble.live().get(1) > 0; i++) {
-            Thread.sleep(10);
-        }
-        return NcclDouble.live();
     }
 
     private static long address(NDArray array) {

@@ -145,24 +145,24 @@ public class NcclCreationTest {
 
     @Test(timeOut = 60_000)
     public void ranksThatNeverComeAreWaitedForInVain() throws Exception {
-        List<Long> before = NcclCommunicatorTest.settled();
+        List<Long> before = NcclDouble.settled();
         assertFails(
                 () -> create(4, 1, cpus(2)),
                 "A group of 4 ranks with ranks 1 to 2 in this process could not be formed: after"
                         + " 300 ms not all 4 ranks have come; start the others");
-        Assert.assertEquals(NcclCommunicatorTest.settled(), before);
+        Assert.assertEquals(NcclDouble.settled(), before);
     }
 
     @Test(timeOut = 60_000)
     public void twoRanksWithOneNumberAreFound() throws Exception {
-        List<Long> before = NcclCommunicatorTest.settled();
+        List<Long> before = NcclDouble.settled();
         byte[] id = NcclCommunicator.newUniqueId();
         Duration minute = Duration.ofMinutes(1);
         inTwoThreads(
                 i -> NcclCommunicator.create(id, 3, 1, cpus(1), minute),
                 "NCCL error 5 (invalid usage",
                 "Duplicate rank detected : two ranks with the number 1");
-        Assert.assertEquals(NcclCommunicatorTest.settled(), before);
+        Assert.assertEquals(NcclDouble.settled(), before);
     }
 
     @Test(timeOut = 60_000)

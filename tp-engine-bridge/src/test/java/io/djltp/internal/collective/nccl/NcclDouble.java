@@ -277,6 +277,19 @@ public final class NcclDouble {
                 cudart("tp_double_live_allocations").invokeLong(new Object[0]));
     }
 
+    /**
+     * Returns what is there when the threads of destroyed streams have ended.
+     *
+     * @return as {@link #live()}
+     * @throws InterruptedException if the time of the test is over
+     */
+    public static List<Long> settled() throws InterruptedException {
+        for (int i = 0; i < 100 && live().get(1) > 0; i++) {
+            Thread.sleep(10);
+        }
+        return live();
+    }
+
     private static Function cudart(String name) {
         return LIBRARIES.get(1).getFunction(name);
     }

@@ -45,7 +45,7 @@ final class NcclProcess {
         for (Throwable outcome : outcomes) {
             System.out.println(outcome == null ? "done" : "failed: " + outcome);
         }
-        System.out.println("left " + NcclCommunicatorTest.settled());
+        System.out.println("left " + NcclDouble.settled());
     }
 
     /** Waits until all processes have started, which takes one of them longer than another. */

@@ -1,2 +1,0 @@
-/** The models of this library, as DJL finds them. */
-package io.djltp.zoo.registry;

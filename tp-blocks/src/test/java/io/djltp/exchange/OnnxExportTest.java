@@ -1,0 +1,110 @@
+package io.djltp.exchange;
+
+import static io.djltp.exchange.SmallModels.initialized;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.relu;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.Model;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.util.Utils;
+
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.Refusals;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/** What ONNX's operators do not compute is refused, and what is there stays. */
+public class OnnxExportTest {
+
+    private Path folder;
+
+    @BeforeMethod
+    public void create() throws IOException {
+        folder = Files.createTempDirectory("onnx");
+    }
+
+    @AfterMethod(alwaysRun = true)
+    public void delete() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public static Object[][] networks() {
+        DataType floats = DataType.FLOAT32;
+        Block columns = ColumnParallelLinear.builder().setUnits(3).optSkipBiasAdd(true).build();
+        Block rows = RowParallelLinear.builder().setUnits(3).optSkipBiasAdd(true).build();
+        return new Object[][] {
+            {columns, floats, "The network is a ColumnParallelLinear with optSkipBias"},
+            {rows, floats, "The network is a RowParallelLinear with optSkipBiasAdd"},
+            {linear(3), DataType.INT32, "The input x has integers, and a Linear takes float32"},
+            {new EmbeddingBag(5, 3), floats, "a EmbeddingBag takes int32 or int64"},
+            {
+                sequence(linear(3), relu()),
+                floats,
+                "say what it computes with optBlock(\"LambdaBlock\", ...)"
+            },
+        };
+    }
+
+    @Test(dataProvider = "networks")
+    public void aNetworkThatHasNoOperators(Block block, DataType type, String what)
+            throws IOException {
+        try (Model model = initialized(block, new Shape(2, 4))) {
+            OnnxExport export = OnnxExport.builder().setInput("x", type, new Shape(-1, 4)).build();
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () -> export.write(model, folder.resolve("m.onnx")),
+                    what);
+            try (var files = Files.list(folder)) {
+                Assert.assertEquals(files.toList(), List.of());
+            }
+        }
+    }
+
+    @Test
+    public void weightsOf2GiBDoNotFit() {
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () -> OnnxExport.builder().optExternalAbove(1L << 31),
+                "An ONNX file has less than 2 GiB, 2147483648 bytes: weights of 2147483648 bytes do"
+                        + " not fit into it");
+    }
+
+    @Test
+    public void aFileThatIsThereStays() throws IOException {
+        Path file = folder.resolve("m.onnx");
+        Path other = folder.resolve("other.onnx");
+        Path weights = folder.resolve("other.onnx.data");
+        try (Model model = initialized(linear(3), new Shape(2, 4))) {
+            OnnxExport.Builder onnx =
+                    OnnxExport.builder().setInput("x", DataType.FLOAT32, new Shape(-1, 4));
+            onnx.build().write(model, file);
+            byte[] before = Files.readAllBytes(file);
+            Assert.assertThrows(
+                    FileAlreadyExistsException.class, () -> onnx.build().write(model, file));
+            Assert.assertEquals(Files.readAllBytes(file), before);
+            Files.move(file, weights); // the weights of another
+            Assert.assertThrows(
+                    FileAlreadyExistsException.class, () -> onnx.build().write(model, other));
+            Assert.assertFalse(Files.exists(other));
+            onnx.optOverwrite(true).build().write(model, other);
+            Assert.assertTrue(Files.exists(other));
+            Assert.assertFalse(Files.exists(weights)); // nobody's any more
+        }
+    }
+}
