@@ -240,8 +240,10 @@ public class NetworksEqualDjlTest {
                                                     "row", y.mul(call.value("scale")).tanh());
                                         })
                                 .add("scale", new Shape(1, 1)));
-        numbers("LSTM", cut -> recurrent(cut, LSTM.builder()));
-        numbers("GRU", cut -> recurrent(cut, GRU.builder()));
+        numbers("LSTM", cut -> recurrent(cut, LSTM.builder(), flatten()));
+        Block rows = sequence(reshape(-1, 4), tanh(), reshape(-1, 20));
+        numbers("LSTM whose words become rows", cut -> recurrent(cut, LSTM.builder(), rows));
+        numbers("GRU", cut -> recurrent(cut, GRU.builder(), flatten()));
         classes(
                 "convolution",
                 cut -> {
@@ -358,11 +360,12 @@ public class NetworksEqualDjlTest {
                 .on(TENSOR_1, DATA_2);
     }
 
-    private static Block recurrent(boolean cut, RecurrentBlock.BaseBuilder<?> builder) {
+    private static Block recurrent(
+            boolean cut, RecurrentBlock.BaseBuilder<?> builder, Block after) {
         builder.setNumLayers(1).setStateSize(4).optReturnState(false);
         Block block =
                 builder instanceof LSTM.Builder b ? b.build() : ((GRU.Builder) builder).build();
-        return sequence(reshape(-1, 5, 1), block, flatten(), mlp(cut, 9, 3));
+        return sequence(reshape(-1, 5, 1), block, after, mlp(cut, 9, 3));
     }
 
     private static NDArray attached(NDArray x) {

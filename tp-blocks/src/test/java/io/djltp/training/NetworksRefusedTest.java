@@ -262,7 +262,7 @@ public class NetworksRefusedTest {
                         "6:7")
                 .on(MIXED_2)
                 .trained()
-                .says("the part (3, 5) .. batch of 6 .. optBatchShardedInput(true)");
+                .says("a rank's rows of the batch, (3, 5) .. optBatchShardedInput(true)");
         numbers(
                         "a block that does not ask its store",
                         cut ->

@@ -282,6 +282,9 @@ public class PassBitsTest {
                         }
                     }
                 });
+        for (int i = 0; i < 5 && counts[1] > counts[0] + 2; i++) { // on a busy machine
+            counts[1] = FreedBuffers.collect();
+        }
         assertTrue(counts[1] <= counts[0] + 2, "direct buffers: " + Arrays.toString(counts));
     }
 }
