@@ -46,8 +46,8 @@ final class LinearPairs {
      * @param ranks the number of ranks: of layers with fewer features between none are cut
      * @return the style of the layers of each pair; none if the block is not DJL's own sequence
      */
-    static Map<Block, Style> in(Block block, int ranks) {
-        Map<Block, Style> styles = new IdentityHashMap<>();
+    static Map<Block, BlockStyle> in(Block block, int ranks) {
+        Map<Block, BlockStyle> styles = new IdentityHashMap<>();
         if (!isSequence(block)) {
             return styles;
         }

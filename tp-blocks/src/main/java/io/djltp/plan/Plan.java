@@ -53,7 +53,7 @@ import java.util.stream.Collectors;
  */
 public final class Plan {
 
-    private final Map<PathPattern, Style> styles;
+    private final Map<PathPattern, BlockStyle> styles;
     private final boolean auto;
     private final int ranks;
     private final Precision precision;
@@ -96,7 +96,7 @@ public final class Plan {
     }
 
     /** Returns the style of each block that has one, after all checks. */
-    Map<BlockTree.Node, Style> assign(BlockTree tree) {
+    Map<BlockTree.Node, BlockStyle> assign(BlockTree tree) {
         StyleAssignment assignment = new StyleAssignment(tree);
         styles.forEach(assignment::add);
         if (auto) {
@@ -124,7 +124,7 @@ public final class Plan {
     /** The builder to construct a {@link Plan}. */
     public static final class Builder {
 
-        private final Map<PathPattern, Style> styles = new LinkedHashMap<>();
+        private final Map<PathPattern, BlockStyle> styles = new LinkedHashMap<>();
         private boolean auto;
         private int ranks = 2;
         private Precision precision = Precision.FLOAT32;
@@ -140,7 +140,7 @@ public final class Plan {
          * @throws IllegalArgumentException if it is not a pattern
          */
         public Builder add(String pattern, Style style) {
-            styles.put(new PathPattern(pattern), style);
+            styles.put(new PathPattern(pattern), (BlockStyle) style);
             return this;
         }
 
@@ -219,7 +219,7 @@ public final class Plan {
         private static final int MOST_PATHS = 60; // in a message
 
         private final BlockTree tree;
-        private final Map<Node, Style> styles = new LinkedHashMap<>();
+        private final Map<Node, BlockStyle> styles = new LinkedHashMap<>();
         private final Map<Node, PathPattern> takenBy = new HashMap<>();
         private final Set<Node> taken = new HashSet<>(); // or below one that is
 
@@ -228,7 +228,7 @@ public final class Plan {
         }
 
         /** Returns the style of each block that has one. */
-        Map<Node, Style> getStyles() {
+        Map<Node, BlockStyle> getStyles() {
             return styles;
         }
 
@@ -237,7 +237,7 @@ public final class Plan {
          *
          * @throws IllegalArgumentException if it takes none, or one that another pattern has taken
          */
-        void add(PathPattern pattern, Style style) {
+        void add(PathPattern pattern, BlockStyle style) {
             Set<Node> matched = pattern.match(tree);
             List<Node> fitting =
                     matched.stream().filter(node -> style.isFor(node.block())).toList();
@@ -262,7 +262,7 @@ public final class Plan {
         }
 
         /** Gives a block a style, after a check that it can be put where the block is. */
-        private void put(Node node, Style style) {
+        private void put(Node node, BlockStyle style) {
             if (style.typeOf(node.block()) != node.block().getClass()) {
                 node.check(style.typeOf(node.block()));
             }
@@ -289,7 +289,7 @@ public final class Plan {
         void addAuto(int ranks) {
             styles.forEach(this::take);
             for (Node node : tree.nodes()) {
-                for (Style style : List.of(Style.bert(), Style.encoder(), Style.attention())) {
+                for (BlockStyle style : List.of(Styles.BERT, Styles.ENCODER, Styles.ATTENTION)) {
                     boolean free = node.allBelow().stream().noneMatch(taken::contains);
                     if (style.isFor(node.block()) && free && Styles.heads(node.block()) >= ranks) {
                         give(node, style);
@@ -307,7 +307,7 @@ public final class Plan {
                                 });
             }
             for (Node node : tree.nodes()) {
-                Style style = singleStyle(node.block(), ranks);
+                BlockStyle style = singleStyle(node.block(), ranks);
                 if (style != null) {
                     give(node, style);
                 }
@@ -315,13 +315,13 @@ public final class Plan {
         }
 
         /** Returns the style of a block whatever is before and behind it, or null. */
-        private static Style singleStyle(Block block, int ranks) {
-            if (Style.dropout().isFor(block) && Styles.rateOf(block) > 0) {
-                return Style.dropout();
-            } else if (Style.batchNorm().isFor(block)) {
-                return Style.batchNorm();
-            } else if (Style.vocabulary().isFor(block) && Styles.words(block) >= ranks) {
-                return Style.vocabulary();
+        private static BlockStyle singleStyle(Block block, int ranks) {
+            if (Styles.DROPOUT.isFor(block) && Styles.rateOf(block) > 0) {
+                return Styles.DROPOUT;
+            } else if (Styles.BATCH_NORM.isFor(block)) {
+                return Styles.BATCH_NORM;
+            } else if (Styles.VOCABULARY.isFor(block) && Styles.words(block) >= ranks) {
+                return Styles.VOCABULARY;
             } else if (Styles.isLinear(block) && Styles.units(block) >= Math.max(LARGE, ranks)) {
                 return Style.column().gatherOutput();
             }
@@ -329,7 +329,7 @@ public final class Plan {
         }
 
         /** Gives a block a style if no other has it and it can be replaced where it is. */
-        private void give(Node node, Style style) {
+        private void give(Node node, BlockStyle style) {
             if (!taken.contains(node)) {
                 try {
                     put(node, style);
@@ -340,7 +340,7 @@ public final class Plan {
             }
         }
 
-        private void take(Node node, Style style) {
+        private void take(Node node, BlockStyle style) {
             taken.add(node);
             if (style.isWhole()) {
                 taken.addAll(node.allBelow());

@@ -1,13 +1,10 @@
 package io.djltp.plan;
 
-import ai.djl.nn.Block;
 
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
 
-import java.util.function.Predicate;
-import java.util.function.UnaryOperator;
 
 /**
  * What a plan makes of a block: a parallel one with the same parameters. Styles are values; the
@@ -17,41 +14,13 @@ import java.util.function.UnaryOperator;
  * torch.distributed.tensor.parallel}); {@code docs/plans.md} has a table of the names in PyTorch,
  * Megatron-LM and MAX.
  */
-public class Style {
-    private final String name;
-    private final String wanted;
-    private final Class<? extends Block> type; // or null: the class of the block
-    private final Predicate<Block> isFor;
-    private final UnaryOperator<Block> parallel;
-
-    /**
-     * Creates a style.
-     *
-     * @param name how a plan is written with it, for messages
-     * @param wanted what the style is for, for messages
-     * @param type the class that a block becomes, or {@code null} if it stays as it is
-     * @param isFor whether a block can have the style
-     * @param parallel makes the parallel block with the parameters of a block
-     */
-    Style(
-            String name,
-            String wanted,
-            Class<? extends Block> type,
-            Predicate<Block> isFor,
-            UnaryOperator<Block> parallel) {
-        this.name = name;
-        this.wanted = wanted;
-        this.type = type;
-        this.isFor = isFor;
-        this.parallel = parallel;
-    }
-
+public sealed interface Style permits BlockStyle {
     /**
      * Returns the style of a {@code Linear} whose output features are cut: axis 0 of the weight.
      *
      * @return the style, which leaves each rank its slice of the output
      */
-    public static Column column() {
+    static Column column() {
         return new Column(false, false, null);
     }
 
@@ -60,7 +29,7 @@ public class Style {
      *
      * @return the style, which takes the slice that a column leaves
      */
-    public static Row row() {
+    static Row row() {
         return new Row(false, false, null);
     }
 
@@ -70,7 +39,7 @@ public class Style {
      *
      * @return the style
      */
-    public static Style head() {
+    static Style head() {
         return Styles.HEAD;
     }
 
@@ -79,7 +48,7 @@ public class Style {
      *
      * @return the style
      */
-    public static Style attention() {
+    static Style attention() {
         return Styles.ATTENTION;
     }
 
@@ -89,7 +58,7 @@ public class Style {
      *
      * @return the style
      */
-    public static Style encoder() {
+    static Style encoder() {
         return Styles.ENCODER;
     }
 
@@ -99,7 +68,7 @@ public class Style {
      *
      * @return the style
      */
-    public static Style bert() {
+    static Style bert() {
         return Styles.BERT;
     }
 
@@ -109,7 +78,7 @@ public class Style {
      *
      * @return the style
      */
-    public static Style dropout() {
+    static Style dropout() {
         return Styles.DROPOUT;
     }
 
@@ -119,7 +88,7 @@ public class Style {
      *
      * @return the style
      */
-    public static Style batchNorm() {
+    static Style batchNorm() {
         return Styles.BATCH_NORM;
     }
 
@@ -129,7 +98,7 @@ public class Style {
      *
      * @return the style
      */
-    public static Style vocabulary() {
+    static Style vocabulary() {
         return Styles.VOCABULARY;
     }
 
@@ -139,49 +108,14 @@ public class Style {
      *
      * @return the style
      */
-    public static Style replicate() {
+    static Style replicate() {
         return Styles.REPLICATE;
-    }
-
-    /** Returns whether a block can have the style. */
-    final boolean isFor(Block block) {
-        return isFor.test(block);
-    }
-
-    /** Returns what the style is for, for messages. */
-    final String wanted() {
-        return wanted;
-    }
-
-    /** Returns the class that the block becomes. */
-    final Class<? extends Block> typeOf(Block block) {
-        return type == null ? block.getClass() : type;
-    }
-
-    /** Returns the parallel block with the parameters of this one. */
-    final Block parallel(Block block) {
-        return parallel.apply(block);
-    }
-
-    /** Returns whether the style is one of all blocks below the block, too. */
-    final boolean isWhole() {
-        return Styles.WHOLE.contains(this);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public String toString() {
-        return name;
-    }
-
-    private static String option(boolean isSet, String text) {
-        return isSet ? "." + text : "";
     }
 
     /**
      * A {@code Linear} layer that becomes a {@link ColumnParallelLinear}: output features are cut.
      */
-    public static final class Column extends Style {
+    final class Column extends BlockStyle {
         private final boolean gathers;
         private final boolean fromRows;
         private final ShardingStrategy strategy; // or null: balanced
@@ -245,7 +179,7 @@ public class Style {
      * A {@code Linear} layer that becomes a {@link RowParallelLinear}: input features are cut. Its
      * output is always summed over the ranks, so that no plan can leave a summand for the whole.
      */
-    public static final class Row extends Style {
+    final class Row extends BlockStyle {
         private final boolean scatters;
         private final boolean toRows;
         private final ShardingStrategy strategy; // or null: balanced

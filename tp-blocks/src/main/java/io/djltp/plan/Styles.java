@@ -38,37 +38,37 @@ import java.util.function.UnaryOperator;
  */
 final class Styles {
 
-    static final Style HEAD =
+    static final BlockStyle HEAD =
             style("head()", "Linear", ClassificationHead.class, Styles::isLinear, Styles::head);
-    static final Style DROPOUT =
+    static final BlockStyle DROPOUT =
             style(
                     "dropout()",
                     "Dropout",
                     ParallelDropout.class,
                     block -> block.getClass() == Dropout.class,
                     Styles::dropout);
-    static final Style BATCH_NORM =
+    static final BlockStyle BATCH_NORM =
             style(
                     "batchNorm()",
                     "BatchNorm",
                     SyncBatchNorm.class,
                     block -> block.getClass() == BatchNorm.class,
                     Styles::batchNorm);
-    static final Style VOCABULARY =
+    static final BlockStyle VOCABULARY =
             style(
                     "vocabulary()",
                     "Embedding, with a dense gradient",
                     ReplacedEmbedding.class,
                     Styles::isDenseEmbedding,
                     Styles::embedding);
-    static final Style ATTENTION =
+    static final BlockStyle ATTENTION =
             style(
                     "attention()",
                     "ScaledDotProductAttentionBlock",
                     ParallelAttention.class,
                     Styles::isAttention,
                     Styles::attention);
-    static final Style ENCODER =
+    static final BlockStyle ENCODER =
             style(
                     "encoder()",
                     "TransformerEncoderBlock",
@@ -80,14 +80,14 @@ final class Styles {
      * The style of {@link BertBlock}, which stays: its class is final, and other blocks hold it by
      * that class. Its encoders become parallel ones.
      */
-    static final Style BERT =
+    static final BlockStyle BERT =
             style("bert()", "BertBlock", BertBlock.class, Styles::isBert, Styles::bert);
 
-    static final Style REPLICATE =
-            new Style("replicate()", "any block", null, block -> true, block -> block);
+    static final BlockStyle REPLICATE =
+            new BlockStyle("replicate()", "any block", null, block -> true, block -> block);
 
     /** Those that are styles of all blocks below the block, too. */
-    static final Set<Style> WHOLE = Set.of(ATTENTION, ENCODER, BERT, REPLICATE);
+    static final Set<BlockStyle> WHOLE = Set.of(ATTENTION, ENCODER, BERT, REPLICATE);
 
     /** DJL's block with the parameters of a parallel one, by the class of that. */
     private static final Map<Class<?>, UnaryOperator<Block>> PLAIN =
@@ -120,13 +120,13 @@ final class Styles {
 
     private Styles() {}
 
-    private static Style style(
+    private static BlockStyle style(
             String name,
             String djl,
             Class<? extends Block> type,
             Predicate<Block> isFor,
             UnaryOperator<Block> parallel) {
-        return new Style(name, "DJL's " + djl, type, isFor, parallel);
+        return new BlockStyle(name, "DJL's " + djl, type, isFor, parallel);
     }
 
     // Linear
@@ -347,7 +347,7 @@ final class Styles {
 
     /** Cuts the pairs of linear layers of a sequence, if they are pairs. */
     private static Block cutPairs(SequentialBlock sequence) {
-        Map<Block, Style> pairs = LinearPairs.in(sequence, 1);
+        Map<Block, BlockStyle> pairs = LinearPairs.in(sequence, 1);
         BlockTree.childrenOf(sequence)
                 .values()
                 .replaceAll(child -> pairs.getOrDefault(child, REPLICATE).parallel(child));

@@ -37,9 +37,9 @@ public final class TensorParallel {
     public static Block parallelize(Block block, Plan plan) {
         ParallelParameters.checkFree(block);
         BlockTree tree = new BlockTree(block);
-        Map<BlockTree.Node, Style> styles = plan.assign(tree);
+        Map<BlockTree.Node, BlockStyle> styles = plan.assign(tree);
         Block root = block;
-        for (Map.Entry<BlockTree.Node, Style> styled : styles.entrySet()) {
+        for (Map.Entry<BlockTree.Node, BlockStyle> styled : styles.entrySet()) {
             Block replaced = replace(styled.getKey(), styled.getValue()::parallel);
             plan.setPrecision(replaced);
             root = styled.getKey() == tree.root() ? replaced : root;
