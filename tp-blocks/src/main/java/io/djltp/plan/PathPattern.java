@@ -30,8 +30,8 @@ final class PathPattern {
         for (String part : text.isEmpty() ? new String[0] : text.split("\\.", -1)) {
             if (part.isEmpty() || part.contains("**") && !part.equals("**")) {
                 throw new IllegalArgumentException(
-                        ("The pattern \"%s\" has the segment \"%s\": between two dots is a name with"
-                                        + " *, ? and [0-3] in it, or ** alone")
+                        ("The pattern \"%s\" has the segment \"%s\": between two dots is a name"
+                                        + " with *, ? and [0-3] in it, or ** alone")
                                 .formatted(text, part));
             }
             segments.add(part.equals("**") ? null : Pattern.compile(regex(part)));
@@ -53,8 +53,8 @@ final class PathPattern {
                 String characters = others ? inside.substring(1) : inside;
                 if (!characters.matches("(\\w-\\w|\\w)+")) {
                     throw new IllegalArgumentException(
-                            ("The pattern \"%s\" has a [ that is not one of some characters, such as"
-                                            + " [0-3], [ab] or [!0-3]")
+                            ("The pattern \"%s\" has a [ that is not one of some characters, such"
+                                            + " as [0-3], [ab] or [!0-3]")
                                     .formatted(text));
                 }
                 regex.append(others ? "[^" : "[").append(characters).append(']');

@@ -351,8 +351,8 @@ public final class Plan {
                 Node node, PathPattern pattern, Node inner, PathPattern other) {
             String all = node == inner ? "" : ", which takes all of " + node + ",";
             return new IllegalArgumentException(
-                    ("The plan cuts %s twice: by the pattern \"%s\"%s and by \"%s\". Let one pattern"
-                                    + " take it")
+                    ("The plan cuts %s twice: by the pattern \"%s\"%s and by \"%s\". Let one"
+                                    + " pattern take it")
                             .formatted(inner, pattern, all, other));
         }
 
