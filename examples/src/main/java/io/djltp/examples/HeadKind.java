@@ -1,6 +1,6 @@
 package io.djltp.examples;
 
-import io.djltp.head.HeadOptions;
+import io.djltp.internal.head.HeadOptions;
 import io.djltp.nn.ClassificationHead;
 
 import java.util.Locale;

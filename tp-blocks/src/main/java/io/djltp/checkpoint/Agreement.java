@@ -3,10 +3,10 @@ package io.djltp.checkpoint;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.GatheredNumbers;
+import io.djltp.internal.collective.GatheredNumbers;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool.RankTask;
 import io.djltp.job.Job;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool.RankTask;
 import io.djltp.training.TrainerState;
 
 import java.io.Closeable;

@@ -11,7 +11,7 @@ import com.google.gson.annotations.SerializedName;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.job.LibraryVersion;
+import io.djltp.internal.job.LibraryVersion;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;

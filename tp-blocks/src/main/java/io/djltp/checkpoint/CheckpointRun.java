@@ -3,7 +3,7 @@ package io.djltp.checkpoint;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
-import io.djltp.rank.RankPool;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;

@@ -11,7 +11,7 @@ import ai.djl.training.dataset.Sampler;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.RandomUtils;
 
-import io.djltp.parameters.BlockWalk;
+import io.djltp.internal.parameters.BlockWalk;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -8,11 +8,11 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.StepParticipant;
+import io.djltp.internal.rank.StepParticipant.StateCut;
+import io.djltp.internal.rank.StepParticipants;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.StepParticipant;
-import io.djltp.rank.StepParticipant.StateCut;
-import io.djltp.rank.StepParticipants;
 import io.djltp.training.TrainerState;
 
 import java.io.IOException;

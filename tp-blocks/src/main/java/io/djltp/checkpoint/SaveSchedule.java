@@ -1,7 +1,7 @@
 package io.djltp.checkpoint;
 
-import io.djltp.collective.GatheredNumbers;
-import io.djltp.rank.RankPool;
+import io.djltp.internal.collective.GatheredNumbers;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;

@@ -7,12 +7,12 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.optimizer.StateKind;
-import io.djltp.parameters.BlockWalk;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool;
-import io.djltp.rank.StepParticipant.StateCut;
+import io.djltp.internal.optimizer.StateKind;
+import io.djltp.internal.parameters.BlockWalk;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool;
+import io.djltp.internal.rank.StepParticipant.StateCut;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.TrainerState;
 

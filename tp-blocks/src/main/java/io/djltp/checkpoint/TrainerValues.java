@@ -5,12 +5,12 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
 import io.djltp.head.Margin;
+import io.djltp.internal.optimizer.LossScale;
+import io.djltp.internal.optimizer.StateKind;
+import io.djltp.internal.parameters.BlockWalk;
+import io.djltp.internal.rank.RandomSeeds;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.optimizer.LossScale;
-import io.djltp.optimizer.StateKind;
-import io.djltp.parameters.BlockWalk;
-import io.djltp.rank.RandomSeeds;
 import io.djltp.training.TrainerState;
 
 import org.slf4j.Logger;

@@ -16,7 +16,7 @@ import com.google.gson.GsonBuilder;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
-import io.djltp.parameters.BlockWalk;
+import io.djltp.internal.parameters.BlockWalk;
 
 import java.lang.reflect.Field;
 import java.util.ArrayList;

@@ -10,16 +10,16 @@ import ai.djl.nn.Parameter;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
-import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.collective.GatheredNumbers;
+import io.djltp.internal.optimizer.OptimizerState;
+import io.djltp.internal.optimizer.StateKind;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.parameters.StatefulBlock;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.optimizer.OptimizerState;
-import io.djltp.optimizer.StateKind;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.parameters.StatefulBlock;
-import io.djltp.rank.ParallelContext;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.training.TrainerState;
 

@@ -14,28 +14,28 @@ import io.djltp.collective.TrafficTable;
 import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastLoss;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastLoss;
+import io.djltp.internal.forecast.PassForecast;
 import io.djltp.internal.gradient.BucketPlan;
 import io.djltp.internal.gradient.PartialAxes;
-import io.djltp.layout.Region;
-import io.djltp.layout.Region.Features;
-import io.djltp.layout.Region.Rows;
-import io.djltp.loss.ShardedLoss;
+import io.djltp.internal.layout.Region;
+import io.djltp.internal.layout.Region.Features;
+import io.djltp.internal.layout.Region.Rows;
+import io.djltp.internal.loss.ShardedLoss;
+import io.djltp.internal.optimizer.OptimizerSettings;
+import io.djltp.internal.optimizer.StateKind;
+import io.djltp.internal.parameters.BlockWalk;
+import io.djltp.internal.parameters.ShapesOnly;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.moe.MixtureOfExperts;
-import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.optimizer.StateKind;
-import io.djltp.parameters.BlockWalk;
-import io.djltp.parameters.ShapesOnly;
-import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.DeviceMesh;
+import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;
@@ -64,10 +64,10 @@ import java.util.stream.Stream;
  *
  * <p>The bytes of weights, gradients and optimizer state are those that a {@link
  * io.djltp.training.ParallelTrainer} holds, and the traffic is that of a step after the first, as a
- * {@link io.djltp.rank.CommunicationCounter} counts it: forward and backward pass on a batch, and
- * the update; no evaluators, no checks of replicas. Activations and the working memory of layers
- * are not counted. The children of blocks that are not DJL's and not of this library are taken to
- * be used once, in the order in which they were added.
+ * {@link io.djltp.internal.rank.CommunicationCounter} counts it: forward and backward pass on a
+ * batch, and the update; no evaluators, no checks of replicas. Activations and the working memory
+ * of layers are not counted. The children of blocks that are not DJL's and not of this library are
+ * taken to be used once, in the order in which they were added.
  */
 public final class ModelCost {
 

@@ -16,12 +16,12 @@ import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.Shaped;
 import io.djltp.head.Margin;
+import io.djltp.internal.parameters.HeldParameters;
+import io.djltp.internal.parameters.WeightSource;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.BFloat16;
 import io.djltp.internal.torch.TensorBuffers;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.parameters.HeldParameters;
-import io.djltp.parameters.WeightSource;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;

@@ -12,8 +12,8 @@ import ai.djl.util.Preconditions;
 import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.exchange.WeightAssignment.Target;
 import io.djltp.head.Margin;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.ShapesOnly;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.ShapesOnly;
 
 import java.io.Closeable;
 import java.io.IOException;

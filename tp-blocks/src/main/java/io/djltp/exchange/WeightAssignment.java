@@ -14,7 +14,7 @@ import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.exchange.NameMapping.Shaped;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
-import io.djltp.parameters.SlicedInitializer;
+import io.djltp.internal.parameters.SlicedInitializer;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

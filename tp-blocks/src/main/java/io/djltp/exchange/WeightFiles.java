@@ -12,10 +12,10 @@ import com.google.gson.JsonPrimitive;
 import com.google.gson.annotations.SerializedName;
 
 import io.djltp.head.Margin;
+import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.parameters.BlockWalk;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

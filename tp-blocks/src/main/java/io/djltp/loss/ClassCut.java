@@ -6,9 +6,9 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
+import io.djltp.internal.layout.ShardedLayout;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.DelegatedArray;
-import io.djltp.layout.ShardedLayout;
-import io.djltp.rank.ParallelContext;
 
 /**
  * How the classes of logits are cut, and over which ranks.

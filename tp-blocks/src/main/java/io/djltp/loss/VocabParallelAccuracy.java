@@ -8,11 +8,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.evaluator.AbstractAccuracy;
 import ai.djl.util.Pair;
 
-import io.djltp.head.ChunkedEvaluation;
-import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.Errors;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.head.ChunkedEvaluation;
+import io.djltp.internal.head.ClassLabels;
+import io.djltp.internal.loss.FusedHead;
+import io.djltp.internal.loss.ShardedPredictions;
+import io.djltp.internal.rank.ParallelContext;
 
 import java.util.stream.LongStream;
 

@@ -8,20 +8,22 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable.Direction;
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastLoss;
-import io.djltp.forecast.PassForecast;
-import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
-import io.djltp.head.ShardedCrossEntropy;
 import io.djltp.internal.Errors;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastLoss;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.head.ClassLabels;
+import io.djltp.internal.head.ShardedCrossEntropy;
+import io.djltp.internal.loss.FusedHead;
+import io.djltp.internal.loss.ShardedLoss;
+import io.djltp.internal.parameters.ShardedArray;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.parameters.ShardedArray;
-import io.djltp.rank.ParallelContext;
 
 import java.util.stream.LongStream;
 

@@ -7,10 +7,12 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.head.ChunkedEvaluation;
+import io.djltp.internal.loss.FusedHead;
+import io.djltp.internal.loss.ShardedPredictions;
+import io.djltp.internal.rank.ParallelContext;
 
 /**
  * The k best classes of logits that are cut over the ranks by class, without gathering them: each

@@ -7,16 +7,16 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 
 import io.djltp.cut.Cut;
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region.Features;
-import io.djltp.layout.ShardedLayout;
-import io.djltp.layout.TokenCut;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
-import io.djltp.region.RegionMappings;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.Region.Features;
+import io.djltp.internal.layout.ShardedLayout;
+import io.djltp.internal.layout.TokenCut;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 
 /** What layers have in common whose output features are cut over the ranks. */

@@ -10,19 +10,19 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastBlock;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastBlock;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.Region;
+import io.djltp.internal.layout.ShardedLayout;
+import io.djltp.internal.parameters.HeldParameters;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.region.RegionMappings;
 import io.djltp.internal.torch.LinearProduct;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
-import io.djltp.layout.ShardedLayout;
-import io.djltp.parameters.HeldParameters;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.parameters.ShardedBlock;
-import io.djltp.rank.ParallelContext;
-import io.djltp.region.RegionMappings;
+import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Precision;
 
@@ -172,8 +172,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         if (region.isTokensCut() && !takesTokens()) {
             throw Errors.argument(
                     "%s gets this rank's tokens, %s, of a sequence-parallel region, and needs all"
-                        + " of them: build a ColumnParallelLinear with optSequenceParallel(true),"
-                        + " or put a SequenceGather before the layer",
+                            + " of them: build a ColumnParallelLinear with optSequenceParallel(true),"
+                            + " or put a SequenceGather before the layer",
                     describeWeight(), input);
         }
         boolean rows = region.isRowsCut() && overlaid;
@@ -472,7 +472,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             Errors.check(
                     !shardingStrategy.isReplicated() && shardingStrategy.axis(weight) == axis,
                     "%s cuts axis %s of its weight, the %s features, and cannot take the strategy"
-                        + " %s: give optShardingStrategy one that cuts that axis",
+                            + " %s: give optShardingStrategy one that cuts that axis",
                     layer,
                     axis,
                     axis == 0 ? "output" : "input",
@@ -486,7 +486,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             Errors.check(
                     withBias || !skipBiasAdd,
                     "A layer without a bias has none to leave to the next block: set optBias(true),"
-                        + " or optSkipBiasAdd(false)");
+                            + " or optSkipBiasAdd(false)");
         }
     }
 }

@@ -11,16 +11,16 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastBlock;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastBlock;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.TableShard;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
 
 /**
  * Sums of rows of a table, such as the n-grams of a word. In a step few of the rows of a large

@@ -11,17 +11,17 @@ import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastBlock;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastBlock;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.RepeatedPart;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.region.Recomputation;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.RandomDraws;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.RepeatedPart;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
-import io.djltp.region.Recomputation;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;

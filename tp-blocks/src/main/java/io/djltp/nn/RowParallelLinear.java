@@ -5,14 +5,14 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastMappings;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region.Features;
-import io.djltp.rank.ParallelContext;
-import io.djltp.region.RegionMappings;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastMappings;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.Region.Features;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 
 /**

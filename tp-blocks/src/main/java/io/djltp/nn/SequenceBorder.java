@@ -7,11 +7,11 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastBlock;
-import io.djltp.forecast.PassForecast;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastBlock;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
 
 /**
  * A border of a sequence-parallel region. With one tensor-parallel rank, and under an ordinary

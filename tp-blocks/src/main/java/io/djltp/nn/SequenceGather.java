@@ -3,10 +3,10 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.PassForecast;
-import io.djltp.layout.TokenCut;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.layout.TokenCut;
+import io.djltp.internal.rank.ParallelContext;
 
 /**
  * Leaves sequence parallelism: from here on all tensor-parallel ranks have all tokens, and compute

@@ -4,9 +4,9 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Block;
 
 import io.djltp.internal.Errors;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.TokenCut;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.TokenCut;
+import io.djltp.internal.rank.ParallelContext;
 
 /**
  * The ways in and out of sequence parallelism (Korthikanti et al., 2022, <a

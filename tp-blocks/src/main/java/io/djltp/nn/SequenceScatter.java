@@ -2,9 +2,9 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.PassForecast;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.rank.ParallelContext;
 
 /**
  * Enters sequence parallelism: from here on each tensor-parallel rank has its tokens only.

@@ -5,7 +5,7 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockList;
 
-import io.djltp.parameters.BlockWalk;
+import io.djltp.internal.parameters.BlockWalk;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;

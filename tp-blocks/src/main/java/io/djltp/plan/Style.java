@@ -1,10 +1,8 @@
 package io.djltp.plan;
 
-
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
-
 
 /**
  * What a plan makes of a block: a parallel one with the same parameters. Styles are values; the

@@ -3,7 +3,7 @@ package io.djltp.plan;
 import ai.djl.nn.Block;
 import ai.djl.nn.transformer.BertBlock;
 
-import io.djltp.parameters.ParallelParameters;
+import io.djltp.internal.parameters.ParallelParameters;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

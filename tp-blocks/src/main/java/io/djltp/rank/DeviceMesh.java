@@ -1,7 +1,5 @@
 package io.djltp.rank;
 
-import io.djltp.layout.ParallelMode;
-
 import java.util.ArrayList;
 import java.util.List;
 import java.util.StringJoiner;

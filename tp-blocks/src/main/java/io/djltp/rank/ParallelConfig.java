@@ -5,7 +5,6 @@ import ai.djl.Device;
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
-import io.djltp.layout.ParallelMode;
 
 import java.time.Duration;
 import java.util.ArrayList;

@@ -1,10 +1,10 @@
 package io.djltp.report;
 
-import io.djltp.collective.AbstractCommunicator;
-import io.djltp.collective.CollectiveCall;
-import io.djltp.collective.FlightRecorder;
 import io.djltp.collective.TrafficTable.Direction;
-import io.djltp.rank.RankPool;
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.CollectiveCall;
+import io.djltp.internal.collective.FlightRecorder;
+import io.djltp.internal.rank.RankPool;
 
 import java.util.ArrayList;
 import java.util.EnumMap;

@@ -18,12 +18,13 @@ import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
 import io.djltp.internal.files.SideFolder;
-import io.djltp.optimizer.LossScale;
-import io.djltp.optimizer.OptimizerState;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.StepParticipant;
+import io.djltp.internal.optimizer.LossScale;
+import io.djltp.internal.optimizer.OptimizerState;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.StepParticipant;
+import io.djltp.internal.report.SystemMemory;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.ParallelTrainer;
 

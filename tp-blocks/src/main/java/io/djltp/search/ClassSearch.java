@@ -7,11 +7,11 @@ import ai.djl.nn.ParameterList;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
-import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.head.ChunkedEvaluation;
+import io.djltp.internal.parameters.HeldParameters;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.parameters.HeldParameters;
 
 /**
  * Finds the best classes of a linear layer with many of them, such as the last layer of a trained

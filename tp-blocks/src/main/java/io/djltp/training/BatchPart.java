@@ -8,11 +8,11 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
 
 /**
  * Which rows of a batch a rank gets. A rank that a small batch leaves without a row gets the first

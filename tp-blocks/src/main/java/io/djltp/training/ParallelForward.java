@@ -10,13 +10,13 @@ import ai.djl.nn.SymbolBlock;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.internal.gradient.ParameterUses;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.RandomDraws;
-import io.djltp.layout.ForwardPass;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.List;
@@ -272,7 +272,7 @@ final class ParallelForward {
                 boolean engine =
                         name.startsWith("ai.djl.pytorch.")
                                 || name.startsWith("ai.djl.nda")
-                                || name.startsWith("io.djltp.layout.")
+                                || name.startsWith("io.djltp.internal.layout.")
                                 || name.startsWith("java.")
                                 || name.startsWith("jdk.");
                 if (drawing == null && !engine) {

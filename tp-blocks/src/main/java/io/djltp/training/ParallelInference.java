@@ -12,12 +12,12 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.parameters.ShardedArray;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
-import io.djltp.rank.RankPool;
 
 /**
  * The outputs of a network, computed by several ranks without a training: each rank has its shards

@@ -10,15 +10,15 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.GatheredNumbers;
+import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.PartialAxes;
+import io.djltp.internal.loss.ShardedPredictions;
+import io.djltp.internal.parameters.ShardedArray;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.loss.ShardedPredictions;
-import io.djltp.parameters.ShardedArray;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool;
 
 import java.util.ArrayList;
 import java.util.Arrays;

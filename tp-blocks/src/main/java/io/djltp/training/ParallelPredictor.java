@@ -11,7 +11,7 @@ import ai.djl.translate.TranslatorContext;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.parameters.SlicedInitializer;
+import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
 
 import java.util.List;

@@ -12,19 +12,19 @@ import ai.djl.training.TrainingConfig;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.optimizer.LearningRates;
+import io.djltp.internal.optimizer.OptimizerSettings;
+import io.djltp.internal.optimizer.OptimizerState;
+import io.djltp.internal.parameters.DriftCheck;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.JavaMemory;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.optimizer.LearningRates;
-import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.optimizer.OptimizerState;
-import io.djltp.parameters.DriftCheck;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.RankPool;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -16,12 +16,12 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
 import ai.djl.util.PairList;
 
+import io.djltp.internal.optimizer.OptimizerSettings;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.torch.Precision;
 

@@ -9,20 +9,20 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.TrainingConfig;
 import ai.djl.util.Pair;
 
-import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.GatheredNumbers;
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.GatheredNumbers;
+import io.djltp.internal.job.AgreedSettings;
+import io.djltp.internal.optimizer.OptimizerSettings;
+import io.djltp.internal.parameters.BlockWalk;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.Checksum;
-import io.djltp.job.AgreedSettings;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
-import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.parameters.BlockWalk;
-import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
-import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.nio.ByteBuffer;

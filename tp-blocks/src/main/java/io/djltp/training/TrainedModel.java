@@ -7,12 +7,12 @@ import ai.djl.util.Preconditions;
 import ai.djl.util.Utils;
 
 import io.djltp.internal.files.SideFolder;
-import io.djltp.parameters.DjlFormat;
-import io.djltp.parameters.DriftCheck;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RunningBuffers;
+import io.djltp.internal.parameters.DjlFormat;
+import io.djltp.internal.parameters.DriftCheck;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.RunningBuffers;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.RankPool;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -1,13 +1,13 @@
 package io.djltp.training;
 
+import io.djltp.internal.optimizer.LearningRates;
+import io.djltp.internal.optimizer.LossScale;
+import io.djltp.internal.optimizer.OptimizerSettings;
+import io.djltp.internal.optimizer.OptimizerState;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.job.JobFailedException;
-import io.djltp.optimizer.LearningRates;
-import io.djltp.optimizer.LossScale;
-import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.optimizer.OptimizerState;
-import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.RankPool;
 
 import java.util.Map;
 

@@ -16,8 +16,8 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.exchange.PretrainedWeights;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelInference;
 
 import java.io.DataInputStream;

@@ -8,8 +8,8 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
-import io.djltp.parameters.ShapesOnly;
-import io.djltp.parameters.ShardedBlock;
+import io.djltp.internal.parameters.ShapesOnly;
+import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.io.IOException;

@@ -18,8 +18,8 @@ import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 import ai.djl.util.Utils;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;

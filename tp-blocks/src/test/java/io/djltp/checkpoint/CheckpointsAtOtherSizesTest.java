@@ -14,7 +14,6 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.checkpoint.StoppedRun.Source;
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
@@ -23,6 +22,7 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;

@@ -11,11 +11,11 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.ParticipantStep;
+import io.djltp.internal.rank.StepParticipant;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.ParticipantStep;
-import io.djltp.rank.StepParticipant;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.Arrays;

@@ -3,7 +3,7 @@ package io.djltp.checkpoint;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
 

@@ -16,7 +16,7 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;

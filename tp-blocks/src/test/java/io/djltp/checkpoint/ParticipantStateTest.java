@@ -7,8 +7,8 @@ import static io.djltp.testing.Blocks.tanh;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.layout.ParallelMode;
-import io.djltp.rank.StepParticipants;
+import io.djltp.internal.rank.StepParticipants;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;

@@ -11,8 +11,8 @@ import ai.djl.nn.Block;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ParallelDropout;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;

@@ -1,7 +1,7 @@
 package io.djltp.checkpoint;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.DataProvider;

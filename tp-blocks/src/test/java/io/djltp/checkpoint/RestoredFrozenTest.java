@@ -5,7 +5,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 import ai.djl.util.Utils;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 
 import org.testng.Assert;

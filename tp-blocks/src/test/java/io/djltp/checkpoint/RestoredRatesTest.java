@@ -7,8 +7,8 @@ import ai.djl.training.tracker.PolynomialDecayTracker;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.training.tracker.WarmUpTracker;
 
-import io.djltp.optimizer.LearningRates;
-import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.internal.optimizer.LearningRates;
+import io.djltp.internal.optimizer.OptimizerSettings;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -5,7 +5,7 @@ import ai.djl.training.listener.EarlyStoppingListener.EarlyStoppedException;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.util.Utils;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;

@@ -12,10 +12,10 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.layout.ParallelMode;
-import io.djltp.optimizer.LossScale;
+import io.djltp.internal.optimizer.LossScale;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.LossScaling;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;

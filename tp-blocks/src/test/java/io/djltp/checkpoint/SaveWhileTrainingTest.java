@@ -4,8 +4,8 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
 

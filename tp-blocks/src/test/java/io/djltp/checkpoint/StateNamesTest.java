@@ -14,7 +14,7 @@ import ai.djl.util.PairList;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
 import io.djltp.internal.safetensors.SafetensorsFile;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 

@@ -2,7 +2,7 @@ package io.djltp.checkpoint;
 
 import ai.djl.util.Utils;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;

@@ -11,8 +11,8 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.rank.ParallelContext;
 import io.djltp.testing.GraphBlock;
 
 /** Column, activation, row, with an error on ranks. */

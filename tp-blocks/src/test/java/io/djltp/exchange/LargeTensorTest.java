@@ -8,9 +8,9 @@ import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.parameters.DjlFormat;
+import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.internal.safetensors.SafetensorsWriter;
-import io.djltp.parameters.DjlFormat;
-import io.djltp.parameters.SlicedInitializer;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

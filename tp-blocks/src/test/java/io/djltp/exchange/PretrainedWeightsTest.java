@@ -33,8 +33,8 @@ import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.util.Utils;
 
+import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.internal.safetensors.SafetensorsWriter;
-import io.djltp.parameters.SlicedInitializer;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;

@@ -15,7 +15,7 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
@@ -26,8 +26,8 @@ import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
 import io.djltp.nn.transformer.PositionEmbedding;
-import io.djltp.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.Ranks;

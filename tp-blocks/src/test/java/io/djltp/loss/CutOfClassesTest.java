@@ -10,10 +10,10 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.layout.ShardedLayout;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ParallelMode;
-import io.djltp.layout.ShardedLayout;
-import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainingRun;
 

@@ -10,10 +10,10 @@ import ai.djl.training.loss.Loss;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.layout.ShardedLayout;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ParallelMode;
-import io.djltp.layout.ShardedLayout;
-import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Ranks;
 

@@ -8,7 +8,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Collective;
 import io.djltp.head.TopClasses;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;

@@ -8,7 +8,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.LayerPass;

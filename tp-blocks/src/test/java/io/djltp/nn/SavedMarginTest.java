@@ -17,8 +17,8 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 
 import io.djltp.head.Margin;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Ranks;

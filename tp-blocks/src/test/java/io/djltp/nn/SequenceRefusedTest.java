@@ -17,7 +17,7 @@ import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;

@@ -25,9 +25,9 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;

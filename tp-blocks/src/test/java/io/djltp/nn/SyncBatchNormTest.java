@@ -26,7 +26,7 @@ import ai.djl.training.Trainer;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;

@@ -16,7 +16,7 @@ import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.Collective;
 import io.djltp.cut.Cut;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;

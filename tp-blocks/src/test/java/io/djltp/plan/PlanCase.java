@@ -14,8 +14,8 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Utils;
 
-import io.djltp.layout.ParallelMode;
-import io.djltp.parameters.BlockWalk;
+import io.djltp.internal.parameters.BlockWalk;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network.Batches;

@@ -30,7 +30,7 @@ import ai.djl.training.ParameterStore;
 import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.util.PairList;
 
-import io.djltp.parameters.BlockWalk;
+import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.testing.Network.Batches;
 import io.djltp.testing.TrainingRun;
 

@@ -23,7 +23,7 @@ import ai.djl.nn.pooling.Pool;
 import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.parameters.BlockWalk;
+import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;

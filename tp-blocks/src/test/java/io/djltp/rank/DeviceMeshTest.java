@@ -5,8 +5,6 @@ import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.assertTrue;
 import static org.testng.Assert.expectThrows;
 
-import io.djltp.layout.ParallelMode;
-
 import org.testng.Assert;
 import org.testng.annotations.Test;
 

@@ -11,7 +11,6 @@ import ai.djl.Device;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.ThreadedJob;
 

@@ -13,7 +13,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.Ranks;
 import io.djltp.training.ParallelTrainer;
 

@@ -27,14 +27,15 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
 import io.djltp.checkpoint.CheckpointListener;
-import io.djltp.layout.ParallelMode;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.report.SystemMemory;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParallelMode;
 import io.djltp.report.TrainingReport.Curve;
 import io.djltp.training.ParallelTrainer;
 

@@ -13,8 +13,8 @@ import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.TrafficTable;
 import io.djltp.cost.ModelCost.RankCost;
+import io.djltp.internal.rank.CommunicationCounter;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.rank.CommunicationCounter;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;

@@ -11,10 +11,10 @@ import ai.djl.nn.Block;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.layout.ShardedLayout;
+import io.djltp.internal.layout.ShardedLayout;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;

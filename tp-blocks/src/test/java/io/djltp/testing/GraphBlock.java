@@ -12,8 +12,8 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
 
 import java.util.LinkedHashMap;
 import java.util.Map;

@@ -8,11 +8,11 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ParallelMode;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.parameters.ShardedBlock;
-import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParallelMode;
+import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.List;

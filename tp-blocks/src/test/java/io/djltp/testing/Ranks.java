@@ -6,9 +6,9 @@ import ai.djl.ndarray.index.NDIndex;
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.layout.ParallelMode;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.RankPool;
+import io.djltp.rank.ParallelMode;
 
 import java.util.List;
 

@@ -5,10 +5,10 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.annotations.DataProvider;

@@ -31,9 +31,9 @@ import ai.djl.training.tracker.CyclicalTracker.CyclicalMode;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Configs;
 import io.djltp.testing.ThreadedJob;

@@ -21,11 +21,11 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.internal.torch.HostReads;
 import io.djltp.launch.Backend;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.NcclDoubleListener;
 

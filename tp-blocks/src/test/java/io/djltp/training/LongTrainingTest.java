@@ -26,11 +26,11 @@ import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.head.Margin;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.Recompute;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 

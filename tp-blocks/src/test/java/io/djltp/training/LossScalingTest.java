@@ -39,13 +39,13 @@ import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.internal.optimizer.LossScale;
 import io.djltp.internal.torch.Float16Product;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.LossScaling;
 import io.djltp.testing.Configs;

@@ -50,10 +50,10 @@ import ai.djl.util.PairList;
 import ai.djl.util.Utils;
 
 import io.djltp.head.TopClasses;
-import io.djltp.loss.ShardedLoss;
+import io.djltp.internal.loss.ShardedLoss;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
 import io.djltp.search.ClassSearch;
 import io.djltp.testing.Configs;

@@ -36,9 +36,9 @@ import ai.djl.nn.transformer.BertBlock;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.parameters.BlockWalk;
 import io.djltp.testing.Configs;
 import io.djltp.testing.FreedBuffers;
 import io.djltp.testing.HalfSquareLoss;

@@ -26,14 +26,14 @@ import ai.djl.util.Utils;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.launch.Launcher;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;

@@ -27,11 +27,11 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 
 import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;

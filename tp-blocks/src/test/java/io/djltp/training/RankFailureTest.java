@@ -24,11 +24,11 @@ import ai.djl.nn.LambdaBlock;
 import ai.djl.training.GradientCollector;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;

@@ -44,7 +44,7 @@ import ai.djl.training.loss.SimpleCompositeLoss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.loss.ShardedPredictions;
+import io.djltp.internal.loss.ShardedPredictions;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.Configs;

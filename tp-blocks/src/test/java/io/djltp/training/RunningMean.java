@@ -11,11 +11,11 @@ import ai.djl.util.PairList;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.ParticipantStep;
+import io.djltp.internal.rank.StepParticipant;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.ParticipantStep;
-import io.djltp.rank.StepParticipant;
 
 import java.util.ArrayList;
 import java.util.List;

@@ -29,10 +29,10 @@ import ai.djl.training.Trainer;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
-import io.djltp.rank.RankPool;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
 import io.djltp.testing.Ranks;

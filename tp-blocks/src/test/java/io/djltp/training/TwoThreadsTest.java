@@ -35,8 +35,8 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Utils;
 
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.rank.ParallelContext;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;

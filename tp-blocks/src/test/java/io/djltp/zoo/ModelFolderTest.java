@@ -27,8 +27,8 @@ import ai.djl.util.Utils;
 
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Ranks;

@@ -22,7 +22,7 @@ import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.Utils;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Ranks;
 import io.djltp.training.ParallelPredictor;

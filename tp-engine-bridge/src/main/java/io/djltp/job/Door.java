@@ -1,6 +1,6 @@
 package io.djltp.job;
 
-import io.djltp.environment.Admission;
+import io.djltp.internal.environment.Admission;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.Channel;

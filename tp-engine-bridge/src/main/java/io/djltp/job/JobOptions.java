@@ -1,6 +1,7 @@
 package io.djltp.job;
 
-import io.djltp.environment.JobSecret;
+import io.djltp.internal.environment.JobSecret;
+import io.djltp.internal.job.LibraryVersion;
 
 import java.time.Duration;
 import java.util.Map;

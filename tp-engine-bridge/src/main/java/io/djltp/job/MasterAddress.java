@@ -1,8 +1,8 @@
 package io.djltp.job;
 
-import io.djltp.environment.JobSecret;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
+import io.djltp.internal.environment.JobSecret;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

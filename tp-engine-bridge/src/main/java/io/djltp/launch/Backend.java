@@ -2,11 +2,11 @@ package io.djltp.launch;
 
 import ai.djl.Device;
 
-import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.GroupFailure;
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.collective.nccl.NcclCommunicator;
 import io.djltp.internal.collective.tcp.TcpCommunicator;

@@ -1,5 +1,7 @@
 package io.djltp.collective;
 
+import io.djltp.internal.collective.CollectiveCall;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 

@@ -3,6 +3,7 @@ package io.djltp.collective;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 
+import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;

@@ -3,6 +3,8 @@ package io.djltp.collective;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.collective.nccl.NcclDouble;
 import io.djltp.internal.torch.TensorView;

@@ -2,6 +2,8 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.types.DataType;
 
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.Tensor;

@@ -5,6 +5,8 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.GroupFailure;
 import io.djltp.testing.TestErrors;
 
 import org.testng.Assert;

@@ -6,10 +6,10 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
-import io.djltp.head.FusedSoftmaxHead;
-import io.djltp.head.HeadOptions;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.head.FusedSoftmaxHead;
+import io.djltp.internal.head.HeadOptions;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.NativeAllocator;

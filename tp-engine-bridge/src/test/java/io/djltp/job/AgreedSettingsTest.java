@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import io.djltp.internal.job.AgreedSettings;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;

@@ -1,7 +1,7 @@
 package io.djltp.job;
 
-import io.djltp.environment.Admission;
 import io.djltp.environment.MasterPort;
+import io.djltp.internal.environment.Admission;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;

@@ -1,6 +1,6 @@
 package io.djltp.job;
 
-import io.djltp.environment.JobSecret;
+import io.djltp.internal.environment.JobSecret;
 
 import org.bouncycastle.tls.TlsServerProtocol;
 import org.testng.Assert;

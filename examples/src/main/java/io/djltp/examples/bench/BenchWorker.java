@@ -4,8 +4,8 @@ import com.google.gson.Gson;
 
 import io.djltp.examples.bench.Floor.FloorProbe;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.internal.report.SystemMemory;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.report.SystemMemory;
 import io.djltp.torch.NativeAllocator;
 
 import java.io.BufferedReader;

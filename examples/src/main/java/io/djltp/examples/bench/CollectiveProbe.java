@@ -9,11 +9,11 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.examples.bench.BenchWorker.Measured;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.examples.doctor.CollectiveSeries;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool;
+import io.djltp.rank.ParallelMode;
 
 import java.util.ArrayList;
 import java.util.Arrays;

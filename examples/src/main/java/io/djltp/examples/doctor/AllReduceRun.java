@@ -6,9 +6,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool;
 
 import java.util.ArrayList;
 import java.util.Arrays;

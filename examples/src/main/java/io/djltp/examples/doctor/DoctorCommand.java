@@ -8,12 +8,12 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
 import io.djltp.launch.Launcher;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.RankPool;
+import io.djltp.rank.ParallelMode;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;

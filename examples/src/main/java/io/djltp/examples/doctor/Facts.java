@@ -6,10 +6,10 @@ import ai.djl.engine.Engine;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.internal.collective.nccl.NcclLibrary;
 import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.report.SystemMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OneDnnLinear;
 import io.djltp.launch.Launcher;
-import io.djltp.report.SystemMemory;
 import io.djltp.torch.Precision;
 
 import java.io.PrintStream;

@@ -13,9 +13,9 @@ import io.djltp.examples.TextFile;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.zoo.MiniLm;
 import io.djltp.zoo.WordPieces;
 

@@ -6,9 +6,9 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.lm.LmNetwork.LmSizes;
 import io.djltp.examples.train.JobOptions;
 import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;

@@ -8,9 +8,9 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.report.TrainingReport;
 
 import picocli.CommandLine.Mixin;

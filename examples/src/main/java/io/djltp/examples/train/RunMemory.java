@@ -4,9 +4,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
-import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.optimizer.StateKind;
-import io.djltp.report.SystemMemory;
+import io.djltp.internal.optimizer.OptimizerSettings;
+import io.djltp.internal.optimizer.StateKind;
+import io.djltp.internal.report.SystemMemory;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.io.PrintStream;

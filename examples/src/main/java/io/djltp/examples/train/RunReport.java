@@ -5,7 +5,7 @@ import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.Resumable;
 import io.djltp.examples.JsonFile;
-import io.djltp.report.SystemMemory;
+import io.djltp.internal.report.SystemMemory;
 
 import java.io.IOException;
 import java.nio.file.Path;

@@ -12,9 +12,9 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.Language;
 import io.djltp.job.Job;
-import io.djltp.layout.ParallelMode;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.torch.Precision;
 
 import picocli.CommandLine.Option;

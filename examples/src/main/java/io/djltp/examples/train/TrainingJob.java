@@ -7,7 +7,7 @@ import io.djltp.checkpoint.CheckpointException;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.TrainingStoppedException;
 import io.djltp.examples.BadInputException;
-import io.djltp.job.AgreedSettings;
+import io.djltp.internal.job.AgreedSettings;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.rank.ParallelConfig;

@@ -2,12 +2,12 @@ package io.djltp.examples.chaos;
 
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.RankPool;
+import io.djltp.rank.ParallelMode;
 
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;

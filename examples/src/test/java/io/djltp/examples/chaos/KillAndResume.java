@@ -3,7 +3,7 @@ package io.djltp.examples.chaos;
 import ai.djl.util.Utils;
 
 import io.djltp.examples.chaos.KilledTraining.Outcome;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 
 import java.io.PrintStream;
 import java.nio.file.Files;

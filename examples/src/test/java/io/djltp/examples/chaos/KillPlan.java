@@ -1,6 +1,6 @@
 package io.djltp.examples.chaos;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 
 import java.util.Locale;
 import java.util.random.RandomGenerator;

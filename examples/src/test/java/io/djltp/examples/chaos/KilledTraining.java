@@ -2,7 +2,7 @@ package io.djltp.examples.chaos;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 
 import java.io.IOException;
 import java.nio.file.Files;

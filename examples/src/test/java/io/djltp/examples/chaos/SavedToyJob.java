@@ -20,11 +20,11 @@ import ai.djl.training.optimizer.Optimizer;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;

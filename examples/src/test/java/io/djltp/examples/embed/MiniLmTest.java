@@ -7,8 +7,8 @@ import ai.onnxruntime.OrtException;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.zoo.WordPieces;
 
 import org.testng.annotations.AfterClass;

@@ -19,10 +19,10 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
 import io.djltp.examples.TpRun;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.CharNGrams;
 import io.djltp.zoo.LemmaNetwork;

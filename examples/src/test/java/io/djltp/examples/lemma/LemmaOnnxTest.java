@@ -19,11 +19,11 @@ import ai.onnxruntime.OrtSession;
 
 import io.djltp.examples.TpRun;
 import io.djltp.exchange.OnnxExport;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.CharNGrams;
 import io.djltp.zoo.LemmaNetwork;

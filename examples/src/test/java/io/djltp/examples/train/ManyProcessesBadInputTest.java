@@ -6,7 +6,7 @@ import ai.djl.util.Utils;
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
-import io.djltp.job.AgreedSettings;
+import io.djltp.internal.job.AgreedSettings;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;

@@ -4,7 +4,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.internal.optimizer.OptimizerSettings;
 import io.djltp.optimizer.RowwiseAdagrad;
 
 import org.testng.Assert;

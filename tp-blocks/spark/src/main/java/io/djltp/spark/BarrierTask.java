@@ -2,8 +2,8 @@ package io.djltp.spark;
 
 import ai.djl.util.Utils;
 
-import io.djltp.environment.JobSecret;
 import io.djltp.environment.MasterPort;
+import io.djltp.internal.environment.JobSecret;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 

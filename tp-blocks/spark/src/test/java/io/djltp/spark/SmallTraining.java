@@ -11,9 +11,9 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelTrainer;
 
 import java.nio.file.Files;

@@ -24,7 +24,7 @@ public class SparkGuideTest {
     private static final Pattern BLOCK = Pattern.compile("(?ms)^```java$(.*?)^```$");
     private static final String BEFORE =
             """
-            import io.djltp.layout.ParallelMode;
+            import io.djltp.rank.ParallelMode;
             import io.djltp.rank.ParallelConfig;
             import io.djltp.spark.*;
             import io.djltp.spark.ml.*;

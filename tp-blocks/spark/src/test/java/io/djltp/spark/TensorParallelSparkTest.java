@@ -1,6 +1,6 @@
 package io.djltp.spark;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaRDD;

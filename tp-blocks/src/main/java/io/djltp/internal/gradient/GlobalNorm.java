@@ -8,10 +8,10 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.SquareSum;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 
 import org.slf4j.Logger;

@@ -6,11 +6,11 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.SharedPart;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.FlatGradients;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.SharedPart;
 
 import java.util.ArrayList;
 import java.util.List;

@@ -3,11 +3,11 @@ package io.djltp.internal.gradient;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.GatheredNumbers;
-import io.djltp.parameters.ParallelParameters;
+import io.djltp.internal.collective.GatheredNumbers;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.rank.DeviceMesh;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.RankPool;
 
 import java.util.HashSet;
 import java.util.IdentityHashMap;

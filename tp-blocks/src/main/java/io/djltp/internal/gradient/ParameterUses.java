@@ -3,12 +3,12 @@ package io.djltp.internal.gradient;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.Region;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
 
 import java.util.HashMap;
 import java.util.HashSet;

@@ -6,17 +6,17 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.internal.optimizer.LearningRates;
+import io.djltp.internal.optimizer.OptimizerSettings;
+import io.djltp.internal.optimizer.OptimizerState;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.parameters.SharedPart;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.rank.ParticipantStep;
+import io.djltp.internal.rank.RankPool;
+import io.djltp.internal.rank.StepParticipant;
 import io.djltp.internal.update.SquareSum;
 import io.djltp.internal.update.WeightUpdate;
-import io.djltp.optimizer.LearningRates;
-import io.djltp.optimizer.OptimizerSettings;
-import io.djltp.optimizer.OptimizerState;
-import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.SharedPart;
-import io.djltp.rank.ParallelContext;
-import io.djltp.rank.ParticipantStep;
-import io.djltp.rank.RankPool;
-import io.djltp.rank.StepParticipant;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;

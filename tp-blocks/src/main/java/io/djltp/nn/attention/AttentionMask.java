@@ -10,10 +10,10 @@ import ai.djl.nn.Block;
 
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.Errors;
+import io.djltp.internal.layout.Region.Features;
+import io.djltp.internal.rank.LateRefusal;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.HostReads;
-import io.djltp.layout.Region.Features;
-import io.djltp.rank.LateRefusal;
-import io.djltp.rank.ParallelContext;
 
 /**
  * Which keys each query sees.

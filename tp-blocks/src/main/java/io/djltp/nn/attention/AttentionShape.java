@@ -9,7 +9,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.Errors;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 

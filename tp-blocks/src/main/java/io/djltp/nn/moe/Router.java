@@ -5,9 +5,9 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
+import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TorchOperations;
 

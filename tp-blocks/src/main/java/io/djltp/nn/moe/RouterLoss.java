@@ -10,15 +10,15 @@ import ai.djl.util.Pair;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable.Direction;
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastLoss;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastLoss;
+import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.Region;
+import io.djltp.internal.parameters.BlockWalk;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
-import io.djltp.parameters.BlockWalk;
-import io.djltp.rank.ParallelContext;
 
 import java.util.ArrayList;
 import java.util.List;

@@ -10,13 +10,13 @@ import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.layout.Region.Features;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.region.RegionMappings;
 import io.djltp.internal.torch.TorchOperations;
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region.Features;
 import io.djltp.nn.moe.Router.Choices;
 import io.djltp.nn.moe.Router.Routing;
-import io.djltp.rank.ParallelContext;
-import io.djltp.region.RegionMappings;
 
 import java.util.Arrays;
 import java.util.List;

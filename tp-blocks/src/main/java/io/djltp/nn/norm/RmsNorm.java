@@ -9,11 +9,11 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.internal.Errors;
+import io.djltp.internal.layout.ForwardPass;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.TorchOperations;
-import io.djltp.layout.ForwardPass;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
 
 import java.util.Arrays;
 

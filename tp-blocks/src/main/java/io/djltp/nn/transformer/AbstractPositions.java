@@ -9,9 +9,9 @@ import ai.djl.util.PairList;
 
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.Errors;
-import io.djltp.layout.TokenCut;
-import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.layout.TokenCut;
+import io.djltp.internal.parameters.RankParameterStore;
+import io.djltp.internal.rank.ParallelContext;
 
 /** Adds something to each position of a sequence, [B, T, D]. */
 abstract class AbstractPositions extends AbstractBlock {

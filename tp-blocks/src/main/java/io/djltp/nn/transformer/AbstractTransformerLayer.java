@@ -10,10 +10,10 @@ import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
-import io.djltp.forecast.ForecastArray;
-import io.djltp.forecast.ForecastBlock;
-import io.djltp.forecast.PassForecast;
 import io.djltp.internal.Errors;
+import io.djltp.internal.forecast.ForecastArray;
+import io.djltp.internal.forecast.ForecastBlock;
+import io.djltp.internal.forecast.PassForecast;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;

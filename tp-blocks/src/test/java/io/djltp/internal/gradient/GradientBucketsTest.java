@@ -18,9 +18,9 @@ import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.Trainer;
 
-import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.layout.ParallelMode;
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;

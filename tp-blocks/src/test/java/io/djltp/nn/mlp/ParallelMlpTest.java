@@ -17,7 +17,7 @@ import ai.djl.training.Trainer;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.GraphBlock;

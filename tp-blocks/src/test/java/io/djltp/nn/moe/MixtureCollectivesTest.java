@@ -7,8 +7,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.layout.ParallelMode;
-import io.djltp.rank.ParallelContext;
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.LayerPass;
 import io.djltp.testing.Ranks;

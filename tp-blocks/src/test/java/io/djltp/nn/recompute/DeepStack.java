@@ -11,10 +11,10 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;

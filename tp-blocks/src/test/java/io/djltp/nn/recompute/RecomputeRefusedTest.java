@@ -12,12 +12,12 @@ import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.Dropout;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.SyncBatchNorm;
 import io.djltp.nn.moe.MixtureOfExperts;
+import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;

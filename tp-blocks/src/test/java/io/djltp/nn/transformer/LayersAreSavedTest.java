@@ -15,8 +15,8 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.translate.NoopTranslator;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;

@@ -6,11 +6,11 @@ import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.BlockTraining;
 import io.djltp.testing.Network;
 import io.djltp.testing.Surrounded;

@@ -12,10 +12,10 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.rank.ParallelMode;
 import io.djltp.testing.BlockTraining;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;

@@ -1,7 +1,7 @@
 package io.djltp.internal.sockets;
 
-import io.djltp.environment.Admission;
 import io.djltp.environment.MasterPort;
+import io.djltp.internal.environment.Admission;
 import io.djltp.job.Job;
 
 import java.io.Closeable;

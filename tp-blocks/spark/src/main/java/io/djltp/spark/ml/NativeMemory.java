@@ -3,9 +3,9 @@ package io.djltp.spark.ml;
 import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cost.ModelCost;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelMode;
 import io.djltp.spark.SparkRanks;
 
 import org.apache.spark.SparkConf;

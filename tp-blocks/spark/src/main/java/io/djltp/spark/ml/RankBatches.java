@@ -9,8 +9,8 @@ import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 
 import io.djltp.checkpoint.ResumableDataset;
-import io.djltp.collective.GatheredNumbers;
-import io.djltp.rank.RankPool;
+import io.djltp.internal.collective.GatheredNumbers;
+import io.djltp.internal.rank.RankPool;
 import io.djltp.spark.SparkRanks;
 import io.djltp.training.ParallelTrainer;
 

@@ -18,8 +18,8 @@ import com.google.gson.JsonElement;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Resumable;
 import io.djltp.head.LossOptions;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.rank.ParallelMode;
 import io.djltp.spark.SparkRanks;
 import io.djltp.training.ParallelTrainer;
 

@@ -24,10 +24,10 @@ import ai.djl.util.Progress;
 
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 import io.djltp.spark.OnSpark;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.CharNGrams;

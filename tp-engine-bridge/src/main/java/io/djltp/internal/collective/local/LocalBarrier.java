@@ -1,8 +1,8 @@
 package io.djltp.internal.collective.local;
 
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.GroupFailure;
+import io.djltp.internal.collective.CollectiveCall;
+import io.djltp.internal.collective.GroupFailure;
 
 import java.time.Duration;
 import java.util.ArrayList;

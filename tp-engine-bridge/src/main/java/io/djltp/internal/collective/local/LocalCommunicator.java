@@ -1,13 +1,13 @@
 package io.djltp.internal.collective.local;
 
-import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.Collective;
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.GroupFailure;
 import io.djltp.collective.Work;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.CollectiveCall;
+import io.djltp.internal.collective.GroupFailure;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;

@@ -3,8 +3,8 @@ package io.djltp.internal.collective.local;
 import ai.djl.ndarray.types.DataType;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.ReduceOp;
+import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.BytePointer;

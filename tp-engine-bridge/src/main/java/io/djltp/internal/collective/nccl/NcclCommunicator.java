@@ -2,12 +2,12 @@ package io.djltp.internal.collective.nccl;
 
 import ai.djl.Device;
 
-import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.Collective;
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.Work;
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.TensorView;
 

@@ -1,7 +1,7 @@
 package io.djltp.internal.collective.nccl;
 
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
+import io.djltp.internal.collective.CollectiveCall;
 
 import org.bytedeco.cuda.cudart.CUstream_st;
 import org.bytedeco.cuda.global.cudart;

@@ -1,10 +1,10 @@
 package io.djltp.internal.collective.nccl;
 
 import io.djltp.collective.Collective;
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.FlightRecorder;
-import io.djltp.collective.GroupFailure;
+import io.djltp.internal.collective.CollectiveCall;
+import io.djltp.internal.collective.FlightRecorder;
+import io.djltp.internal.collective.GroupFailure;
 
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;

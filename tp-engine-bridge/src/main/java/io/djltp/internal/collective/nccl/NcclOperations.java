@@ -2,7 +2,7 @@ package io.djltp.internal.collective.nccl;
 
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.collective.CollectiveCall;
+import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.cuda.cudart.CUstream_st;

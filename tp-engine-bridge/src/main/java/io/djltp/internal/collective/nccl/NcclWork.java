@@ -1,7 +1,7 @@
 package io.djltp.internal.collective.nccl;
 
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.Work;
+import io.djltp.internal.collective.CollectiveCall;
 
 import org.bytedeco.cuda.cudart.CUevent_st;
 

@@ -1,12 +1,12 @@
 package io.djltp.internal.collective.tcp;
 
-import io.djltp.collective.AbstractCommunicator;
-import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.GroupFailure;
 import io.djltp.collective.Work;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.collective.CollectiveCall;
+import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.collective.local.BlockReduction;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorBuffers;

@@ -1,7 +1,7 @@
 package io.djltp.internal.collective.tcp;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.GroupFailure;
+import io.djltp.internal.collective.GroupFailure;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;

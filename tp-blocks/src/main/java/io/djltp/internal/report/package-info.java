@@ -1,0 +1,2 @@
+/** Contains figures of the machine. */
+package io.djltp.internal.report;

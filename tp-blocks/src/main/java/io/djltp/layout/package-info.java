@@ -1,2 +1,0 @@
-/** Contains arrays of a forward pass that carry their placement over the ranks. */
-package io.djltp.layout;

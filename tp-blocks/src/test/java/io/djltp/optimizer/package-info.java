@@ -1,2 +1,0 @@
-/** Contains tests of the updates of parameters. */
-package io.djltp.optimizer;

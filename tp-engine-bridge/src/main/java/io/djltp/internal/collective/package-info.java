@@ -1,0 +1,2 @@
+/** Contains what all backends of collective operations share. */
+package io.djltp.internal.collective;

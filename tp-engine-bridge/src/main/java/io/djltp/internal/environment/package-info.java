@@ -1,0 +1,2 @@
+/** Contains how processes are admitted to a job. */
+package io.djltp.internal.environment;

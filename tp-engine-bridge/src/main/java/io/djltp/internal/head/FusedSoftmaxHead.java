@@ -1,0 +1,357 @@
+package io.djltp.internal.head;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+
+import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
+import io.djltp.head.LossOptions;
+import io.djltp.internal.torch.Float16Product;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
+import io.djltp.internal.update.RowGradient;
+import io.djltp.internal.update.WeightUpdate;
+import io.djltp.torch.Precision;
+
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.function.Consumer;
+
+/**
+ * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
+ * layers whose logits are too large to materialise: they exist a chunk of classes at a time, and
+ * the gradient of the weight not at all.
+ *
+ * <ul>
+ *   <li>features X: [rows, features], the same on all ranks
+ *   <li>weight W: [classes of the rank, features], by any cut that has each class on one rank
+ *   <li>bias b: [classes of the rank], or none
+ *   <li>labels: [rows], class numbers over all ranks, the same on all ranks
+ * </ul>
+ *
+ * <p>{@link #evaluate} passes over the weights once. Of each chunk it computes the logits Z, their
+ * exponentials E, the sums of these, and the product EᵀW, which is the gradient of the features up
+ * to one factor for each row. {@link #update} passes over them a second time and adds the product
+ * EX, which is the gradient of the weights, to what the optimizer wants it in. In between, the
+ * exponentials of as many chunks are kept as the memory budget allows; those of the others are
+ * computed again.
+ *
+ * <p>Collectives: an all-reduce of the largest logit of each row, and one of the sum of the
+ * exponentials, the logit of the label and, for label smoothing, the sum of the logits together.
+ * The gradient of the features is this rank's summand.
+ *
+ * <p>By its {@link HeadOptions} a step is over a part of the classes, softmax and update alike, or
+ * the logits are cosines with a margin.
+ *
+ * <p>Everything is computed in float32, and what is one number for each row in float64; with a
+ * {@link io.djltp.torch.Precision} of 16 bits the factors of products are rounded, and the
+ * exponentials that are kept. An instance belongs to one rank and one weight.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class FusedSoftmaxHead implements AutoCloseable {
+
+    private final ClassShard shard;
+    private final HeadOptions head;
+    private final ClassSampler sampler; // or null
+    private final ChunkedEvaluation evaluation;
+    private final HeadMemory memory;
+    private HeadPass pass; // whose update is to come
+    private boolean guarded; // once logits have been too large, they are expected to be
+    private long steps;
+
+    /**
+     * Creates the function of one rank.
+     *
+     * @param group the ranks over which the classes are cut, or {@code null} if they are not
+     * @param cut the cut of the classes
+     * @param budget the bytes that logits may take on this rank
+     * @param chunk the classes of a chunk, or 0 for what suits the device
+     * @param head what the logits are, and of which classes
+     * @throws IllegalArgumentException if a class is on several ranks, or the share of the classes
+     *     leaves no negatives
+     */
+    public FusedSoftmaxHead(
+            Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
+        this.head = head;
+        shard = new ClassShard(cut, group);
+        sampler =
+                head.isSampled()
+                        ? new ClassSampler(shard, head.sampleShare(), head.sampleSeed())
+                        : null;
+        evaluation = new ChunkedEvaluation(group, cut, budget, chunk, head.margin());
+        memory = new HeadMemory(budget, chunk, head.precision());
+    }
+
+    /**
+     * A loss and its gradient.
+     *
+     * @param value the loss, a scalar in float32, the same on all ranks
+     * @param gradient this rank's summand of the gradient of the features, in their shape and type
+     */
+    public record Result(NDArray value, NDArray gradient) {}
+
+    /**
+     * What the next pass depends on beside its inputs, in the last bits too.
+     *
+     * @param steps the number of updates, by which classes are drawn
+     * @param guarded whether logits of this rank have been too large for exponentials of them as
+     *     they are, and are expected to be
+     * @param rows the rows that the chunks of training steps are planned for, those of the largest
+     *     batch so far, or 0: sums are rounded as chunks are long
+     * @param evaluationRows the same of evaluations
+     */
+    public record State(long steps, boolean guarded, long rows, long evaluationRows) {}
+
+    /**
+     * Computes the loss and the gradient of the features, and prepares the update. It takes the
+     * place of an update that was prepared before.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param labels the labels, [x1, ..., xn], of any numeric type
+     * @param options the options of the loss
+     * @return the loss and the gradient, attached to the manager of the features
+     * @throws IllegalArgumentException if a label is not a class, labels do not fit the features,
+     *     the memory budget is too small, or device or weight cannot have the precision
+     * @throws ArithmeticException if the features or the logits hold NaN or infinite values; the
+     *     weights are as they were
+     */
+    public Result evaluate(
+            NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
+        pass = null;
+        SoftmaxLoss.check(options, shard.total(), true);
+        ClassLabels all = ClassLabels.of(features, labels, shard, options);
+        ClassLabels rows = sampler == null ? all : sampled(all);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor x = ClassLabels.rows(features);
+            checkPrecision(weight);
+            prepareMemory(x, rows, options);
+            ChunkedLinear linear = linear(weight, bias, rows.sample);
+            MarginLabels margin = null;
+            if (head.margin() != null) {
+                if (!HeadPass.isFinite(x)) {
+                    throw notFinite("features");
+                }
+                margin = new MarginLabels(head.margin(), memory.shared(), rows, x, linear);
+                x = margin.features();
+            }
+            HeadPass first = run(x, linear, rows);
+            SoftmaxLoss loss = first.loss(linear, margin);
+            Tensor gradient =
+                    first.featureGradient(loss, linear, margin)
+                            .to(TensorView.of(features).tensor().scalar_type())
+                            .view(features.getShape().getShape());
+            pass = first;
+            return new Result(
+                    TensorView.toArray(
+                            loss.value(memory.shared().options()), features.getManager()),
+                    TensorView.toArray(gradient, features.getManager()));
+        }
+    }
+
+    /** Checks that the precision can be had for a weight. */
+    private void checkPrecision(NDArray weight) {
+        Precision precision = head.precision();
+        Device device = weight.getDevice();
+        if (precision == Precision.FLOAT32) {
+            return;
+        }
+        if (precision == Precision.BFLOAT16 && device.isGpu()) {
+            throw new IllegalArgumentException(
+                    "A fused head computes in bfloat16 on processors only, and this rank's is on "
+                            + device
+                            + ": use float16 or float32 there");
+        }
+        if (TensorView.of(weight).tensor().scalar_type().intern() != ScalarType.Float) {
+            throw new IllegalArgumentException(
+                    ("A fused head that computes in %s has its weight in float32, and this weight"
+                                    + " is not: initialize the network in float32, or leave"
+                                    + " optPrecision out")
+                            .formatted(precision));
+        }
+        precision.check(device);
+        if (precision == Precision.FLOAT16 && !Float16Product.isThere(device.isGpu())) {
+            throw new IllegalArgumentException(
+                    ("A fused head computes in float16 by cublasGemmEx on the stream of libtorch,"
+                                    + " which is not found in the libtorch here for %s: use"
+                                    + " float32")
+                            .formatted(device));
+        }
+    }
+
+    /** Returns the layer, reduced to a sample of the classes unless that is {@code null}. */
+    private ChunkedLinear linear(NDArray weight, NDArray bias, long[] sample) {
+        Tensor columns = sample == null ? null : memory.shared().index(sample);
+        return new ChunkedLinear(weight, bias, columns, head.margin() != null);
+    }
+
+    /** Draws the classes of this step. */
+    private ClassLabels sampled(ClassLabels all) {
+        long classes = sampler.countClasses(steps, all.counted());
+        return all.restrictedTo(sampler.draw(steps, all.columns), classes);
+    }
+
+    private void prepareMemory(Tensor x, ClassLabels rows, LossOptions options) {
+        long computed = HeadPass.rows(x.size(0), options, head.precision());
+        memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
+        memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
+    }
+
+    private long mostClasses(long rows) {
+        return sampler == null ? shard.length() : sampler.most(rows);
+    }
+
+    /**
+     * Updates the weight by the gradient of the last loss, which is used up. If an exception is
+     * thrown in the middle, a part of the weight may be updated, and the gradient is used up too.
+     *
+     * @param weight the rank's shard of the weight, changed in place
+     * @param bias the rank's shard of the bias, or {@code null}; not changed
+     * @param biasGradient where the gradient of the bias goes, [classes/p], or {@code null} if it
+     *     is not wanted
+     * @param update the update, or {@code null} if the weight is not to be changed
+     * @param scale the factor of the loss in the backward pass
+     * @param added what else the gradient of the weight has, or {@code null}
+     * @throws IllegalStateException if there is no loss whose gradient is not used up
+     */
+    public void update(
+            NDArray weight,
+            NDArray bias,
+            NDArray biasGradient,
+            WeightUpdate update,
+            float scale,
+            AddedGradient added) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            if (update != null && pass != null) { // without a pass the second one throws
+                long[] shape = weight.getShape().getShape();
+                update.prepare(shape[0], shape[1], memory.shared().options());
+            }
+            Consumer<RowGradient> rule = update == null ? null : update::apply;
+            AddedGradient.Chunks others = AddedGradient.Chunks.of(added);
+            secondPass(weight, bias, biasGradient, rule, scale, others);
+        }
+        steps++;
+    }
+
+    /**
+     * Adds the gradient of the last loss, which is used up, to a sum and leaves the weight as it
+     * is: for several batches in one step. After an exception the gradient is used up too, and a
+     * part of it may be in the sum.
+     *
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param sum what the gradient of the weight is added to, float32 [classes/p, features], or
+     *     {@code null}
+     * @param first whether what is in the sum does not count
+     * @param scale the factor of the loss in the backward pass
+     */
+    public void accumulate(
+            NDArray weight,
+            NDArray bias,
+            NDArray biasGradient,
+            NDArray sum,
+            boolean first,
+            float scale) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor target = sum == null ? null : TensorView.of(sum).tensor();
+            Consumer<RowGradient> rule =
+                    chunk -> {
+                        Tensor rows = chunk.rowsOf(target, 0);
+                        chunk.accumulateInto(first ? rows.zero_() : rows, 1, 1);
+                    };
+            secondPass(weight, bias, biasGradient, target == null ? null : rule, scale, null);
+        }
+    }
+
+    private void secondPass(
+            NDArray weight,
+            NDArray bias,
+            NDArray biasGradient,
+            Consumer<RowGradient> update,
+            float scale,
+            AddedGradient.Chunks added) {
+        if (pass == null) {
+            throw new IllegalStateException("There is no loss whose gradient could be used");
+        }
+        HeadPass second = pass;
+        pass = null;
+        ChunkedLinear linear = linear(weight, bias, second.labels.sample);
+        Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
+        if (update != null || target != null) {
+            Tensor gradient = linear.biasGradient(memory.shared(), target);
+            second.update(linear, gradient, update, scale, added);
+            linear.setBiasGradient(target, gradient);
+        }
+    }
+
+    /** {@return whether steps draw classes, and are over a part of them} */
+    public boolean isSampled() {
+        return sampler != null;
+    }
+
+    /**
+     * Returns what the next pass depends on beside its inputs.
+     *
+     * @return the state
+     */
+    public State getState() {
+        return new State(steps, guarded, memory.plannedRows(), evaluation.plannedRows());
+    }
+
+    /**
+     * Goes on with the state of another run. To be called between two steps.
+     *
+     * @param state what {@link #getState()} has returned there
+     */
+    public void setState(State state) {
+        pass = null;
+        steps = state.steps();
+        guarded = state.guarded();
+        memory.setLeastRows(state.rows());
+        evaluation.setPlannedRows(state.evaluationRows());
+    }
+
+    /** {@return what is computed from the same logits without training, closed with this} */
+    public ChunkedEvaluation evaluation() {
+        return evaluation;
+    }
+
+    /** Returns the memory that steps share. */
+    HeadMemory memory() {
+        return memory;
+    }
+
+    private HeadPass run(Tensor x, ChunkedLinear linear, ClassLabels labels) {
+        HeadPass first = new HeadPass(memory, labels, guarded, head.precision());
+        first.run(x, linear);
+        if (first.isUsable()) { // of features that are not finite it is not
+            return first;
+        }
+        if (!HeadPass.isFinite(x)) {
+            throw notFinite("features");
+        }
+        if (first.isGuarded()) {
+            throw notFinite(first.uncheckedName());
+        }
+        guarded = true;
+        return run(x, linear, labels);
+    }
+
+    private ArithmeticException notFinite(String what) {
+        return new ArithmeticException(
+                ("The %s hold NaN or infinite values on rank %d in step %d; the weights are as"
+                                + " they were before")
+                        .formatted(what, shard.rank(), steps + 1));
+    }
+
+    /** Frees the memory. */
+    @Override
+    public void close() {
+        pass = null;
+        memory.close();
+        evaluation.close();
+    }
+}

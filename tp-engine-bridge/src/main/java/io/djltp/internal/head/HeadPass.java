@@ -1,0 +1,415 @@
+package io.djltp.internal.head;
+
+import io.djltp.head.LossOptions;
+import io.djltp.internal.head.ChunkMemory.Place;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.update.RowGradient;
+import io.djltp.internal.update.UnitRows;
+import io.djltp.torch.Precision;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.Consumer;
+
+/**
+ * One step of a {@link FusedSoftmaxHead} on one rank: the pass over the weights that computes the
+ * loss, and the pass that updates them. Everything large lies in the {@link HeadMemory}, and is
+ * computed by the {@link ChunkWorker}s. In between, what follows from the first pass once it is
+ * known of all ranks: the loss and the gradient of the features, by the {@link SoftmaxLoss}.
+ *
+ * <p>Exponentials are those of the logits less an {@link #offset()}. It is 0, which is as exact as
+ * the largest logit as long as the sum of the exponentials is neither too large nor too small for
+ * float32; {@link #isUsable()} says whether it was. A guarded pass subtracts the largest logit so
+ * far, at the cost of some more operations a chunk, and can always be used. So is a pass over no
+ * class at all, whose offset is below all logits.
+ *
+ * <p>With label smoothing the features get one more row, of zeros. Its logits are zero and their
+ * exponentials one, so that the products that are computed anyway yield the sum of all weights,
+ * which the loss and the {@link ChunkWorker} need.
+ */
+final class HeadPass {
+
+    /** Sums of which no summand that matters has left the range of float32. */
+    private static final double LEAST_SUM = 1e-20;
+
+    private static final double LARGEST_SUM = 1e30;
+
+    /** Labels are not in the sums. */
+    private static final double LARGEST_LOGIT = Math.log(LARGEST_SUM);
+
+    final ChunkMemory memory; // shared by the worker threads
+    final ClassLabels labels;
+    final Precision precision; // of the factors of products
+    final long rows; // of the batch
+    final ChunkProducts.Scales scales = new ChunkProducts.Scales(); // of float16
+
+    private final HeadMemory memories;
+    private final boolean guarded;
+    private double[] numbers; // sums, offsets, labels' logits; and 0 if all is finite
+
+    HeadPass(HeadMemory memories, ClassLabels labels, boolean guarded, Precision precision) {
+        this.precision = precision;
+        this.memories = memories;
+        this.labels = labels;
+        // exponentials of float16 have no range to be without the largest logit
+        this.guarded = guarded || memories.classes() == 0 || precision == Precision.FLOAT16;
+        memory = memories.shared();
+        rows = labels.counts.length;
+        memories.setRows(rows(rows, labels.options, precision));
+    }
+
+    boolean isSmooth() {
+        return labels.options.labelSmoothing() > 0;
+    }
+
+    boolean isGuarded() {
+        return guarded;
+    }
+
+    /** Returns whether factors of products are rounded to 16 bits. */
+    boolean isRounded() {
+        return precision != Precision.FLOAT32;
+    }
+
+    /**
+     * Returns the rows that are computed with: those of the batch, one of zeros for label
+     * smoothing, and one more of zeros where products in 16 bits want an even number.
+     */
+    static long rows(long ofBatch, LossOptions options, Precision precision) {
+        long needed = ofBatch + (options.labelSmoothing() > 0 ? 1 : 0);
+        return precision == Precision.FLOAT32 ? needed : ChunkMemory.even(Math.max(1, needed));
+    }
+
+    /** Returns the part of the batch, without rows of zeros. */
+    Tensor batch(Tensor tensor) {
+        return memory.batchRows() == rows ? tensor : tensor.narrow(0, 0, rows);
+    }
+
+    /** Returns what there is one of for each row of the batch, [rows]. */
+    Tensor column(Place which) {
+        return batch(memory.column(which));
+    }
+
+    /** Returns what there is one of for each row with a label of this rank, [labels]. */
+    Tensor ofLabels(Place which) {
+        Tensor column = memory.column(which);
+        long count = labels.rows.length;
+        return count == memory.batchRows() ? column : column.narrow(0, 0, count);
+    }
+
+    /**
+     * Computes the loss of all chunks.
+     *
+     * @param x the features, [rows, features]
+     * @param linear the layer
+     */
+    void run(Tensor x, ChunkedLinear linear) {
+        Tensor features = memory.rows(Place.FEATURES);
+        batch(features).copy_(x);
+        features.narrow(0, rows, features.size(0) - rows).zero_();
+        ChunkProducts.pack(this, features);
+        if (isRounded() && !linear.isUnit() && labels.rows.length > 0) {
+            computeLabelLogits(x, linear); // those of labels with a margin are there
+        }
+        List<ChunkWorker> workers = workers(linear);
+        memories.run(workers.size(), i -> workers.get(i).forward());
+        combine(workers);
+        read(x);
+    }
+
+    /**
+     * Computes the logits of the labels, rounded as those that the exponentials are of. The loss is
+     * the logarithm of the normaliser less the label's logit; where the label has most of the
+     * normaliser, an error of its logit is in both and cancels only if it is the same.
+     */
+    private void computeLabelLogits(Tensor x, ChunkedLinear linear) {
+        Tensor columns = memory.index(labels.columns);
+        Tensor logits =
+                linear.rows(columns)
+                        .to(ScalarType.Double)
+                        .mul_(x.index_select(0, memory.index(labels.rows)).to(ScalarType.Double))
+                        .sum(1);
+        if (linear.bias() != null) {
+            logits.add_(linear.bias().index_select(0, columns));
+        }
+        ofLabels(Place.LABEL_LOGITS).copy_(logits);
+    }
+
+    private List<ChunkWorker> workers(ChunkedLinear linear) {
+        return memories.ofWorkers().stream()
+                .map(each -> new ChunkWorker(this, each, linear))
+                .toList();
+    }
+
+    /**
+     * Sums up what the workers have, with the largest of their offsets m: each times exp(m_i - m).
+     */
+    private void combine(List<ChunkWorker> workers) {
+        Tensor offset = memory.column(Place.OFFSET).copy_(workers.get(0).offset());
+        for (ChunkWorker worker : workers) {
+            torch.maximum_out(offset, offset, worker.offset());
+        }
+        Tensor sums = memory.column(Place.SUMS).zero_();
+        Tensor products = memory.rows(Place.PRODUCTS).zero_();
+        Tensor factor = memory.column(Place.FACTOR);
+        for (ChunkWorker worker : workers) {
+            if (!guarded) {
+                sums.add_(worker.sums());
+                products.add_(worker.products());
+                continue;
+            }
+            torch.sub_out(factor, worker.offset(), offset).exp_();
+            sums.addcmul_(worker.sums(), factor.to(ScalarType.Double));
+            products.addcmul_(worker.products(), factor.unsqueeze(1));
+        }
+        if (isSmooth()) {
+            combineShifts(workers, offset);
+        }
+    }
+
+    /** Moves the products to one shift: that of the exponentials of all workers. */
+    private void combineShifts(List<ChunkWorker> workers, Tensor offset) {
+        double share = SoftmaxLoss.smoothedShare(labels.options, memories.classes());
+        Tensor shift = column(Place.SHIFT);
+        shift.copy_(column(Place.SUMS).mul(new Scalar(share)));
+        Tensor products = batch(memory.rows(Place.PRODUCTS));
+        Tensor factor = memory.column(Place.FACTOR);
+        for (ChunkWorker worker : workers) {
+            torch.sub_out(factor, worker.offset(), offset).exp_();
+            Tensor moved = batch(worker.shift().mul(factor)).sub_(shift);
+            addOuter(products, moved, worker.products().select(0, rows));
+        }
+    }
+
+    /**
+     * Adds the same sum of weights to all rows of products.
+     *
+     * @param products the products, [rows of the batch, features]
+     * @param factors the factor of each row, float32 [rows of the batch]
+     * @param weights the sum of the weights, [features]
+     */
+    static void addOuter(Tensor products, Tensor factors, Tensor weights) {
+        products.addcmul_(factors.unsqueeze(1), weights.unsqueeze(0));
+    }
+
+    /** Reads what has become of the rows: all of it at once. */
+    private void read(Tensor x) {
+        Tensor products = memory.rows(Place.PRODUCTS);
+        Tensor zero = zeroIfFinite(guarded ? x : products);
+        if (precision == Precision.FLOAT16) { // some weights may be infinite with no part in p
+            zero.add_(zeroIfFinite(products));
+        }
+        TensorVector all =
+                new TensorVector(
+                        column(Place.SUMS), column(Place.OFFSET), ofLabels(Place.LABEL_LOGITS));
+        all.push_back(zero.view(1));
+        numbers = HostReads.doubles(torch.cat(all));
+    }
+
+    /** Returns the sum of the exponentials of a row but for its label. */
+    private double sum(int row) {
+        return numbers[row];
+    }
+
+    /** Returns what was subtracted from the logits of a row before the exponential. */
+    private double offset(int row) {
+        return numbers[(int) rows + row];
+    }
+
+    private double labelLogit(int label) {
+        return numbers[2 * (int) rows + label];
+    }
+
+    /**
+     * Returns whether nothing was lost by exponentials that were too large or too small; of a
+     * guarded pass, whether nothing is infinite or NaN.
+     */
+    boolean isUsable() {
+        boolean usable = true;
+        for (int i = 0; i < rows; i++) {
+            double sum = sum(i);
+            usable &= guarded ? Double.isFinite(sum) : sum >= LEAST_SUM && sum <= LARGEST_SUM;
+        }
+        for (int i = 0; i < labels.rows.length; i++) {
+            double logit = labelLogit(i);
+            usable &= Double.isFinite(logit) && (guarded || logit <= LARGEST_LOGIT);
+        }
+        return usable && numbers[numbers.length - 1] == 0;
+    }
+
+    /** Returns what an error calls what is infinite or NaN in a guarded pass. */
+    String uncheckedName() {
+        return precision == Precision.FLOAT16
+                ? "logits or weights (float16 has none above 1,023: use float32, or bfloat16)"
+                : "logits";
+    }
+
+    /** Returns whether a tensor holds no NaN and no infinite value. */
+    static boolean isFinite(Tensor tensor) {
+        return HostReads.number(zeroIfFinite(tensor)) == 0;
+    }
+
+    /** NaN and infinite values are NaN times 0. */
+    private static Tensor zeroIfFinite(Tensor tensor) {
+        return tensor.mul(new Scalar(0f)).sum();
+    }
+
+    /**
+     * Brings together what the ranks have. Two all-reduces.
+     *
+     * @param linear the layer
+     * @param margin the margin, or {@code null}
+     */
+    SoftmaxLoss loss(ChunkedLinear linear, MarginLabels margin) {
+        if (labels.shard.isAlone() && !isSmooth()) {
+            return new SoftmaxLoss(labels, ofRank(), false);
+        }
+        return SoftmaxLoss.reduced(
+                labels,
+                column(Place.OFFSET),
+                column(Place.SUMS),
+                ofLabels(Place.LABEL_LOGITS),
+                isSmooth() ? sumsOfLogits(linear, margin) : null,
+                false);
+    }
+
+    /**
+     * Returns what {@link SoftmaxLoss#reduced} makes of a rank alone, without calls of libtorch.
+     */
+    private double[] ofRank() {
+        int count = (int) rows;
+        double[] sums = new double[3 * count];
+        for (int i = 0; i < count; i++) {
+            sums[i] = sum(i);
+            sums[2 * count + i] = offset(i);
+        }
+        for (int i = 0; i < labels.rows.length; i++) {
+            int row = (int) labels.rows[i];
+            double largest = Math.max(offset(row), labelLogit(i));
+            sums[row] *= Math.exp(offset(row) - largest);
+            sums[count + row] = labelLogit(i) - largest;
+            sums[2 * count + row] = largest;
+        }
+        return sums;
+    }
+
+    /** Returns the sums of this rank's logits: \(x \sum_k w_k + \sum_k b_k\), [rows]. */
+    private Tensor sumsOfLogits(ChunkedLinear linear, MarginLabels margin) {
+        Tensor allWeights = memory.rows(Place.PRODUCTS).select(0, rows);
+        Tensor x = batch(memory.rows(Place.FEATURES)).to(ScalarType.Double);
+        Tensor logits = x.mv(allWeights.to(ScalarType.Double));
+        if (linear.bias() != null) {
+            logits.add_(linear.bias().sum(new ScalarTypeOptional(ScalarType.Double)));
+        }
+        if (margin != null) {
+            logits.index_add_(0, memory.index(labels.rows), margin.raised());
+        }
+        return logits;
+    }
+
+    /**
+     * Returns this rank's summand of the gradient of the features, [rows, features], and leaves in
+     * the memory what the update needs.
+     *
+     * @param loss the loss
+     * @param linear the layer
+     * @param margin the margin, or {@code null}
+     */
+    Tensor featureGradient(SoftmaxLoss loss, ChunkedLinear linear, MarginLabels margin) {
+        double[] factors =
+                loss.softmaxFactors(Arrays.copyOfRange(numbers, (int) rows, 2 * (int) rows));
+        Tensor softmax = column(Place.SOFTMAX_FACTOR).copy_(doubles(factors));
+        Tensor products = memory.rows(Place.PRODUCTS);
+        Tensor gradient = batch(products).mul(softmax.unsqueeze(1));
+        addLabels(gradient, loss, linear, margin);
+        if (isSmooth()) {
+            Tensor share = doubles(loss.smoothedShares());
+            column(Place.SMOOTHED_PART).copy_(share).neg_();
+            // what the shift has not subtracted already
+            Tensor rest = softmax.to(ScalarType.Double).mul_(column(Place.SHIFT)).sub_(share);
+            addOuter(gradient, rest.to(ScalarType.Float), products.select(0, rows));
+        }
+        return margin == null ? gradient : margin.ofFeatures(gradient);
+    }
+
+    private Tensor doubles(double... values) {
+        return SoftmaxLoss.tensor(memory.options(), values);
+    }
+
+    /**
+     * Adds what the labels have in the gradient of the features, and keeps that of the weights: the
+     * gradient of each label's logit, times the slope where the logit has a margin.
+     */
+    private void addLabels(
+            Tensor gradient, SoftmaxLoss loss, ChunkedLinear linear, MarginLabels margin) {
+        double[] smoothed = loss.smoothedShares();
+        double[] ofWeights = new double[labels.rows.length];
+        double[] ofFeatures = new double[ofWeights.length];
+        for (int i = 0; i < ofWeights.length; i++) {
+            int row = (int) labels.rows[i];
+            double slope = margin == null ? 1 : margin.slope(i);
+            ofWeights[i] = (loss.labelGradient(row) - smoothed[row]) * slope;
+            ofFeatures[i] = ofWeights[i] + smoothed[row]; // which is subtracted of every class
+        }
+        ofLabels(Place.LABEL_PARTS).copy_(doubles(ofWeights));
+        Tensor weights = linear.rows(memory.index(labels.columns));
+        if (linear.isUnit()) {
+            weights.mul_(UnitRows.inverseLengths(weights).unsqueeze(1));
+        }
+        Tensor factors = doubles(ofFeatures).to(ScalarType.Float);
+        gradient.index_add_(0, memory.index(labels.rows), weights.mul_(factors.unsqueeze(1)));
+    }
+
+    /**
+     * Updates the weights, and computes the gradient of the bias.
+     *
+     * @param linear the layer
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param update the update, or {@code null} if the weights are not to be changed
+     * @param scale the factor of the loss in the backward pass
+     * @param added what else the gradient of the weights has, or {@code null}
+     */
+    void update(
+            ChunkedLinear linear,
+            Tensor biasGradient,
+            Consumer<RowGradient> update,
+            float scale,
+            AddedGradient.Chunks added) {
+        memories.setRows(rows(rows, labels.options, precision));
+        Scalar factor = new Scalar(scale);
+        Tensor ofSoftmax = column(Place.SOFTMAX_FACTOR).mul_(factor);
+        Tensor parts = ofLabels(Place.LABEL_PARTS).mul_(factor);
+        Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, memory.index(labels.rows));
+        Tensor ofWeights = memory.rows(Place.LABEL_GRADIENTS).narrow(0, 0, parts.size(0));
+        torch.mul_out(ofWeights, x, parts.unsqueeze(1));
+        if (isSmooth()) {
+            column(Place.SMOOTHED_PART).mul_(factor);
+        } else if (!guarded) {
+            scaleFeatures(memory, ofSoftmax); // the same for all chunks
+        }
+        if (precision == Precision.FLOAT16) {
+            scales.setGradients(this);
+        }
+        List<ChunkWorker> workers = workers(linear);
+        memories.run(
+                workers.size(), i -> workers.get(i).backwardAndUpdate(biasGradient, update, added));
+    }
+
+    /**
+     * Computes the features, each row multiplied with its factor.
+     *
+     * @param target the memory where they go
+     * @param factor the factor, [rows]
+     */
+    Tensor scaleFeatures(ChunkMemory target, Tensor factor) {
+        Tensor scaled = batch(target.rows(Place.SCALED_FEATURES));
+        return torch.mul_out(scaled, batch(memory.rows(Place.FEATURES)), factor.unsqueeze(1));
+    }
+}

@@ -1,0 +1,80 @@
+package io.djltp.internal.job;
+
+import io.djltp.job.Job;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.StringJoiner;
+
+/**
+ * What a process says of itself by name, such as its settings, to be compared with what the others
+ * say: each sends its own with {@link Job#exchange}.
+ */
+public final class AgreedSettings {
+
+    private static final String MISSING = "not there";
+
+    private final Map<String, String> values;
+
+    /**
+     * Creates facts.
+     *
+     * @param values the values by name, in an order that is the same on all processes; white space
+     *     in them counts as one blank
+     */
+    public AgreedSettings(Map<String, String> values) {
+        this.values = new LinkedHashMap<>();
+        values.forEach((name, value) -> this.values.put(line(name), line(value)));
+    }
+
+    private static String line(String text) {
+        return text.replaceAll("\\s+", " ");
+    }
+
+    /**
+     * Reads what {@link #write} wrote.
+     *
+     * @param text the text, which may have been cut off at its end
+     * @return the facts
+     */
+    public static AgreedSettings read(String text) {
+        Map<String, String> values = new LinkedHashMap<>();
+        text.lines()
+                .map(line -> line.split("\t", 2))
+                .forEach(parts -> values.put(parts[0], parts.length == 2 ? parts[1] : ""));
+        return new AgreedSettings(values);
+    }
+
+    /**
+     * Writes the facts as text.
+     *
+     * @return a line for each
+     */
+    public String write() {
+        StringJoiner text = new StringJoiner("\n");
+        values.forEach((name, value) -> text.add(name + "\t" + value));
+        return text.toString();
+    }
+
+    /**
+     * Says what another process says otherwise.
+     *
+     * @param other what it says
+     * @param self what to call the process of these facts
+     * @param another what to call the other one
+     * @return the first difference, such as "the rate is 1 on process 0 and 2 on process 1", or
+     *     {@code null} if there is none
+     */
+    public String difference(AgreedSettings other, String self, String another) {
+        Map<String, String> names = new LinkedHashMap<>(values);
+        other.values.forEach(names::putIfAbsent);
+        for (String name : names.keySet()) {
+            String here = values.getOrDefault(name, MISSING);
+            String there = other.values.getOrDefault(name, MISSING);
+            if (!here.equals(there)) {
+                return "%s is %s on %s and %s on %s".formatted(name, here, self, there, another);
+            }
+        }
+        return write().equals(other.write()) ? null : "they come in another order";
+    }
+}

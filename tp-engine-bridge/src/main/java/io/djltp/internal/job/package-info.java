@@ -1,0 +1,2 @@
+/** Contains what processes compare of their settings. */
+package io.djltp.internal.job;

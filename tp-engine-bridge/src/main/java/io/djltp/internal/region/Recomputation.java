@@ -1,0 +1,201 @@
+package io.djltp.internal.region;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.JavaMemory;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
+
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.UUID;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
+
+/**
+ * A function whose inner arrays are not kept for the backward pass, but computed again there (Chen
+ * et al., 2016, <a href="https://arxiv.org/abs/1604.06174">arXiv:1604.06174</a>).
+ *
+ * <pre>
+ *   forward    y = f(x), and its graph is dropped
+ *   backward   dy ──► f(x) again; its backward pass: dx, and the parameters' gradients
+ * </pre>
+ *
+ * <p>DJL has no autograd functions of the user's own. So the output is put behind the inputs in the
+ * graph by an addition that changes nothing: of the sum of an empty slice of each input, which is
+ * zero, to an empty slice of the output. A hook of the output computes the function again, in a
+ * backward pass within the backward pass, and a hook of each input replaces the zeros that arrive
+ * there by the gradient that came out. All ranks have the same graph, so that collective operations
+ * inside are issued in the same order on all.
+ *
+ * <p>The function has to compute the same at both calls. Gradients of its parameters are the same
+ * as without it, bit for bit; they are added up in the order in which the backward pass comes by.
+ *
+ * <p>An instance serves one call. It lives as long as the manager of the call's first input.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class Recomputation implements AutoCloseable {
+
+    private final Function<NDList, NDArray> function;
+    private final AtomicReference<Throwable> failure;
+    private final GradientHook outputHook;
+    private final List<Input> inputs = new ArrayList<>();
+    private NDManager manager;
+
+    /**
+     * Prepares a call.
+     *
+     * @param function the function; what it makes is attached to the managers of its arguments, at
+     *     which a graph of its own begins
+     * @param failure where the first exception of the backward pass is kept: libtorch passes on
+     *     nothing but its message
+     */
+    public Recomputation(Function<NDList, NDArray> function, AtomicReference<Throwable> failure) {
+        LibTorch.load();
+        this.function = function;
+        this.failure = failure;
+        outputHook = new GradientHook(this::recompute, failure);
+    }
+
+    /**
+     * Computes the function.
+     *
+     * @param arrays the inputs, one or more
+     * @return the output, attached to the manager of the first input; a part of the graph if the
+     *     thread records one
+     */
+    public NDArray forward(NDList arrays) {
+        manager = arrays.head().getManager();
+        manager.attachInternal(UUID.randomUUID().toString(), this);
+        arrays.forEach(array -> inputs.add(new Input(array)));
+        try (NDManager scope = manager.newSubManager();
+                JavaMemory memory = JavaMemory.keep(scope)) {
+            NDArray y = function.apply(begin(scope));
+            boolean differentiated = TensorView.of(y).requiresGradient();
+            return TorchScope.array(
+                    manager,
+                    () -> {
+                        Tensor value = TensorView.of(y).tensor().detach();
+                        return differentiated ? tied(value) : value;
+                    });
+        }
+    }
+
+    private NDList begin(NDManager scope) {
+        NDList values = new NDList();
+        inputs.forEach(input -> values.add(input.begin(scope)));
+        return values;
+    }
+
+    /** Returns a copy of the output behind the inputs, or behind a leaf if those need nothing. */
+    private Tensor tied(Tensor value) {
+        Tensor zero = null;
+        for (Input input : inputs) {
+            if (input.entry != null) {
+                Tensor other = input.zero().to(value.scalar_type());
+                zero = zero == null ? other : zero.add(other);
+            }
+        }
+        if (zero == null) {
+            zero = torch.zeros(new long[] {0}, value.options()).requires_grad_(true).sum();
+        }
+        Tensor output = value.clone();
+        none(output).add_(zero); // the graph does not know how many elements, and all bits stay
+        output.register_hook(outputHook);
+        return output;
+    }
+
+    /** Returns a slice without elements. */
+    private static Tensor none(Tensor tensor) {
+        return (tensor.dim() == 0 ? tensor.view(1) : tensor).narrow(0, 0, 0);
+    }
+
+    private Tensor recompute(Tensor outputGradient) {
+        try (NDManager scope = manager.newSubManager()) {
+            NDArray y;
+            try (Autograd.GradMode mode = Autograd.gradMode(true);
+                    JavaMemory memory = JavaMemory.keep(scope)) {
+                y = function.apply(begin(scope));
+            }
+            inputs.forEach(input -> input.value.close());
+            Autograd.backward(y, TensorView.toArray(outputGradient.detach(), scope));
+            return outputGradient;
+        }
+    }
+
+    /** Frees the hooks. No backward pass through the output may follow. */
+    @Override
+    public void close() {
+        outputHook.close();
+        inputs.forEach(Input::close);
+    }
+
+    /**
+     * An input: its value until the function is computed again, and its place in the graph, where
+     * the gradient of that arrives.
+     */
+    private final class Input {
+
+        private final NDArray value;
+        private final GradientHook above; // at the input of the second computation, or null
+        private final GradientHook below; // at the input in the graph, or null
+        private final NDArray entry; // or null: it needs no gradient
+        private NDArray gradient;
+
+        Input(NDArray array) {
+            value = Autograd.detach(array, manager);
+            boolean tracked = Autograd.isRecording() && TensorView.of(array).requiresGradient();
+            above = tracked ? new GradientHook(this::keep, failure) : null;
+            below = tracked ? new GradientHook(this::replace, failure) : null;
+            entry = tracked ? hooked(array, below, manager) : null;
+        }
+
+        private NDArray hooked(NDArray array, GradientHook hook, NDManager owner) {
+            return TorchScope.array(owner, () -> hook.on(TensorView.of(array).tensor()));
+        }
+
+        /** Returns a sum of no elements: zero, which depends on the input. */
+        Tensor zero() {
+            return none(TensorView.of(entry).tensor()).sum();
+        }
+
+        /** Returns the value at the beginning of a graph. */
+        NDArray begin(NDManager scope) {
+            NDArray leaf = Autograd.detach(value, scope);
+            if (entry == null) {
+                return leaf;
+            }
+            leaf.setRequiresGradient(true);
+            try (Autograd.GradMode mode = Autograd.gradMode(true)) {
+                return hooked(leaf, above, scope);
+            }
+        }
+
+        /**
+         * Keeps the gradient of the second computation until the graph of the input asks for it.
+         */
+        private Tensor keep(Tensor arrived) {
+            gradient = TensorView.toArray(arrived, manager);
+            return arrived;
+        }
+
+        private Tensor replace(Tensor zeros) {
+            // where the output does not depend on the input, zeros are right
+            return gradient == null ? zeros : TensorView.of(gradient).tensor();
+        }
+
+        void close() {
+            if (entry != null) {
+                above.close();
+                below.close();
+            }
+        }
+    }
+}

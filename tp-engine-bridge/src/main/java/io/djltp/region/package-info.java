@@ -1,2 +1,0 @@
-/** Contains the mappings of autograd in and out of tensor-parallel regions. */
-package io.djltp.region;

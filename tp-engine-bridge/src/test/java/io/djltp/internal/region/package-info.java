@@ -1,0 +1,2 @@
+/** Contains tests, and what they share. */
+package io.djltp.internal.region;

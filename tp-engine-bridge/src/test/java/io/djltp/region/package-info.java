@@ -1,2 +1,0 @@
-/** Contains tests, and what they share. */
-package io.djltp.region;
