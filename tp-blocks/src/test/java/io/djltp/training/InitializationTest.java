@@ -221,6 +221,7 @@ public class InitializationTest {
     }
 
     /** Weights and biases; what comes after each shows where the generators were left. */
+    @SuppressWarnings("try") // a trainer initializes by being open
     private static List<float[]> start(TrainerKind kind, Block block, long features, String name) {
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(block);

@@ -9,8 +9,8 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.Checkpoint;
-import io.djltp.checkpoint.Checkpoints;
 import io.djltp.checkpoint.CutTensor;
+import io.djltp.checkpoint.WrittenCheckpoint;
 import io.djltp.cut.Cut;
 import io.djltp.examples.TpRun;
 
@@ -49,7 +49,7 @@ public class CheckpointCommandTest {
             for (long step : new long[] {10, 20}) {
                 NDArray ofStep = manager.create(new long[] {1, 2, 3, step});
                 Map<String, NDArray> arrays = Map.of(WEIGHT, rows, "bias", ofStep);
-                Checkpoints.write(folder, step, 2, List.of(weight, bias), arrays, values);
+                WrittenCheckpoint.write(folder, step, 2, List.of(weight, bias), arrays, values);
             }
         }
     }
@@ -87,7 +87,7 @@ public class CheckpointCommandTest {
                             .map(each -> CutTensor.whole(each, DataType.INT64, shape))
                             .toList();
             Map<String, NDArray> arrays = Map.of("bias", zeros, name, zeros);
-            Checkpoints.write(run, 1, 1, tensors, arrays, new JsonObject());
+            WrittenCheckpoint.write(run, 1, 1, tensors, arrays, new JsonObject());
         }
         String gap = " ".repeat(name.length() - "bias".length());
         TpRun.line("checkpoint inspect " + run)

@@ -9,8 +9,8 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
-import io.djltp.checkpoint.Checkpoints;
 import io.djltp.checkpoint.CutTensor;
+import io.djltp.checkpoint.WrittenCheckpoint;
 import io.djltp.cut.Cut;
 import io.djltp.examples.TpRun;
 import io.djltp.internal.safetensors.SafetensorsFile;
@@ -46,7 +46,7 @@ public class ExportCommandTest {
         List<CutTensor> tensors = List.of(up, down, momentum, norm);
         try (NDManager manager = NDManager.newBaseManager()) {
             tensors.forEach(each -> whole.put(each.name(), numbers(manager, each.shape())));
-            Checkpoints.write(root.resolve("run"), 7, 2, tensors, whole, new JsonObject());
+            WrittenCheckpoint.write(root.resolve("run"), 7, 2, tensors, whole, new JsonObject());
         }
     }
 
@@ -195,7 +195,7 @@ public class ExportCommandTest {
         CutTensor w = CutTensor.whole("w", DataType.FLOAT32, new Shape(2));
         try (NDManager manager = NDManager.newBaseManager()) {
             Map<String, NDArray> arrays = Map.of("w", manager.zeros(w.shape()));
-            Checkpoints.write(run, 1, 1, List.of(w), arrays, values);
+            WrittenCheckpoint.write(run, 1, 1, List.of(w), arrays, values);
         }
         TpRun export =
                 TpRun.of("checkpoint", "export", run.toString(), "--out", run.resolve("x") + "");
