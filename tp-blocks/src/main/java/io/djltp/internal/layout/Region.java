@@ -25,9 +25,7 @@ public record Region(Rows rows, Features features, Tokens tokens) {
         /** All ranks have the same, and compute the same with it. */
         REPLICATED,
         /** Each rank has its slice, or what was computed of it. */
-        SHARD,
-        /** Each rank has a summand of all of them. */
-        PARTIAL
+        SHARD
     }
 
     /** The placement of the tokens along the axis tensor. */

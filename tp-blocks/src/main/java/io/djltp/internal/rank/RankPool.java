@@ -220,11 +220,11 @@ public final class RankPool implements AutoCloseable {
             if (closed) {
                 return;
             }
+            if (running) { // first: a rank that sees that all is over is not to end its task well
+                failure.closing();
+            }
             closed = true;
             threads.forEach(ExecutorService::shutdown);
-        }
-        if (running) {
-            failure.closing();
         }
         stopped = awaitEnd();
         if (stopped) {
