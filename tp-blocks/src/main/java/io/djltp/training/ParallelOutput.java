@@ -232,6 +232,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         for (NDArray array : getPredictions()) {
             try (NDArray gradient = Autograd.gradient(array)) {
                 if (gradient != null) {
+                    drop(); // else the gradient would be found again in the next step
                     throw new IllegalArgumentException(
                             "A term of what is differentiated was computed from the predictions "
                                     + array.getShape()

@@ -539,6 +539,9 @@ public class NetworksRefusedTest {
         across("sort", x -> x.sort(0));
         across("cumSum", x -> x.reshape(-1, 1, 3).cumSum(0).reshape(-1, 3));
         across("matMul", x -> x.matMul(x.transpose().matMul(x)).mul(0.01f));
+        across("matMul", x -> x.matMul(x.transpose()).softmax(1).matMul(x));
+        across("sub", x -> x.expandDims(1).sub(x.expandDims(0)).mean(new int[] {1}));
+        across("dot", x -> x.mul(sums(x).dot(sums(x)).mul(0.01f)));
         // ids are not in the graph
         net(
                         "rows of ids in another order",
@@ -556,6 +559,9 @@ public class NetworksRefusedTest {
         inPlace(x -> x.muli(0.5f)).says("of the batch in place .. x.mul(2) .. duplicate()");
         inPlace(x -> x.subi(x.mean(new int[] {1}, true))).says("of the batch in place");
         inPlace(NetworksRefusedTest::changedView).says("of the batch in place");
+        inPlace(x -> x.stopGradient().muli(0.5f)).says("of the batch in place");
+        inPlace(NetworksRefusedTest::changedByCopy).says("of the batch in place");
+        inPlace(NetworksRefusedTest::changedElement).says("of the batch in place");
         net(
                         "a label changed in place",
                         cut -> sequence(linear(6), first(cut, 4), row(cut, 3)),
@@ -564,6 +570,20 @@ public class NetworksRefusedTest {
                         "7x3")
                 .on(SHARING)
                 .says("of the batch in place .. duplicate()");
+    }
+
+    private static NDArray sums(NDArray x) {
+        return x.sum(new int[] {1});
+    }
+
+    private static NDArray changedByCopy(NDArray x) {
+        x.mul(0.5f).copyTo(x);
+        return x;
+    }
+
+    private static NDArray changedElement(NDArray x) {
+        x.setScalar(new NDIndex(0, 0), 0.5f);
+        return x;
     }
 
     private static void across(String name, UnaryOperator<NDArray> operation) {

@@ -388,7 +388,7 @@ public class ForwardPass {
     public NDArray enterGathered(NDArray array) {
         gathered = true;
         checkOrder(array);
-        return put(array, computed(array).withRows(Rows.WHOLE, array.getShape()));
+        return put(array, computed(array).withRows(Rows.WHOLE, array.getShape(), 0));
     }
 
     /**
@@ -409,7 +409,7 @@ public class ForwardPass {
             own = NDArrays.concat(new NDList(empty, zeros));
         }
         Placement placement = computed(array).with(Features.REPLICATED);
-        return put(own, placement.withRows(start.rows(), own.getShape()));
+        return put(own, placement.withRows(start.rows(), own.getShape(), Math.max(1, rows)));
     }
 
     /**
@@ -673,7 +673,7 @@ public class ForwardPass {
     public NDArray gathered(NDArray array, NDArray own) {
         Placement before = placementOf(own);
         settle(before);
-        return put(array, before.withRows(Rows.WHOLE, array.getShape()).computed(true, null));
+        return put(array, before.withRows(Rows.WHOLE, array.getShape(), 0).computed(true, null));
     }
 
     /**

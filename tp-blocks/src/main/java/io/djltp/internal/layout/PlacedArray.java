@@ -281,6 +281,9 @@ final class PlacedArray implements InvocationHandler {
             target = raw instanceof NDArrayEx ? part.getNDArrayInternal() : part;
         }
         PlacedArray source = owner == null ? this : handlerOf(owner);
+        if ("copyTo".equals(name) && handlerOf(args[0]) != null && handlerOf(args[0]).given) {
+            throw PlacementErrors.changesBatch(name, ((NDArray) plain[0]).getShape());
+        }
         if (operation.isInPlace()) {
             if (source.given) {
                 throw PlacementErrors.changesBatch(name, array(source.own).getShape());

@@ -227,6 +227,8 @@ final class PlacedOperation {
 
     boolean isInPlace() {
         return "set".equals(name)
+                || "setScalar".equals(name)
+                || "intern".equals(name)
                 || kind == Kind.ELEMENTWISE && name.endsWith("i") && KINDS.containsKey(name);
     }
 
@@ -235,7 +237,12 @@ final class PlacedOperation {
         return switch (kind) {
             case RESHAPE, PERMUTE, BROADCAST, SPLIT -> true;
             case INDEX -> "get".equals(name);
-            default -> false;
+            default ->
+                    switch (name) {
+                        case "stopGradient" -> true;
+                        case "toType", "toDevice" -> !(boolean) args[1]; // else a copy
+                        default -> false;
+                    };
         };
     }
 
@@ -465,37 +472,59 @@ final class PlacedOperation {
     /** Follows the rows of the batch, of which only the order is of interest. */
     private Placement withRows(Placement at) {
         if (!prepare(false)) {
-            boolean kept = isRecurrent() && at.rows().axis() < 2; // [rows, tokens, ..], or turned
-            return at.at(at.features(), at.tokensAt(), kept ? at.rows() : null);
+            return at.at(at.features(), at.tokensAt(), rowsOfUnknown(at.rows()));
         }
         AxisPart rows = null;
         String order = null;
         for (int i = 0; i < operands.size(); i++) {
             Placement own = operands.get(i).placement;
-            if (own.rows() != null) {
-                rows = move(own.rows(), i, operands.get(i));
-                rows = rows != null && rows.unit() > 1 ? null : rows; // they are divided
-                order = own.reordered() == null ? order : own.reordered();
-                if (rows == null && isAlong(own.rows())) {
-                    rows = reordered(own.rows());
-                    boolean back = "flip".equals(name) && name.equals(order);
-                    order = rows == null ? order : back ? null : name;
-                }
-                if (rows != null) {
-                    break;
-                }
+            if (own.rows() == null) {
+                continue;
+            }
+            AxisPart moved = move(own.rows(), i, operands.get(i));
+            moved = moved != null && moved.unit() > 1 ? null : moved; // they are divided
+            String ordered = own.reordered();
+            if (moved == null && isAlong(own.rows())) {
+                moved = reordered(own.rows());
+                boolean back = "flip".equals(name) && name.equals(ordered);
+                ordered = moved == null ? ordered : back ? null : name;
+            }
+            if (moved == null) {
                 checkMixesNoRows(i);
+            } else if (rows == null) {
+                rows = moved;
+                order = ordered;
+            } else if (joinsOperands()) {
+                checkSameRows(rows, order, moved, own, i);
             }
         }
         return at.at(at.features(), at.tokensAt(), rows, order);
+    }
+
+    /** Follows rows where {@link #prepare} does not know what the operation does. */
+    private AxisPart rowsOfUnknown(AxisPart rows) {
+        if (kind == Kind.PRODUCT) { // of a vector
+            for (int i = 0; i < operands.size(); i++) {
+                Operand operand = operands.get(i);
+                AxisPart own = operand.placement.rows();
+                int last = operand.array.getShape().dimension() - 1;
+                if (own != null && own.axis() == (i == 0 ? last : Math.max(0, last - 1))) {
+                    checkMixesNoRows(i);
+                }
+            }
+            boolean kept = rows.equals(operands.get(0).placement.rows());
+            return kept ? rows : null;
+        }
+        return isRecurrent() && rows.axis() < 2 ? rows : null; // [rows, tokens, ..], or turned
     }
 
     /** A rank's rows alone must not be what something of all rows is computed of. */
     private void checkMixesNoRows(int operand) {
         boolean mixed =
                 switch (kind) {
-                    case REDUCE, PRODUCT -> true;
-                    case ALONG -> operand == 0; // others, such as the index of a gather, choose
+                    case REDUCE, PRODUCT, LINEAR, RESHAPE -> true;
+                    case ALONG, LAST_AXES, CHANNELS ->
+                            operand == 0; // others choose, or are weights
                     default -> false;
                 };
         if (mixed && !pass.isLossOfParts()) {
@@ -503,11 +532,34 @@ final class PlacedOperation {
         }
     }
 
+    private boolean joinsOperands() {
+        return switch (kind) {
+            case ELEMENTWISE, PRODUCT, CONCAT, STACK -> !pass.isLossOfParts();
+            default -> false;
+        };
+    }
+
+    /** Each row of the whole meets the other rows of its rank only, where axes or orders differ. */
+    private void checkSameRows(
+            AxisPart rows, String order, AxisPart moved, Placement other, int operand) {
+        if (rows.axis() != moved.axis()) {
+            throw PlacementErrors.mixesRows(name, operands.get(operand).array.getShape());
+        }
+        boolean flipped = "flip".equals(order);
+        if (flipped != "flip".equals(other.reordered())) {
+            Placement turned = flipped ? operands.get(0).placement : other;
+            for (Operand each : operands) {
+                turned = "flip".equals(each.placement.reordered()) ? each.placement : turned;
+            }
+            throw PlacementErrors.rowOrder(turned, operands.get(operand).array.getShape());
+        }
+    }
+
     private boolean isAlong(AxisPart rows) {
         return axes != null && axes.length > 0 && axes[0] == rows.axis();
     }
 
-    /** Returns where rows are that the operation puts in another order, or null. */
+    /** Returns where rows are that the operation repeats, or puts in another order, or null. */
     private AxisPart reordered(AxisPart rows) {
         if (kind == Kind.CONCAT) { // the rows of all operands, one behind the other
             boolean alike = operands.stream().allMatch(each -> rows.equals(each.placement.rows()));
@@ -518,6 +570,12 @@ final class PlacedOperation {
                     rows.count(),
                     rows.inner(),
                     1);
+        }
+        if (kind == Kind.REPEAT) { // each row, or all of them
+            long times = (long) args[1];
+            long outer = "tile".equals(name) ? times * rows.outer() : rows.outer();
+            long inner = "tile".equals(name) ? rows.inner() : times * rows.inner();
+            return new AxisPart(rows.axis(), outer, rows.count(), inner, 1);
         }
         return "flip".equals(name) ? rows : null;
     }

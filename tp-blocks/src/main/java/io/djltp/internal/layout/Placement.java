@@ -133,9 +133,11 @@ record Placement(
                 other, null, null, cut, at, rows, reordered, layer, behind, uses, parameters);
     }
 
-    /** Returns the placement of an array of all rows, or of the rank's. */
-    Placement withRows(Rows other, Shape shape) {
-        AxisPart at = other == Rows.CUT ? AxisPart.of(0, shape.get(0)) : null;
+    /** Returns the placement of an array of all rows, or of so many of the rank's. */
+    Placement withRows(Rows other, Shape shape, long count) {
+        boolean known = count > 0 && shape.get(0) % count == 0; // a row may have become several
+        long each = known ? shape.get(0) / count : 1;
+        AxisPart at = other == Rows.CUT ? new AxisPart(0, 1, shape.get(0) / each, each, 1) : null;
         return new Placement(
                 region.with(other),
                 layout,
