@@ -145,7 +145,7 @@ public class ScriptsTest {
         }
         TpRun resumed = run(arguments + " --tp 2", "by-hand");
         Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
-        String weights = "lemma-0000.params";
+        String weights = "lemma.safetensors";
         Assert.assertEquals(
                 Files.mismatch(folder.resolve(RUN).resolve(weights), byHand.resolve(weights)), -1);
         Assert.assertEquals(

@@ -478,8 +478,9 @@ final class PlacedOperation {
         String order = null;
         for (int i = 0; i < operands.size(); i++) {
             Placement own = operands.get(i).placement;
-            if (own.rows() == null) {
-                continue;
+            int dimensionsOfIt = operands.get(i).array.getShape().dimension();
+            if (own.rows() == null || own.rows().axis() >= dimensionsOfIt) {
+                continue; // such as a scalar that a layer has made of rows
             }
             AxisPart moved = move(own.rows(), i, operands.get(i));
             moved = moved != null && moved.unit() > 1 ? null : moved; // they are divided
