@@ -258,7 +258,6 @@ final class ProcessAgreement {
         }
     }
 
-    /** Returns the name of an object's class; that of a lambda is another one in every process. */
     /**
      * Compares what a forward pass in training is given, if that is due in its step.
      *
@@ -360,6 +359,7 @@ final class ProcessAgreement {
         }
     }
 
+    /** Returns the name of an object's class; that of a lambda is another one in every process. */
     private static String className(Object value) {
         return value.getClass().getName().replaceFirst("\\$\\$Lambda.*", " (a lambda)");
     }

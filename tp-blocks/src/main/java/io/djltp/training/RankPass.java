@@ -323,8 +323,11 @@ final class RankPass {
                 checkLabels(labels);
                 NDList own = BatchPart.of(labels, context, pass.getGlobalRows(), scope);
                 pass.setLossOfParts(true);
-                loss = compute(own, placedOutputs());
-                pass.setLossOfParts(false);
+                try {
+                    loss = compute(own, placedOutputs());
+                } finally {
+                    pass.setLossOfParts(false);
+                }
                 reported = average(own, scope);
                 reported.attach(manager);
             } else {

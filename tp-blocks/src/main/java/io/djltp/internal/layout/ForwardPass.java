@@ -644,10 +644,9 @@ public class ForwardPass {
     }
 
     private static void checkOrder(NDArray array, Placement placement) {
-        boolean flipped = "flip".equals(placement.reordered());
         if (placement.rows() != null
                 && placement.rows().axis() == 0
-                && (flipped || placement.rows().outer() > 1)) {
+                && (placement.isFlipped() || placement.rows().outer() > 1)) {
             throw PlacementErrors.rowOrder(placement, array.getShape());
         }
     }

@@ -476,6 +476,7 @@ final class PlacedOperation {
         }
         AxisPart rows = null;
         String order = null;
+        Placement first = null; // whose rows those are
         for (int i = 0; i < operands.size(); i++) {
             Placement own = operands.get(i).placement;
             int dimensionsOfIt = operands.get(i).array.getShape().dimension();
@@ -495,8 +496,15 @@ final class PlacedOperation {
             } else if (rows == null) {
                 rows = moved;
                 order = ordered;
+                first = own;
             } else if (joinsOperands()) {
-                checkSameRows(rows, order, moved, own, i);
+                Shape shape = operands.get(i).array.getShape();
+                if (rows.axis() != moved.axis()) { // each row meets those of its rank only
+                    throw PlacementErrors.mixesRows(name, shape);
+                }
+                if (first.isFlipped() != own.isFlipped()) {
+                    throw PlacementErrors.rowOrder(first.isFlipped() ? first : own, shape);
+                }
             }
         }
         return at.at(at.features(), at.tokensAt(), rows, order);
@@ -538,22 +546,6 @@ final class PlacedOperation {
             case ELEMENTWISE, PRODUCT, CONCAT, STACK -> !pass.isLossOfParts();
             default -> false;
         };
-    }
-
-    /** Each row of the whole meets the other rows of its rank only, where axes or orders differ. */
-    private void checkSameRows(
-            AxisPart rows, String order, AxisPart moved, Placement other, int operand) {
-        if (rows.axis() != moved.axis()) {
-            throw PlacementErrors.mixesRows(name, operands.get(operand).array.getShape());
-        }
-        boolean flipped = "flip".equals(order);
-        if (flipped != "flip".equals(other.reordered())) {
-            Placement turned = flipped ? operands.get(0).placement : other;
-            for (Operand each : operands) {
-                turned = "flip".equals(each.placement.reordered()) ? each.placement : turned;
-            }
-            throw PlacementErrors.rowOrder(turned, operands.get(operand).array.getShape());
-        }
     }
 
     private boolean isAlong(AxisPart rows) {

@@ -87,6 +87,11 @@ record Placement(
         return new Placement(region, null, null, null, null, rows, null, null, false, null, null);
     }
 
+    /** Returns whether the rank's rows are in the reverse order. */
+    boolean isFlipped() {
+        return "flip".equals(reordered);
+    }
+
     boolean isOfBatch() {
         return parameters == null;
     }
