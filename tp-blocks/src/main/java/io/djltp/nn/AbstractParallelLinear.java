@@ -454,7 +454,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
          * {@link io.djltp.internal.torch.LinearProduct}. Default: {@link Precision#FLOAT32}.
          *
          * @param precision float32, or bfloat16 where the processor or the GPU has it: else the
-         *     first forward pass is refused
+         *     first forward pass throws
          * @return this builder
          * @throws IllegalArgumentException if layers cannot have the precision: tf32
          */

@@ -133,8 +133,11 @@ public class RowParallelLinear extends AbstractParallelLinear {
         return bias == null ? y : y.addi(bias);
     }
 
-    /** Notes the product, at which the slice of the features ends. */
-    /** {@inheritDoc} */
+    /**
+     * {@inheritDoc}
+     *
+     * <p>The slice of the features ends at the product.
+     */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
         ForecastArray x = forecastInput(pass, input);

@@ -233,7 +233,7 @@ public final class ParallelConfig {
         return batchCheck;
     }
 
-    /** {@return whether random draws are refused where all ranks compute the same} */
+    /** {@return whether random draws throw where all ranks compute the same} */
     public boolean isRandomCheck() {
         return randomCheck;
     }
@@ -505,7 +505,7 @@ public final class ParallelConfig {
          * DJL's {@code Dropout}, where several ranks compute the same: each would draw others, and
          * the replicas of the parameters would drift apart. Default: true.
          *
-         * @param check whether such draws are refused
+         * @param check whether such draws throw
          * @return this builder
          */
         public Builder optRandomCheck(boolean check) {

@@ -297,7 +297,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         passes.forEach(RankPass::closeScopes);
     }
 
-    /** Returns whether a backward pass can still come, be it one that is refused. */
+    /** Returns whether a backward pass can still come, even one that throws. */
     boolean isPending() {
         boolean open = manager.isOpen();
         return !consumed && (open || losses.stream().anyMatch(LossOfPass::isReachable));

@@ -28,7 +28,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 
-/** What ONNX's operators do not compute is refused, and what is there stays. */
+/** A block that ONNX's operators do not compute throws, and the file that is there stays. */
 public class OnnxExportTest {
 
     private Path folder;

@@ -263,7 +263,7 @@ final class SmallModels {
         }
     }
 
-    /** Writes weights, in the place of those that are there. */
+    /** Writes weights instead of those that are there. */
     static Path write(Block block, Path folder, NameMapping mapping) throws IOException {
         return WeightExport.builder()
                 .setMapping(mapping)

@@ -115,7 +115,7 @@ public class PlayedScriptsTest {
         }
     }
 
-    /** Submits {@code slurm.sh}, with a script in the place of tp. */
+    /** Submits {@code slurm.sh}, with a script instead of tp. */
     private ForkedTp submit(String body) throws Exception {
         if (!Boolean.getBoolean("clusters.all")) {
             throw new SkipException("With -Dclusters.all=true");

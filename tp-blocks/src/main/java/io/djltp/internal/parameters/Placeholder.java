@@ -9,8 +9,8 @@ import ai.djl.nn.Parameter;
 import io.djltp.internal.torch.ArrayMemory;
 
 /**
- * What the model holds of a parameter while ranks hold shards of it: a few elements in the place of
- * all, which are NaN, so that no result looks right.
+ * What the model holds of a parameter while ranks hold shards of it: a few elements instead of all,
+ * which are NaN, so that no result looks right.
  */
 final class Placeholder {
 

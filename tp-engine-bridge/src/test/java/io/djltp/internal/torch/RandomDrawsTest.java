@@ -13,7 +13,7 @@ import org.testng.annotations.Test;
 
 import java.util.concurrent.CompletableFuture;
 
-/** Random operations are refused in the thread that asks for it, and nothing else is. */
+/** Random operations throw in the thread that asks for it, and no others do. */
 public class RandomDrawsTest extends RecordedTest {
 
     @Test
