@@ -149,7 +149,7 @@ public final class JavaMemory implements AutoCloseable {
                         array.findVarHandle(PtNDArray.class, "dataRef", ByteBuffer.class));
             } catch (ReflectiveOperationException e) {
                 logger.warn(
-                        "This version of DJL is not one that was tested, 0.35.1 was: a number in a"
+                        "This version of DJL is not one that was tested, 0.36.0 was: a number in a"
                                 + " forward pass, such as that of array.mul(2), may be lost before"
                                 + " the backward pass, as under DJL's own trainer",
                         e);
