@@ -31,4 +31,4 @@ exec "$SPARK_HOME/bin/spark-submit" --master "$MASTER" --deploy-mode "${DEPLOY:-
     ${SPARK_OPTIONS:-} \
     --jars "$(tr ':' ',' <"$jars")" \
     --class "${CLASS:-io.djltp.examples.spark.LemmatiserOnSpark}" \
-    "${APP:-$root/examples/spark/target/examples-spark-0.1.0-SNAPSHOT.jar}" "$@"
+    "${APP:-$root/examples/spark/target/examples-spark-0.1.0.jar}" "$@"

@@ -32,7 +32,7 @@ import java.util.Set;
         name = "tp",
         description = "Tensor parallelism for the Deep Java Library.",
         mixinStandardHelpOptions = true,
-        version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")
+        version = "DJL Tensor Parallel 0.1.0")
 public final class Tp implements Runnable {
 
     /** In the order of the help. */

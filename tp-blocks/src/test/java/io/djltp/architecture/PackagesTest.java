@@ -3,6 +3,7 @@ package io.djltp.architecture;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
 import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
 
+import com.tngtech.archunit.core.domain.JavaClass;
 import com.tngtech.archunit.core.domain.JavaClasses;
 import com.tngtech.archunit.core.importer.ClassFileImporter;
 import com.tngtech.archunit.core.importer.ImportOption;
@@ -14,6 +15,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
@@ -124,6 +126,25 @@ public class PackagesTest {
                 .dependOnClassesThat()
                 .resideInAnyPackage(above)
                 .check(classes);
+    }
+
+    /** Java has no package in two modules. */
+    @Test
+    public void noPackageIsInTwoModules() {
+        Map<String, Set<String>> places =
+                classes.stream()
+                        .collect(
+                                Collectors.groupingBy(
+                                        JavaClass::getPackageName,
+                                        Collectors.mapping(
+                                                PackagesTest::moduleOf, Collectors.toSet())));
+        places.values().removeIf(modules -> modules.size() == 1);
+        Assert.assertEquals(places, Map.of());
+    }
+
+    private static String moduleOf(JavaClass type) {
+        String place = type.getSource().orElseThrow().getUri().toString();
+        return place.substring(0, place.indexOf("io/djltp/"));
     }
 
     @Test

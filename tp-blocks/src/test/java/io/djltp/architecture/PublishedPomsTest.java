@@ -74,6 +74,21 @@ public class PublishedPomsTest {
         Assert.assertEquals(found, version, pom);
     }
 
+    @DataProvider
+    public static Object[][] modules() {
+        return new Object[][] {
+            {"tp-engine-bridge/pom.xml", "io.djltp.engine_bridge"},
+            {"tp-blocks/pom.xml", "io.djltp.blocks"},
+            {"tp-blocks/spark/pom.xml", "io.djltp.spark"},
+        };
+    }
+
+    /** The name in the manifest, which programs on the module path require. */
+    @Test(dataProvider = "modules")
+    public void hasTheModuleName(String pom, String name) throws Exception {
+        Assert.assertEquals(value(read(pom), "/project/properties/module.name"), name);
+    }
+
     /** What readers copy is the version that there is. */
     @Test
     public void readmeAndCommandHaveTheVersion() throws IOException {
