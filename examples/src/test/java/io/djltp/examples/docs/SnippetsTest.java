@@ -37,6 +37,8 @@ import javax.tools.ToolProvider;
  *   <li>{@code <!-- java}, lines of Java, {@code -->}: what the reader has, put before the block
  *   <li>{@code <!-- java run}, lines of Java, {@code -->}: the same, and the block is run too
  *   <li>{@code <!-- java skipped: WHY -->}: the block cannot be compiled alone
+ *   <li>one of the first two before a block of {@code diff}: what it comes to, the lines without
+ *       those that it takes away
  * </ul>
  *
  * and after a block {@code <!-- java then}, lines of Java, {@code -->}: what is checked when it has
@@ -50,6 +52,9 @@ public class SnippetsTest {
                     "(?ms)(?:^<!-- java( run)?(?:\n(?:(?!^<!--).)*?| skipped: (?!-->)([^\n]+))"
                             + "-->\\s+)?"
                             + "^```java\n(.*?)^```$(\n+<!-- java then\n.*?-->)?");
+    private static final Pattern DIFF =
+            Pattern.compile(
+                    "(?ms)^(<!-- java(?: run)?\n(?:(?!^<!--).)*?-->\\s+)```diff\n(.*?)^```$");
     private static final Pattern UNREAD = Pattern.compile("(?m)^\\s*(```java|<!-- java)");
     private static final Pattern MARKS = Pattern.compile("(?m)^(?:<!-- java.*|-->|```.*)$");
     private static final Pattern CLASS =
@@ -98,7 +103,8 @@ public class SnippetsTest {
         }
     }
 
-    private static List<Snippet> read(Path page, String text) throws IOException {
+    private static List<Snippet> read(Path page, String markdown) throws IOException {
+        String text = DIFF.matcher(markdown).replaceAll(SnippetsTest::changed);
         Matcher rest = UNREAD.matcher(BLOCK.matcher(text).replaceAll(""));
         Assert.assertFalse(rest.find(), page + " has a block of Java that cannot be read");
         String imports = imports();
@@ -110,6 +116,12 @@ public class SnippetsTest {
             }
         }
         return snippets;
+    }
+
+    /** Returns what a diff comes to as a block of Java, at the same lines. */
+    private static String changed(MatchResult diff) {
+        String lines = diff.group(2).replaceAll("(?m)^-.*$", "").replaceAll("(?m)^[ +]", "");
+        return Matcher.quoteReplacement(diff.group(1) + "```java\n" + lines + "```");
     }
 
     private static Snippet snippet(Path page, int line, MatchResult block, String imports) {
@@ -254,14 +266,26 @@ public class SnippetsTest {
                     ...                           // what the reader has
                 }
                 ```
+                <!-- java
+                -->
+                ```diff
+                 int j = 1;
+                -int k = l;
+                +int m = n;
+                ```
                 """;
         List<Snippet> snippets = read(Path.of("page.md"), text);
         Assert.assertEquals(
                 snippets.stream().map(Snippet::run).toList(),
-                List.of(false, false, false, false, true));
+                List.of(false, false, false, false, true, false));
         List<String> errors = compile(snippets);
         String[] places = {
-            "4: incompatible types", "8: cannot", "11: cannot", "14: cannot", "18: cannot"
+            "4: incompatible types",
+            "8: cannot",
+            "11: cannot",
+            "14: cannot",
+            "18: cannot",
+            "41: cannot"
         };
         Assert.assertEquals(errors.size(), places.length, errors.toString());
         for (int i = 0; i < places.length; i++) {
