@@ -195,7 +195,7 @@ public class SnippetsTest {
             snippets.addAll(read(ROOT.relativize(page), Files.readString(page)));
         }
         List<Snippet> programs = snippets.stream().filter(Snippet::run).toList();
-        Assert.assertTrue(snippets.size() > 40 && programs.size() > 15, snippets.size() + " found");
+        Assert.assertTrue(snippets.size() > 20 && programs.size() > 8, snippets.size() + " found");
         StringBuilder all = new StringBuilder("package all; public final class All { ");
         all.append("public static void main(String[] args) throws Throwable {\n");
         for (Snippet each : programs) {
