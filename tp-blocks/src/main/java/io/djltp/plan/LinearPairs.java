@@ -10,7 +10,6 @@ import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.Dropout;
-import ai.djl.nn.transformer.PointwiseFeedForwardBlock;
 import ai.djl.training.ParameterStore;
 
 import io.djltp.internal.torch.RandomDraws;
@@ -19,6 +18,7 @@ import io.djltp.nn.ParallelDropout;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.lang.reflect.Method;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -44,7 +44,7 @@ final class LinearPairs {
      *
      * @param block a block
      * @param ranks the number of ranks: of layers with fewer features between none are cut
-     * @return the style of the layers of each pair; none if the block is not DJL's own sequence
+     * @return the style of the layers of each pair; none if the block is not a sequence
      */
     static Map<Block, BlockStyle> in(Block block, int ranks) {
         Map<Block, BlockStyle> styles = new IdentityHashMap<>();
@@ -69,13 +69,23 @@ final class LinearPairs {
     }
 
     /**
-     * Returns whether a block passes what each of its children returns to the next, and no more.
+     * Returns whether a block passes what each of its children returns to the next, and no more:
+     * DJL's sequence, or a subclass that adds blocks to it and leaves its forward pass alone.
      */
     private static boolean isSequence(Block block) {
-        boolean known =
-                block.getClass() == SequentialBlock.class
-                        || block.getClass() == PointwiseFeedForwardBlock.class;
-        return known && !((SequentialBlock) block).isReturnIntermediate();
+        if (!(block instanceof SequentialBlock sequence) || sequence.isReturnIntermediate()) {
+            return false;
+        }
+        for (Class<?> type = block.getClass();
+                type != SequentialBlock.class;
+                type = type.getSuperclass()) {
+            for (Method method : type.getDeclaredMethods()) {
+                if (method.getName().startsWith("forward")) {
+                    return false;
+                }
+            }
+        }
+        return true;
     }
 
     /** Returns whether a block does the same to each feature, whichever else are there. */

@@ -151,9 +151,9 @@ public final class Plan {
          * <ul>
          *   <li>{@code BertBlock}, {@code TransformerEncoderBlock}, {@code
          *       ScaledDotProductAttentionBlock}: by heads, and by column and row
-         *   <li>two {@code Linear} in a {@code SequentialBlock} or a {@code
-         *       PointwiseFeedForwardBlock} with nothing but elementwise functions and dropout
-         *       between: column and row
+         *   <li>two {@code Linear} in a {@code SequentialBlock}, or in a subclass such as {@code
+         *       Mlp} that does not override {@code forward}, with nothing but elementwise functions
+         *       and dropout between: column and row
          *   <li>another {@code Linear} with 1,024 outputs or more: column, gathered
          *   <li>{@code Embedding}, such as {@code TrainableWordEmbedding}: vocabulary
          *   <li>{@code BatchNorm}: {@link io.djltp.nn.SyncBatchNorm}

@@ -9,8 +9,8 @@ import io.djltp.sharding.ShardingStrategy;
  * options of {@link Column} and {@link Row} return another style.
  *
  * <p>The idea of a map from a name to a style is PyTorch's {@code parallelize_module} ({@code
- * torch.distributed.tensor.parallel}); {@code docs/plans.md} has a table of the names in PyTorch,
- * Megatron-LM and MAX.
+ * torch.distributed.tensor.parallel}); {@code docs/parallelize.md} has a table of the names in
+ * PyTorch and Megatron-LM.
  */
 public sealed interface Style permits BlockStyle {
     /**

@@ -38,6 +38,12 @@ public final class TensorParallel {
         ParallelParameters.checkFree(block);
         BlockTree tree = new BlockTree(block);
         Map<BlockTree.Node, BlockStyle> styles = plan.assign(tree);
+        if (styles.isEmpty()) {
+            logger.warn(
+                    "The plan replaces no block of {}: every rank holds all of what is not"
+                            + " parallel already. Name blocks with Plan.builder().add(...)",
+                    block.getClass().getSimpleName());
+        }
         Block root = block;
         for (Map.Entry<BlockTree.Node, BlockStyle> styled : styles.entrySet()) {
             Block replaced = replace(styled.getKey(), styled.getValue()::parallel);

@@ -130,6 +130,7 @@ public class ZooPlansTest {
     @DataProvider
     public static Object[][] large() {
         return new Block[][] {
+            {new Mlp(12, CLASSES, new int[] {9, 7})},
             {AlexNet.builder().setOutSize(CLASSES).build()},
             {GoogLeNet.builder().setOutSize(1024).build()},
             {MobileNetV1.builder().setOutSize(9).build()},
@@ -141,7 +142,7 @@ public class ZooPlansTest {
         };
     }
 
-    /** Of those that are too large to be trained in a test: blocks are replaced, and come back. */
+    /** Blocks are replaced, and come back, also of models that are too large to train in a test. */
     @Test(dataProvider = "large", timeOut = 120_000)
     public void areMadeParallelAndPlainAgain(Block block) {
         List<String> before = classes(block);

@@ -44,7 +44,7 @@ final class ExportCommand implements Callable<Integer> {
             names = "--names",
             description =
                     "File with the names, a line each: parameter = tensor. Without it parameters"
-                            + " have their own paths. See docs/exchange.md.")
+                            + " have their own paths. See docs/pretrained.md.")
     private Path names;
 
     @Option(
