@@ -3,16 +3,13 @@ package io.djltp.sharding;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
-import io.djltp.internal.parameters.HeldParameters;
-import io.djltp.internal.parameters.RankParameterStore;
-
 /**
  * A block that computes together with the same block of other ranks.
  *
- * <p>It declares its parameters in their full shape, and how each is cut. Its parameter store
- * decides what it works on: a {@link RankParameterStore} hands out the rank's shards, any other
- * store the whole parameters, on which the block is the ordinary, unsharded one. Its {@code
- * saveParameters} writes them by {@link HeldParameters#save}, which gathers the shards.
+ * <p>It declares its parameters in their full shape, and how each is cut. The parameter store of a
+ * rank returns the rank's part; any other store returns the whole parameter, with which the block
+ * is the ordinary, uncut one. The block's {@code saveParameters} writes its parameters by {@code
+ * io.djltp.nn.ShardedParameters.save}, which gathers the parts.
  */
 public interface ShardedBlock extends Block {
 

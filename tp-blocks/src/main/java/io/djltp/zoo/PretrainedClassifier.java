@@ -23,17 +23,18 @@ import java.util.List;
  * of a {@link io.djltp.training.ParallelTrainer}.
  *
  * <pre>{@code
+ * ZooModel<Image, Classifications> pretrained = criteria.loadModel();
  * Block network =
  *         PretrainedClassifier.builder()
- *                 .setBackbone(criteria.loadModel().getBlock())
+ *                 .setBackbone(pretrained.getBlock())
  *                 .optDropLast(1)
  *                 .setClasses(1_000_000)
  *                 .build();
  * }</pre>
  *
  * <p>The backbone is any block with values, from a zoo or a file, TorchScript too. It is left as it
- * is, without dropout, if it is not to be trained along. Its model stays open as long as the new
- * one is used.
+ * is, without dropout, if it is not to be trained along. Keep its model, and keep it open, as long
+ * as you use the new one: DJL frees the weights of a model that nobody refers to any more.
  */
 public final class PretrainedClassifier {
 

@@ -154,7 +154,7 @@ public class Float16HeadTest extends RoundedHeadTest {
         }
     }
 
-    /** {@code docs/gpu.md} says how many, as each is a wait on a GPU. */
+    /** Each is a wait on a GPU. */
     @Test(timeOut = 60_000)
     public void theHostReadsTwoNumbersMore() throws Exception {
         HeadReference data = new HeadReference(7, 5, 130);
