@@ -126,7 +126,7 @@ public class SixteenBitsTest {
         }
     }
 
-    /** There the passes of a fused head do not run: {@code docs/million-class-head.md} says so. */
+    /** There the passes of a fused head do not run: it is an ordinary layer in float32. */
     @Test(timeOut = 60_000)
     public void underDjlsOwnTrainerAFusedHeadIsFloat32() {
         List<Float> expected =
