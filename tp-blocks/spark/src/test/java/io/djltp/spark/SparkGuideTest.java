@@ -53,7 +53,7 @@ public class SparkGuideTest {
             Files.writeString(file, BEFORE.formatted(blocks, matcher.group(1)));
             command.add(file.toString());
         }
-        Assert.assertEquals(blocks, 3);
+        Assert.assertEquals(blocks, 2);
         ByteArrayOutputStream errors = new ByteArrayOutputStream();
         int status =
                 ToolProvider.getSystemJavaCompiler()
