@@ -380,8 +380,8 @@ public final class ParallelConfig {
          * Sets how many threads an operation of one rank may use. Default: the processors divided
          * by the ranks of the machine, or by those of the process if its launcher has given it
          * processors of its own. With more than one, operations are faster if the thread that calls
-         * the trainer has none beside itself ({@code Autograd.setThreads(1)}): where all together
-         * have more threads than there are processors, OpenMP lets them sleep after each operation.
+         * the trainer has one ({@code -Dai.djl.pytorch.num_threads=1}): if all together have more
+         * threads than there are processors, OpenMP lets them sleep after each operation.
          *
          * @param threadsPerRank the number of threads, 1 or more
          * @return this builder
