@@ -212,6 +212,11 @@ final class CheckpointWriter implements Closeable {
         }
     }
 
+    /** Returns how many bytes the files of this process have. */
+    long getBytes() {
+        return own.values().stream().mapToLong(part -> part.written.bytes()).sum();
+    }
+
     private void complete(List<CheckpointIndex.Part> written, JsonObject values)
             throws IOException {
         CheckpointIndex index = new CheckpointIndex(step, mesh, written, tensors, values);

@@ -3,6 +3,8 @@ package io.djltp.checkpoint;
 import io.djltp.checkpoint.CheckpointWriter.Source;
 import io.djltp.checkpoint.TrainingState.TakenState;
 import io.djltp.checkpoint.TrainingState.Tensor;
+import io.djltp.internal.events.CheckpointEvent;
+import io.djltp.internal.events.FlightEvents;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -82,6 +84,9 @@ final class StateWriter implements AutoCloseable {
 
     private void write(PendingSave save, TakenState taken, CheckpointFolder folder, int keep) {
         Map<Integer, Integer> writers = layout.writers();
+        String path = folder.getPath().toString();
+        CheckpointEvent event =
+                FlightEvents.areUsed() ? new CheckpointEvent(taken.step(), path) : null;
         try (taken;
                 CheckpointWriter writer =
                         folder.begin(taken.step(), mesh, layout.parts(), writers.keySet())) {
@@ -102,9 +107,16 @@ final class StateWriter implements AutoCloseable {
             }
             taken.close(); // the trainer may free its weights while files are synced
             writer.finish(taken.values());
+            if (event != null) {
+                event.setWritten(writer.getBytes());
+            }
         } catch (IOException | RuntimeException | Error e) {
             end(save, e);
             return;
+        } finally {
+            if (event != null) {
+                event.commit();
+            }
         }
         prune(folder, keep);
         end(save, null);

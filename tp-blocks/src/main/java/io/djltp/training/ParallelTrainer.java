@@ -197,6 +197,9 @@ public class ParallelTrainer extends Trainer {
                 initialize(data.getShapes());
             }
             BatchPart.check(parallelConfig, data);
+            if (training) {
+                steps.beginEvent();
+            }
             trained.beginForward(training);
             NDManager manager = data.head().getManager().newSubManager();
             ParallelOutput output = forwardPass.run(manager, data, labels, training);
@@ -227,6 +230,7 @@ public class ParallelTrainer extends Trainer {
             if (parallelConfig.isDriftCheckDue(steps.count())) {
                 driftCheck.run(steps.count());
             }
+            steps.endEvent();
             addMetric("step", begin);
             steps.getLossScale().addTo(getMetrics());
         }

@@ -3,6 +3,8 @@ package io.djltp.training;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.internal.events.FlightEvents;
+import io.djltp.internal.events.StepEvent;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.RankUpdate;
 import io.djltp.internal.optimizer.LearningRates;
@@ -41,6 +43,7 @@ final class TrainingSteps implements AutoCloseable {
     private final PendingPasses passes = new PendingPasses();
     private long count;
     private boolean hasGradients;
+    private StepEvent event; // or null: no step has begun, or nobody records it
 
     TrainingSteps(
             RankPool ranks,
@@ -115,6 +118,22 @@ final class TrainingSteps implements AutoCloseable {
                     context.getParticipants().forEach(StepParticipant::zeroGradient);
                     return null;
                 });
+    }
+
+    /** Records the step, if this begins one. */
+    void beginEvent() {
+        if (FlightEvents.areUsed() && !isOpen()) {
+            event = new StepEvent(ranks.getContext(0).getSize());
+        }
+    }
+
+    /** Ends the record of the step. */
+    void endEvent() {
+        if (event != null) {
+            event.setStep(count);
+            event.commit();
+            event = null;
+        }
     }
 
     /**

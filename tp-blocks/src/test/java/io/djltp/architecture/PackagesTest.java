@@ -34,6 +34,7 @@ public class PackagesTest {
                     "head",
                     "internal",
                     "internal.environment",
+                    "internal.events",
                     "internal.job",
                     "internal.libtorch",
                     "job",

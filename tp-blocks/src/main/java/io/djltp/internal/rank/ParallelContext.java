@@ -10,6 +10,8 @@ import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.FlightRecorder;
 import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.internal.events.FlightEvents;
+import io.djltp.internal.events.PassEvent;
 import io.djltp.internal.layout.ForwardPass;
 import io.djltp.internal.region.RegionMappings;
 import io.djltp.internal.torch.GradientKeeper;
@@ -340,7 +342,14 @@ public final class ParallelContext implements AutoCloseable {
     public Phase begin(Direction direction) {
         FlightRecorder recorder = AbstractCommunicator.of(getWorld()).getRecorder();
         Direction before = recorder.setDirection(direction);
-        return () -> recorder.setDirection(before);
+        if (before == direction || !FlightEvents.areUsed()) {
+            return () -> recorder.setDirection(before);
+        }
+        PassEvent event = new PassEvent(getRank(), direction.toString());
+        return () -> {
+            recorder.setDirection(before);
+            event.commit();
+        };
     }
 
     /** A part of a step. */

@@ -8,6 +8,8 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
+import io.djltp.internal.events.CollectiveEvent;
+import io.djltp.internal.events.FlightEvents;
 import io.djltp.internal.torch.TensorView;
 
 import java.util.Arrays;
@@ -97,6 +99,13 @@ public abstract class AbstractCommunicator implements Communicator {
      * @return the work
      */
     protected abstract Work start(CollectiveCall call);
+
+    /**
+     * Returns the name of the backend.
+     *
+     * @return the name, in lower case
+     */
+    protected abstract String getBackend();
 
     /**
      * Forms the part of the group that this rank belongs to.
@@ -254,7 +263,7 @@ public abstract class AbstractCommunicator implements Communicator {
                     "The color of a split must be 0 or more, not " + color);
         }
         CollectiveCall call = next(Collective.SPLIT);
-        recorder.add(call);
+        record(call);
         checkFailure();
         splitGroups = groups.isEmpty() ? "" : " (" + groups + ")";
         AbstractCommunicator part = startSplit(call, color, key);
@@ -289,7 +298,7 @@ public abstract class AbstractCommunicator implements Communicator {
     }
 
     private Work issue(CollectiveCall call) {
-        recorder.add(call);
+        record(call);
         checkFailure();
         boolean timed = recorder.hasListeners();
         long begin = timed ? System.nanoTime() : 0;
@@ -299,6 +308,23 @@ public abstract class AbstractCommunicator implements Communicator {
         }
         count(call);
         return timed ? () -> awaitTimed(call, work) : work;
+    }
+
+    private void record(CollectiveCall call) {
+        recorder.add(call);
+        if (size > 1 && FlightEvents.areUsed()) {
+            call.recordAs(
+                    new CollectiveEvent(
+                            world.rank,
+                            recorder.getDirection().toString(),
+                            getBackend(),
+                            call.getCollective().toString(),
+                            call.getBytes(),
+                            call.getIssuer(),
+                            name,
+                            size,
+                            call.getSequence()));
+        }
     }
 
     private static void awaitTimed(CollectiveCall call, Work work) {

@@ -7,6 +7,8 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.TrafficTable;
+import io.djltp.internal.events.CollectiveEvent;
+import io.djltp.internal.events.CollectiveWaitEvent;
 import io.djltp.internal.torch.TensorView;
 
 import java.time.Duration;
@@ -48,6 +50,9 @@ public final class CollectiveCall {
     private final long issued = System.nanoTime();
     private volatile long finished;
     private long blocked; // of the thread of the rank
+    private CollectiveEvent event; // or null: nobody records it
+    private CollectiveWaitEvent wait; // or null: it has not begun, or nobody records it
+    private boolean waiting;
 
     /**
      * Creates a call.
@@ -245,8 +250,42 @@ public final class CollectiveCall {
         blocked += nanos;
     }
 
+    /** Sets the event that ends when the operation is complete. */
+    void recordAs(CollectiveEvent begun) {
+        event = begun;
+    }
+
+    /** Notes that the rank has arrived in the operation. */
+    public void beginWait() {
+        if (event != null && wait == null) {
+            wait = event.beginWait();
+            waiting = true;
+        }
+    }
+
+    /**
+     * Returns whether the wait for other ranks is recorded and goes on.
+     *
+     * @return whether {@link #endWait()} is to be called
+     */
+    public boolean isWaiting() {
+        return waiting;
+    }
+
+    /** Notes that all ranks of the group have arrived. */
+    public void endWait() {
+        if (waiting) {
+            waiting = false;
+            wait.commit();
+        }
+    }
+
     /** Notes that the operation is complete, and lets go of the tensors. */
     public void finish() {
+        if (event != null) {
+            event.commit();
+            event = null;
+        }
         finished = System.nanoTime();
         input = null;
         output = null;

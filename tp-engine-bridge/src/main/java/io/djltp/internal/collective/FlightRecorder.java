@@ -94,6 +94,11 @@ public final class FlightRecorder {
         return nanos[what.ordinal()];
     }
 
+    /** Returns what the rank is doing. */
+    Direction getDirection() {
+        return direction;
+    }
+
     /** Returns whether anybody is told of calls. */
     boolean hasListeners() {
         return !listeners.isEmpty();

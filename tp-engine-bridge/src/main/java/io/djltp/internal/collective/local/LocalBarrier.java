@@ -109,6 +109,7 @@ final class LocalBarrier {
      */
     CollectiveCall[] meet(int rank, CollectiveCall call) {
         throwFailure(rank);
+        call.beginWait();
         long present = meeting.number();
         calls[rank] = call;
         latest[rank] = present;
@@ -117,6 +118,7 @@ final class LocalBarrier {
         }
         meeting.spin(present);
         awaitOthers(rank, present);
+        call.endWait();
         return calls;
     }
 

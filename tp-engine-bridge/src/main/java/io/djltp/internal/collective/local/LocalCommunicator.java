@@ -85,6 +85,12 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     /** {@inheritDoc} */
     @Override
+    protected String getBackend() {
+        return "local";
+    }
+
+    /** {@inheritDoc} */
+    @Override
     protected Work start(CollectiveCall call) {
         if (small.isSmall(call)) {
             small.put(call);

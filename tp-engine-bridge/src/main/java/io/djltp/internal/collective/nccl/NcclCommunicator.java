@@ -178,6 +178,12 @@ public final class NcclCommunicator extends AbstractCommunicator {
 
     /** {@inheritDoc} */
     @Override
+    protected String getBackend() {
+        return "nccl";
+    }
+
+    /** {@inheritDoc} */
+    @Override
     protected Work start(CollectiveCall call) {
         if (NcclOperations.isEmpty(call)) {
             call.finish();

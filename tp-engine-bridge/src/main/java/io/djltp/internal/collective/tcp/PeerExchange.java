@@ -128,6 +128,7 @@ final class PeerExchange implements AutoCloseable {
         }
 
         void complete() throws IOException {
+            call.beginWait();
             while (advance()) {
                 failure.check(rank, peers.length);
                 long now = System.nanoTime();
@@ -167,6 +168,9 @@ final class PeerExchange implements AutoCloseable {
                     } else if (!disagreement) {
                         transfer.checkSize(peer, rank);
                         transfer.advance(true);
+                    }
+                    if (call.isWaiting() && allHeadersHere()) {
+                        call.endWait();
                     }
                 }
             } catch (IOException e) {

@@ -132,6 +132,12 @@ public final class TcpCommunicator extends AbstractCommunicator {
 
     /** {@inheritDoc} */
     @Override
+    protected String getBackend() {
+        return "tcp";
+    }
+
+    /** {@inheritDoc} */
+    @Override
     protected Work start(CollectiveCall call) {
         return submit(call, () -> execute(call));
     }
