@@ -94,16 +94,19 @@ final class LayerPicture {
         double middle = MARGIN + tallest / 2;
         List<Svg> drawn = new ArrayList<>();
         double x = MARGIN;
+        double right = x; // of the last matrix, and its top
+        double top = 0;
         for (Object part : parts) {
             if (part instanceof Matrix matrix) {
                 double width = Math.max(matrix.width(), LETTER * matrix.caption().length());
-                double top = middle - matrix.height() / 2;
-                drawn.addAll(matrix.draw(x + width / 2 - matrix.width() / 2, top));
+                top = middle - matrix.height() / 2;
+                right = x + width / 2 + matrix.width() / 2;
+                drawn.addAll(matrix.draw(right - matrix.width(), top));
                 double below = middle + matrix.height() / 2 + 14;
                 drawn.add(Svg.label(x + width / 2, below, matrix.caption()).withClass("shape"));
                 x += width + MARGIN;
             } else if (part.equals("ᵀ")) {
-                drawn.add(Svg.label(x, MARGIN + 4, "ᵀ").withClass("sign"));
+                drawn.add(Svg.label(right + 8, top + 6, "ᵀ").withClass("sign"));
                 x += MARGIN;
             } else {
                 drawn.add(Svg.label(x + 12, middle, part.toString()).withClass("sign"));

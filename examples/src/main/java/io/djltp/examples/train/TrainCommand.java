@@ -200,7 +200,7 @@ public final class TrainCommand implements Callable<Integer> {
                         .optFact("words a step", "" + options.batch)
                         .optFact("head", describeHead(classes))
                         .optFact("optimizer", options.optimizer.toString())
-                        .optFact("ranks", options.describeSharing())
+                        .optFact("ranks", "" + options.ranks())
                         .build();
         TrainingProgress progress =
                 new TrainingProgress(
