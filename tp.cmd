@@ -1,6 +1,6 @@
 @echo off
-rem Builds what is missing, then runs the tp command. Not run on a Windows machine yet.
-rem Sources that have changed are not noticed: delete examples\target to build again.
+rem The tp command: tp.cmd of a clone, which builds what is missing, and bin\tp.cmd of the archive. Not run on a
+rem Windows machine yet. In a clone, changed sources are not noticed: delete examples\target to build again.
 setlocal
 set "HERE=%~dp0"
 set "JAVA=java"
@@ -11,8 +11,14 @@ if errorlevel 1 (
     exit /b 2
 )
 
+rem In the environment: as an argument the class path can be too long for a command line.
+set "OPTIONS=%HERE%..\lib\tp.options"
+set "CLASSPATH=%HERE%..\lib\tp.jar"
+if exist "%OPTIONS%" goto run
+
+set "OPTIONS=%HERE%examples\tp.options"
 set "STAMP=%HERE%examples\target\dependencies.txt"
-if exist "%STAMP%" goto run
+if exist "%STAMP%" goto built
 echo tp: building ... 1>&2
 pushd "%HERE%"
 call mvnw.cmd -q -B -ntp package -Dmaven.test.skip=true -Dfmt.skip 1>&2
@@ -21,13 +27,9 @@ if errorlevel 1 (
     exit /b 1
 )
 popd
+:built
+for /f "usebackq delims=" %%C in ("%STAMP%") do set "CLASSPATH=%HERE%examples\target\classes;%%C"
 
 :run
-rem In the environment: as an argument the class path can be too long for a command line.
-for /f "usebackq delims=" %%C in ("%STAMP%") do set "CLASSPATH=%HERE%examples\target\classes;%%C"
-"%JAVA%" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.1 -Xms64m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Dai.djl.offline=true ^
-    -Dorg.slf4j.simpleLogger.defaultLogLevel=warn ^
-    -Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error ^
-    --enable-native-access=ALL-UNNAMED ^
-    %TP_JAVA_OPTS% io.djltp.examples.Tp %*
+"%JAVA%" "@%OPTIONS%" -Dtp.command=tp %TP_JAVA_OPTS% io.djltp.examples.Tp %*
 exit /b %errorlevel%

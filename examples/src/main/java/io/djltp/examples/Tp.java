@@ -35,6 +35,9 @@ import java.util.Set;
         version = "DJL Tensor Parallel 0.1.0")
 public final class Tp implements Runnable {
 
+    /** What the user has typed to call this. */
+    public static final String NAME = System.getProperty("tp.command", "./tp");
+
     /** In the order of the help. */
     private static final List<Class<?>> COMMANDS =
             List.of(
@@ -126,7 +129,8 @@ public final class Tp implements Runnable {
         CommandLine command = e.getCommandLine();
         command.getErr().println("tp: " + e.getMessage());
         CommandLine.UnmatchedArgumentException.printSuggestions(e, command.getErr());
-        command.getErr().printf("Try: ./%s --help%n", command.getCommandSpec().qualifiedName());
+        String name = command.getCommandSpec().qualifiedName().replaceFirst("tp", "");
+        command.getErr().printf("Try: %s%s --help%n", NAME, name);
         return command.getCommandSpec().exitCodeOnInvalidInput();
     }
 

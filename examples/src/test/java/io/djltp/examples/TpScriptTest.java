@@ -31,6 +31,7 @@ public class TpScriptTest {
             Path sources = Files.createDirectories(project.resolve(module).resolve("src/main"));
             Files.writeString(sources.getParent().getParent().resolve("pom.xml"), "");
         }
+        Files.writeString(project.resolve("examples/tp.options"), "");
         Path target = Files.createDirectories(project.resolve("examples/target"));
         Files.writeString(target.resolve("dependencies.txt"), jar().toString());
         Path java = Files.createDirectories(folder.resolve("bin")).resolve("java");
@@ -60,6 +61,18 @@ public class TpScriptTest {
         assertStarts(Files.createSymbolicLink(folder.resolve("link to a link"), link));
     }
 
+    /** Where the archive is unpacked, there is nothing to build. */
+    @Test(timeOut = 60_000)
+    public void testStartsFromTheArchive() throws IOException, InterruptedException {
+        Path bin = Files.createDirectories(folder.resolve("an archive/bin"));
+        Path script = Files.copy(project.resolve("tp"), bin.resolve("tp"));
+        Path lib = Files.createDirectories(bin.resolveSibling("lib"));
+        Files.copy(project.resolve("examples/tp.options"), lib.resolve("tp.options"));
+        assertStarts(script, lib, bin + "/../lib/tp.jar");
+        Path link = Files.createSymbolicLink(folder.resolve("tp"), script);
+        assertStarts(link, lib, bin + "/../lib/tp.jar");
+    }
+
     /** Absolute paths, such as Maven writes, are of no use where a checkout has been moved to. */
     @Test(timeOut = 60_000)
     public void testBuildsAgainWhereItWasMoved() throws IOException, InterruptedException {
@@ -77,6 +90,12 @@ public class TpScriptTest {
     }
 
     private void assertStarts(Path script) throws IOException, InterruptedException {
+        String classes = project.resolve("examples/target/classes").toString();
+        assertStarts(script, project.resolve("examples"), classes + ":" + jar());
+    }
+
+    private void assertStarts(Path script, Path options, String classPath)
+            throws IOException, InterruptedException {
         ProcessBuilder builder = new ProcessBuilder(script.toString(), "train", "--out", "a b");
         builder.environment().put("JAVA_HOME", folder.toString());
         builder.environment().remove("TP_JAVA_OPTS");
@@ -85,9 +104,10 @@ public class TpScriptTest {
         String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         Assert.assertEquals(process.waitFor(), 0, output);
         List<String> words = output.lines().toList();
-        String classes = project.resolve("examples/target/classes").toString();
-        Assert.assertEquals(words.get(words.indexOf("-cp") + 1), classes + ":" + jar(), output);
-        Assert.assertTrue(words.contains("--enable-native-access=ALL-UNNAMED"), output);
+        Assert.assertEquals(words.get(words.indexOf("-cp") + 1), classPath, output);
+        Path file = Path.of(words.get(0).substring(1));
+        Assert.assertEquals(file.normalize(), options.resolve("tp.options"), output);
+        Assert.assertTrue(words.contains("-Dtp.command=" + script), output);
         Assert.assertEquals(
                 words.subList(words.size() - 4, words.size()),
                 List.of("io.djltp.examples.Tp", "train", "--out", "a b"));

@@ -10,7 +10,10 @@ public final class TrainingStoppedException extends RuntimeException {
 
     private static final long serialVersionUID = 1L;
 
+    /** The status with which the process ends. */
     private final int exitStatus;
+
+    /** Whether a checkpoint was written. */
     private final boolean saved;
 
     TrainingStoppedException(

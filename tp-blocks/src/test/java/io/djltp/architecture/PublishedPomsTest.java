@@ -38,6 +38,7 @@ public class PublishedPomsTest {
             {"tp-engine-bridge/pom.xml"},
             {"tp-blocks/pom.xml"},
             {"tp-blocks/spark/pom.xml"},
+            {"examples/pom.xml"},
         };
     }
 
@@ -80,6 +81,7 @@ public class PublishedPomsTest {
             {"tp-engine-bridge/pom.xml", "io.djltp.engine_bridge"},
             {"tp-blocks/pom.xml", "io.djltp.blocks"},
             {"tp-blocks/spark/pom.xml", "io.djltp.spark"},
+            {"examples/pom.xml", "io.djltp.examples"},
         };
     }
 
@@ -95,7 +97,8 @@ public class PublishedPomsTest {
         String readme = Files.readString(ROOT.resolve("README.md"));
         Assert.assertTrue(readme.contains("<version>" + version + "</version>"));
         Assert.assertTrue(readme.contains("'io.djltp:tp-blocks:" + version + "'"));
-        Assert.assertTrue(readme.contains("'io.djltp:tp-bom:" + version + "'"));
+        String catalogue = Files.readString(ROOT.resolve("jbang-catalog.json"));
+        Assert.assertTrue(catalogue.contains("\"io.djltp:tp-cli:" + version + "\""));
         Path command = ROOT.resolve("examples/src/main/java/io/djltp/examples/Tp.java");
         Assert.assertTrue(
                 Files.readString(command).contains("DJL Tensor Parallel " + version + "\""));

@@ -7,6 +7,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.Tp;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.exchange.WeightExport;
@@ -107,7 +108,7 @@ public final class SavedModel implements AutoCloseable {
             throws IOException, MalformedModelException {
         if (!Files.exists(folder.resolve(SIZES))) {
             throw new BadInputException(
-                    "There is no trained model in " + folder + ": run ./tp train first");
+                    "There is no trained model in " + folder + ": run " + Tp.NAME + " train first");
         }
         Properties sizes = new Properties();
         try (BufferedReader reader = Files.newBufferedReader(folder.resolve(SIZES))) {

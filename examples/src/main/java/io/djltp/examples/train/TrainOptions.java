@@ -10,6 +10,7 @@ import ai.djl.training.tracker.ParameterTracker;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.Tp;
 import io.djltp.examples.lemma.Language;
 import io.djltp.job.Job;
 import io.djltp.optimizer.RowwiseAdagrad;
@@ -226,10 +227,10 @@ final class TrainOptions extends JobOptions {
     String lemmaCommand() {
         String folder = out.toString();
         if (out.equals(Path.of(DEFAULT_OUT))) {
-            return "./tp lemma WORD...";
+            return Tp.NAME + " lemma WORD...";
         }
         String quote = folder.contains(" ") ? "\"" : "";
-        return "./tp lemma --model " + quote + folder + quote + " WORD...";
+        return Tp.NAME + " lemma --model " + quote + folder + quote + " WORD...";
     }
 
     /** Returns the codes of the languages. */

@@ -7,6 +7,7 @@ import io.djltp.checkpoint.CheckpointException;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.TrainingStoppedException;
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.Tp;
 import io.djltp.internal.job.AgreedSettings;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
@@ -120,7 +121,7 @@ public final class TrainingJob {
     }
 
     private static String howToGoOn(boolean saved, CommandLine command) {
-        List<String> words = new ArrayList<>(List.of("./tp"));
+        List<String> words = new ArrayList<>(List.of(Tp.NAME));
         words.addAll(command.getParseResult().originalArgs());
         int from = words.indexOf(RESUME_FROM);
         if (from >= 0) {
