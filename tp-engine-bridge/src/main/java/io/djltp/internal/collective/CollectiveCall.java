@@ -9,6 +9,8 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.collective.TrafficTable;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -34,16 +36,16 @@ public final class CollectiveCall {
     private final Collective collective;
     private final long sequence;
     private final String group;
-    private final String issuer;
+    private final @Nullable String issuer;
     private final String terms;
-    private ReduceOp op;
+    private @Nullable ReduceOp op;
     private int root = -1;
-    private long[] inputShares;
-    private long[] outputShares;
-    private TensorView input;
-    private TensorView output;
-    private Shape shape; // of the input
-    private DataType dataType;
+    private long @Nullable [] inputShares;
+    private long @Nullable [] outputShares;
+    private @Nullable TensorView input;
+    private @Nullable TensorView output;
+    private @Nullable Shape shape; // of the input
+    private @Nullable DataType dataType;
     private long bytes; // of the input
     private final long issued = System.nanoTime();
     private volatile long finished;
@@ -59,7 +61,11 @@ public final class CollectiveCall {
      * @param terms what the rank has said with it, or empty
      */
     public CollectiveCall(
-            Collective collective, long sequence, String group, String issuer, String terms) {
+            Collective collective,
+            long sequence,
+            String group,
+            @Nullable String issuer,
+            String terms) {
         this.collective = collective;
         this.sequence = sequence;
         this.group = group;
@@ -90,10 +96,11 @@ public final class CollectiveCall {
      * Sets how many elements go to and come from each rank.
      *
      * @param shares as {@link #getShares()}
-     * @param received as {@link #getReceivedShares()}
+     * @param received as {@link #getReceivedShares()}, or {@code null} for any other operation than
+     *     an all-to-all
      * @return this
      */
-    public CollectiveCall withShares(long[] shares, long[] received) {
+    public CollectiveCall withShares(long[] shares, long @Nullable [] received) {
         inputShares = shares;
         outputShares = received;
         return this;
@@ -120,10 +127,16 @@ public final class CollectiveCall {
     /**
      * Returns the reduction.
      *
-     * @return the reduction, or {@code null} for an operation that does not reduce
+     * @return the reduction
+     * @throws IllegalStateException if the operation does not reduce
      */
     public ReduceOp getOp() {
-        return op;
+        return has(op);
+    }
+
+    /** {@return whether the operation reduces} */
+    public boolean isReduction() {
+        return op != null;
     }
 
     /**
@@ -139,46 +152,51 @@ public final class CollectiveCall {
      * Returns the elements of each rank's share: of the output of an all-gather, of the input of a
      * reduce-scatter or an all-to-all.
      *
-     * @return the shares, or {@code null} for any other operation; not to be changed
+     * @return the shares, not to be changed
+     * @throws IllegalStateException for any other operation
      */
     public long[] getShares() {
-        return inputShares;
+        return has(inputShares);
     }
 
     /**
      * Returns the elements that an all-to-all receives from each rank.
      *
-     * @return the shares, or {@code null} for any other operation; not to be changed
+     * @return the shares, not to be changed
+     * @throws IllegalStateException for any other operation
      */
     public long[] getReceivedShares() {
-        return outputShares;
+        return has(outputShares);
     }
 
     /**
      * Returns what the rank puts in.
      *
-     * @return the tensor, or {@code null} for a barrier or once the call has finished
+     * @return the tensor
+     * @throws IllegalStateException for a barrier, or once the call has finished
      */
     public TensorView getInput() {
-        return input;
+        return has(input);
     }
 
     /**
      * Returns where the result goes; the input itself for an operation in place.
      *
-     * @return the tensor, or {@code null} for a barrier or once the call has finished
+     * @return the tensor
+     * @throws IllegalStateException for a barrier, or once the call has finished
      */
     public TensorView getOutput() {
-        return output;
+        return has(output);
     }
 
     /**
      * Returns the data type of the tensors.
      *
-     * @return the data type, or {@code null} for a barrier
+     * @return the data type
+     * @throws IllegalStateException for a barrier
      */
     public DataType getDataType() {
-        return dataType;
+        return has(dataType);
     }
 
     /**
@@ -199,7 +217,14 @@ public final class CollectiveCall {
     public long getPayload() {
         return inputShares == null || collective == Collective.ALL_TO_ALL
                 ? bytes
-                : Arrays.stream(inputShares).sum() * dataType.getNumOfBytes();
+                : Arrays.stream(inputShares).sum() * getDataType().getNumOfBytes();
+    }
+
+    private <T> T has(@Nullable T part) {
+        if (part == null) {
+            throw new IllegalStateException("The call has no such part, or no more: " + this);
+        }
+        return part;
     }
 
     /**
