@@ -169,6 +169,11 @@ public final class CollectiveCall {
         return has(outputShares);
     }
 
+    /** {@return whether there are tensors, which a barrier lacks, and a call that has finished} */
+    public boolean hasTensors() {
+        return input != null;
+    }
+
     /**
      * Returns what the rank puts in.
      *

@@ -34,7 +34,7 @@ final class NcclOperations {
      * Returns whether an operation has nothing to do, which all ranks, or both of a pair, agree on.
      */
     static boolean isEmpty(CollectiveCall call) {
-        return call.getInput() != null
+        return call.hasTensors()
                 && call.getInput().size() == 0
                 && call.getOutput().size() == 0;
     }
