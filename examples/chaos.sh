@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 
 echo "chaos: building ..." >&2
-(cd "$here" && ./mvnw -q -B -ntp package -DskipTests -Dfmt.skip) >&2
+(cd "$here" && ./mvnw -q -B -ntp package -DskipTests -Dfmt.skip -Dnullaway.skip) >&2
 target=$here/examples/target
 exec "$java" -XX:+UseSerialGC -cp "$target/test-classes:$target/classes:$(cat "$target/dependencies.txt")" \
     io.djltp.examples.chaos.Chaos "$@"

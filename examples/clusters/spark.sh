@@ -13,7 +13,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 jars=$root/examples/spark/target/jars.txt
 if [ ! -f "$jars" ] || [ -n "$(find "$root"/pom.xml "$root"/*/pom.xml "$root"/*/spark/pom.xml "$root"/*/src/main "$root"/*/spark/src/main \
         -type f -newer "$jars" -print -quit)" ]; then
-    (cd "$root" && ./mvnw -q -B -ntp -Pspark -pl :examples-spark -am package -Dmaven.test.skip=true -Dfmt.skip) >&2
+    (cd "$root" && ./mvnw -q -B -ntp -Pspark -pl :examples-spark -am package -Dmaven.test.skip=true -Dfmt.skip -Dnullaway.skip) >&2
     touch "$jars"
 fi
 cores=${CORES:-1}

@@ -1,5 +1,7 @@
 package io.djltp.collective;
 
+import org.jspecify.annotations.Nullable;
+
 /** A collective operation that could not be completed: every rank of the group gets one. */
 public class CollectiveException extends RuntimeException {
 
@@ -18,9 +20,9 @@ public class CollectiveException extends RuntimeException {
      * Creates an exception.
      *
      * @param message what failed: the operation, the ranks and the sizes
-     * @param cause the failure of the rank that failed first
+     * @param cause the failure of the rank that failed first, or {@code null} if that is not known
      */
-    public CollectiveException(String message, Throwable cause) {
+    public CollectiveException(String message, @Nullable Throwable cause) {
         super(message, cause);
     }
 }

@@ -4,6 +4,8 @@ import ai.djl.ndarray.NDArray;
 
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * One rank's end of a group of ranks that compute together.
  *
@@ -142,7 +144,7 @@ public interface Communicator extends AutoCloseable {
      *
      * @param issuer a short name, or {@code null}
      */
-    void setIssuer(String issuer);
+    void setIssuer(@Nullable String issuer);
 
     /**
      * Ends the group: ranks that wait in an operation, and all that call one later, get a {@link

@@ -1,5 +1,7 @@
 package io.djltp.environment;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -26,7 +28,7 @@ public record LaunchEnvironment(
         int process,
         int processes,
         int localProcess,
-        String masterAddress,
+        @Nullable String masterAddress,
         int masterPort,
         String run) {
 
@@ -72,7 +74,7 @@ public record LaunchEnvironment(
             int process,
             int processes,
             int localProcess,
-            String masterAddress,
+            @Nullable String masterAddress,
             int masterPort) {
         this(launcher, process, processes, localProcess, masterAddress, masterPort, "");
     }
@@ -134,13 +136,13 @@ public record LaunchEnvironment(
 
         private final Map<String, String> values;
         private final int ownPort; // that stands above the launcher's, or 0
-        private String address; // of process 0, or null
+        private @Nullable String address; // of process 0
         private int port; // of process 0, or 0
         private String run = "";
         private int process;
         private int processes;
         private int localProcess;
-        private String others; // the variable that says how many processes there are
+        private String others = ""; // the variable that says how many processes there are
 
         Variables(Map<String, String> values) {
             this.values = values;
@@ -200,7 +202,7 @@ public record LaunchEnvironment(
                 if ("1".equals(get("GROUP_WORLD_SIZE"))) {
                     run += " " + get("TORCHELASTIC_RESTART_COUNT");
                 }
-                if (get(WORLD_SIZE).equals(get("LOCAL_WORLD_SIZE"))) {
+                if (Objects.equals(get(WORLD_SIZE), get("LOCAL_WORLD_SIZE"))) {
                     // all on this machine, whose name may stand for an address that others reach
                     address = LOOPBACK;
                 }
@@ -226,7 +228,8 @@ public record LaunchEnvironment(
 
         private LaunchEnvironment openMpi() {
             readProcess(MPI_SIZE, MPI_RANK, "OMPI_COMM_WORLD_LOCAL_RANK");
-            if (address == null && get(MPI_SIZE).equals(get("OMPI_COMM_WORLD_LOCAL_SIZE"))) {
+            if (address == null
+                    && Objects.equals(get(MPI_SIZE), get("OMPI_COMM_WORLD_LOCAL_SIZE"))) {
                 address = LOOPBACK;
             }
             need(
@@ -292,7 +295,7 @@ public record LaunchEnvironment(
         /**
          * Returns the first host of a list such as {@code gpu[003-007,12],cpu1}, if there is one.
          */
-        private String firstNode() {
+        private @Nullable String firstNode() {
             for (String name :
                     List.of("SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST")) {
                 String list = get(name);
@@ -314,7 +317,7 @@ public record LaunchEnvironment(
         }
 
         /** Returns a value without blanks around it, or {@code null} if it is not set or blank. */
-        private String get(String name) {
+        private @Nullable String get(String name) {
             String value = values.get(name);
             return value == null || value.isBlank() ? null : value.trim();
         }

@@ -1,5 +1,7 @@
 package io.djltp.environment;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -92,7 +94,8 @@ public final class MasterPort {
      * @return the bound channel
      * @throws IOException if the port is taken, or the address is none of this machine
      */
-    public static ServerSocketChannel bind(InetAddress address, int port) throws IOException {
+    public static ServerSocketChannel bind(@Nullable InetAddress address, int port)
+            throws IOException {
         ServerSocketChannel channel = ServerSocketChannel.open();
         try {
             return channel.bind(new InetSocketAddress(address, port), BACKLOG);

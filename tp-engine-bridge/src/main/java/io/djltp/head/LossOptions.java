@@ -1,5 +1,7 @@
 package io.djltp.head;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * What a softmax cross entropy computes beside the mean of {@code -log(softmax(logits)[label])}. Of
  * a batch none of whose rows counts, the mean is 0, where PyTorch's is not a number: a batch of
@@ -18,7 +20,7 @@ public record LossOptions(
         long ignoreIndex,
         float labelSmoothing,
         float zLoss,
-        float[] classWeights,
+        float @Nullable [] classWeights,
         Reduction reduction) {
 
     /** The label of rows that do not count when nothing else is said, as in PyTorch. */

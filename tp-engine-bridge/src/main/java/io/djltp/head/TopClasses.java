@@ -2,6 +2,8 @@ package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * The k best of many classes for each row, best first. Of equal logits that of the class with the
  * lower number comes first.
@@ -11,7 +13,7 @@ import ai.djl.ndarray.NDArray;
  * @param logProbabilities the logarithms of their probabilities among all classes, float32 [x1,
  *     ..., xn, k], or {@code null} if they were not asked for
  */
-public record TopClasses(NDArray classes, NDArray logits, NDArray logProbabilities)
+public record TopClasses(NDArray classes, NDArray logits, @Nullable NDArray logProbabilities)
         implements AutoCloseable {
 
     /**

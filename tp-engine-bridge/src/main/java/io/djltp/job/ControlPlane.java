@@ -2,6 +2,8 @@ package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.channels.ServerSocketChannel;
 import java.util.concurrent.CompletableFuture;
@@ -27,7 +29,10 @@ abstract class ControlPlane implements Link.Events {
     }
 
     /** Joins the job, see {@link Job#join}. */
-    static Job join(LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+    static Job join(
+            LaunchEnvironment environment,
+            JobOptions options,
+            @Nullable ServerSocketChannel bound) {
         ControlPlane control =
                 environment.process() == 0
                         ? new Master(environment, options, bound)
@@ -58,6 +63,14 @@ abstract class ControlPlane implements Link.Events {
 
     private JobFailedException failure(String text, Exception cause) {
         return new JobFailedException(text.formatted(environment.process()), -1, -1, cause);
+    }
+
+    /** Returns what there is from some point of the job on, which has been reached. */
+    static <T> T begun(@Nullable T part) {
+        if (part == null) {
+            throw new IllegalStateException("The process has not joined the job yet");
+        }
+        return part;
     }
 
     /** Waits until all have come. */

@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.time.Duration;
@@ -24,7 +26,7 @@ final class ErrorTexts {
     }
 
     /** Writes a throwable and its causes, in short, or that there is none. */
-    static String causes(Throwable throwable) {
+    static String causes(@Nullable Throwable throwable) {
         if (throwable == null) {
             return "no cause was given";
         }

@@ -1,10 +1,12 @@
 package io.djltp.job;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.Collection;
+import java.util.List;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
@@ -22,13 +24,13 @@ final class Heartbeats implements Runnable {
 
     private final JobLoop loop;
     private final JobState state;
-    private Supplier<Collection<Link>> links;
-    private Consumer<Link> silent;
+    private Supplier<Collection<Link>> links = List::of;
+    private Consumer<Link> silent = link -> {};
     private volatile Duration timeout;
     private long last = System.nanoTime();
     private long ticks;
 
-    private volatile Supplier<String> supplier;
+    private volatile @Nullable Supplier<String> supplier;
     private volatile String status = "";
     private boolean asks;
 

@@ -2,6 +2,8 @@ package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
 
+import org.jspecify.annotations.Nullable;
+
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.util.concurrent.ThreadLocalRandom;
@@ -72,7 +74,7 @@ record Hello(
      * @param other who comes
      * @param known this process, or the one that has come with the number of the other
      */
-    String mismatch(Hello other, Hello known) {
+    @Nullable String mismatch(Hello other, Hello known) {
         String differ = who() + " says %s, " + other.who() + " says %s: %s";
         if (!version.equals(other.version)) {
             return differ.formatted(

@@ -2,6 +2,8 @@ package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
 
+import org.jspecify.annotations.Nullable;
+
 import java.nio.channels.ServerSocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -80,7 +82,9 @@ public final class Job implements AutoCloseable {
      * @throws JobFailedException if not all processes come in time, or they do not fit together
      */
     public static Job join(
-            LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+            LaunchEnvironment environment,
+            JobOptions options,
+            @Nullable ServerSocketChannel bound) {
         return ControlPlane.join(environment, options, bound);
     }
 
@@ -189,12 +193,14 @@ public final class Job implements AutoCloseable {
                 state.check();
                 Duration patience = timeout.multipliedBy(2).plus(MARGIN);
                 byte[][] all = state.await(control.exchange(what, mine.clone()), patience);
-                if (all == null) {
-                    String text = getMember(0) + " has not ended the exchange '" + what + "'";
-                    control.fail(new JobFailedException(text, 0, -1, null));
-                    state.check();
+                if (all != null) {
+                    return all;
                 }
-                return all;
+                String text = getMember(0) + " has not ended the exchange '" + what + "'";
+                JobFailedException failure = new JobFailedException(text, 0, -1, null);
+                control.fail(failure);
+                state.check();
+                throw failure;
             } finally {
                 turn.unlock();
             }
@@ -226,7 +232,7 @@ public final class Job implements AutoCloseable {
      * @param error why this process is not ready, or {@code null} if it is
      * @throws JobFailedException if a process is not ready
      */
-    public void check(String what, String error) {
+    public void check(String what, @Nullable String error) {
         // the first byte tells an empty error from none
         String mine = error == null ? "" : "!" + ErrorTexts.cut(error, MAX_ERROR);
         byte[][] all = exchange("check: " + what, mine.getBytes(StandardCharsets.UTF_8));
@@ -279,9 +285,9 @@ public final class Job implements AutoCloseable {
      * Returns within about 2 seconds.
      *
      * @param rank the rank, or -1 if it is the process as a whole
-     * @param cause what the rank threw
+     * @param cause what the rank threw, or {@code null} if that is not known
      */
-    public void fail(int rank, Throwable cause) {
+    public void fail(int rank, @Nullable Throwable cause) {
         JobMember self = getMember(process);
         String message = self.describeRank(rank) + " failed: " + ErrorTexts.causes(cause);
         int known = self.holds(rank) ? rank : -1;
@@ -297,7 +303,7 @@ public final class Job implements AutoCloseable {
      * @param time how long to wait
      * @return the failure, or {@code null} if there is none, or the job is closed
      */
-    public JobFailedException awaitFailure(Duration time) {
+    public @Nullable JobFailedException awaitFailure(Duration time) {
         return state.awaitFailure(time);
     }
 

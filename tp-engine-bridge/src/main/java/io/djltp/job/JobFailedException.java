@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import org.jspecify.annotations.Nullable;
+
 /** A job that failed, or did not come together: every process of it gets one. */
 public class JobFailedException extends RuntimeException {
 
@@ -19,7 +21,7 @@ public class JobFailedException extends RuntimeException {
      * @param rank the rank that failed, or -1 if it is not one alone
      * @param cause what the rank threw, or {@code null} if that was in another process
      */
-    public JobFailedException(String message, int process, int rank, Throwable cause) {
+    public JobFailedException(String message, int process, int rank, @Nullable Throwable cause) {
         super(message, cause);
         this.process = process;
         this.rank = rank;
@@ -41,6 +43,12 @@ public class JobFailedException extends RuntimeException {
      */
     public int getRank() {
         return rank;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String getMessage() {
+        return String.valueOf(super.getMessage());
     }
 
     /** Returns the same for another thread: a shared one would carry that thread's stack trace. */

@@ -3,6 +3,8 @@ package io.djltp.job;
 import io.djltp.internal.environment.JobSecret;
 import io.djltp.internal.job.LibraryVersion;
 
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.Map;
 
@@ -19,7 +21,7 @@ public final class JobOptions {
     private static final Duration MAX_TIME = Duration.ofDays(365);
 
     final int ranks;
-    final byte[] secret; // or null
+    final byte @Nullable [] secret;
     final Duration timeout;
     final Duration heartbeatTimeout;
     final String version;
@@ -45,10 +47,10 @@ public final class JobOptions {
     public static final class Builder {
 
         private int ranks;
-        private byte[] secret;
+        private byte @Nullable [] secret;
         private Duration timeout = DEFAULT_TIMEOUT;
         private Duration heartbeatTimeout = DEFAULT_HEARTBEAT_TIMEOUT;
-        private String version;
+        private @Nullable String version;
         private Map<String, String> environment = System.getenv();
 
         private Builder() {}
@@ -68,10 +70,11 @@ public final class JobOptions {
          * Sets the secret by which the processes know each other. Without it, that of the
          * environment variable {@code TP_SECRET}, or of the file that {@code TP_SECRET_FILE} names.
          *
-         * @param secret the same long random bytes on all processes
+         * @param secret the same long random bytes on all processes, or {@code null} for those of
+         *     the environment
          * @return this builder
          */
-        public Builder optSecret(byte[] secret) {
+        public Builder optSecret(byte @Nullable [] secret) {
             if (secret != null && secret.length == 0) {
                 throw new IllegalArgumentException(
                         "The secret has 0 bytes: give the same 16 random bytes or more to all"

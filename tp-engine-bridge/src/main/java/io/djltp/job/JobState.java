@@ -1,5 +1,6 @@
 package io.djltp.job;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -23,7 +24,7 @@ final class JobState {
 
     private final AtomicBoolean over = new AtomicBoolean();
     // the failure, or null if the job was closed before it failed
-    private final CompletableFuture<JobFailedException> end = new CompletableFuture<>();
+    private final CompletableFuture<@Nullable JobFailedException> end = new CompletableFuture<>();
     private final Set<CompletableFuture<Void>> listeners = ConcurrentHashMap.newKeySet();
 
     /** Starts a thread of a job: a daemon, so that it keeps no process alive. */
@@ -121,7 +122,8 @@ final class JobState {
      * @return what has come, or {@code null} if it has not in time
      * @throws JobFailedException if the job fails first
      */
-    <T> T await(CompletableFuture<T> value, Duration limit) throws InterruptedException {
+    <T extends @Nullable Object> @Nullable T await(CompletableFuture<T> value, Duration limit)
+            throws InterruptedException {
         try {
             CompletableFuture.anyOf(value, end).get(limit.toNanos(), TimeUnit.NANOSECONDS);
         } catch (TimeoutException e) {
@@ -136,7 +138,7 @@ final class JobState {
     }
 
     /** Waits for the failure; returns {@code null} if there is none in time. */
-    JobFailedException awaitFailure(Duration time) {
+    @Nullable JobFailedException awaitFailure(Duration time) {
         try {
             JobFailedException failure = await(end, time);
             return failure == null ? null : failure.copy();

@@ -26,6 +26,7 @@ import org.bouncycastle.tls.TlsProtocol;
 import org.bouncycastle.tls.TlsServerProtocol;
 import org.bouncycastle.tls.crypto.TlsCrypto;
 import org.bouncycastle.tls.crypto.impl.bc.BcTlsCrypto;
+import org.jspecify.annotations.Nullable;
 
 import java.io.EOFException;
 import java.io.IOException;
@@ -147,7 +148,7 @@ final class JobTls {
         /** {@inheritDoc} */
         @Override
         @SuppressWarnings("rawtypes")
-        public TlsPSKExternal getExternalPSK(Vector identities) {
+        public @Nullable TlsPSKExternal getExternalPSK(Vector identities) {
             return identities.contains(new PskIdentity(IDENTITY, 0)) ? preShared() : null;
         }
     }

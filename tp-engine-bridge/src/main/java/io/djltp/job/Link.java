@@ -11,6 +11,8 @@ import io.netty.handler.codec.DecoderException;
 import io.netty.handler.stream.ChunkedStream;
 import io.netty.handler.stream.ChunkedWriteHandler;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.time.Duration;
@@ -35,11 +37,11 @@ final class Link extends ByteToMessageDecoder {
     final SocketChannel channel;
 
     /** Who is at the other end, or {@code null} before that is known. */
-    Hello hello;
+    @Nullable Hello hello;
 
     private final long limit;
     private final Events events;
-    private String error;
+    private @Nullable String error;
     private boolean closing;
     private volatile long heard = System.nanoTime();
     private volatile String lastStatus = "";
@@ -193,7 +195,7 @@ final class Link extends ByteToMessageDecoder {
     public void exceptionCaught(ChannelHandlerContext context, Throwable cause) {
         // another exception is the same as an end: who is killed may reset its connections
         if (cause instanceof DecoderException wrong) {
-            error = wrong.getCause().getMessage();
+            error = (wrong.getCause() == null ? wrong : wrong.getCause()).getMessage();
             closing = true;
         }
         context.close();

@@ -5,6 +5,7 @@ import static java.util.stream.Collectors.joining;
 import io.djltp.environment.LaunchEnvironment;
 import io.netty.util.concurrent.Future;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -51,12 +52,12 @@ final class Master extends ControlPlane {
     private static final long MAX_MESSAGE = Job.MAX_EXCHANGE + 64 * 1024;
 
     private final Duration timeout;
-    private ServerSocketChannel server;
-    private Hello own;
-    private Door door;
+    private @Nullable ServerSocketChannel server;
+    private @Nullable Hello own;
+    private @Nullable Door door;
 
     // until all have come: why they do not make a job, or null if they do
-    private final CompletableFuture<String> outcome = new CompletableFuture<>();
+    private final CompletableFuture<@Nullable String> outcome = new CompletableFuture<>();
     private final SortedMap<Integer, Link> others = new TreeMap<>();
     private final SortedSet<Integer> lost = new TreeSet<>();
     private final List<Link> misfits = new ArrayList<>();
@@ -65,10 +66,10 @@ final class Master extends ControlPlane {
     private List<JobMember> members = List.of();
     private final Set<Integer> gone = new TreeSet<>();
     private final SortedMap<Integer, Message> parts = new TreeMap<>(); // of the present exchange
-    private Future<?> alarm; // of the exchange
+    private @Nullable Future<?> alarm; // of the exchange
     private long exchanges;
 
-    Master(LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+    Master(LaunchEnvironment environment, JobOptions options, @Nullable ServerSocketChannel bound) {
         super(environment, options);
         server = bound;
         timeout = options.timeout;
@@ -149,7 +150,7 @@ final class Master extends ControlPlane {
                     throw new IOException("a second hello");
                 }
                 link.hello = message.content(Hello.class);
-                arrive(link, link.hello);
+                arrive(link, begun(link.hello));
                 return;
             case EXCHANGE:
             case FAIL:
@@ -159,12 +160,12 @@ final class Master extends ControlPlane {
                 if (message.type() == Message.Type.FAIL) {
                     fail(message.failure());
                 } else {
-                    arrive(link.hello.process(), message);
+                    arrive(begun(link.hello).process(), message);
                 }
                 return;
             case GOODBYE:
                 if (isMember(link)) {
-                    gone.add(link.hello.process());
+                    gone.add(begun(link.hello).process());
                     advance();
                 }
                 return;
@@ -179,14 +180,15 @@ final class Master extends ControlPlane {
             String complete =
                     ("%s came to %s, whose job is already complete: end the old job first, or set"
                                     + " another MASTER_PORT")
-                            .formatted(hello.who(), own.who());
+                            .formatted(hello.who(), begun(own).who());
             turnAway(link, outcome.join() == null ? complete : outcome.join());
             return;
         }
-        door.letIn(link.channel);
+        begun(door).letIn(link.channel);
         link.send(Message.Type.HEARTBEAT, ""); // so that it knows
         Link old = others.get(hello.process());
-        String mismatch = own.mismatch(hello, old == null ? own : old.hello);
+        Hello self = begun(own);
+        String mismatch = self.mismatch(hello, old == null ? self : begun(old.hello));
         if (mismatch != null) {
             misfits.add(link);
             refuse(mismatch);
@@ -202,12 +204,12 @@ final class Master extends ControlPlane {
     }
 
     private void start() {
-        List<JobMember> all = new ArrayList<>(List.of(own.member()));
-        others.values().forEach(link -> all.add(link.hello.member()));
+        List<JobMember> all = new ArrayList<>(List.of(begun(own).member()));
+        others.values().forEach(link -> all.add(begun(link.hello).member()));
         members = List.copyOf(all);
         for (Link link : others.values()) {
             // it reaches the master's ranks where it reached the master
-            all.set(0, own.at(link.channel.localAddress().getAddress()).member());
+            all.set(0, begun(own).at(link.channel.localAddress().getAddress()).member());
             link.touch();
             link.send(Message.Type.WELCOME, Message.welcome(options, all));
         }
@@ -218,8 +220,9 @@ final class Master extends ControlPlane {
     @Override
     public void ended(Link link) {
         if (isMember(link)) {
-            if (!gone.contains(link.hello.process())) {
-                declare(link.hello.process(), link.describeEnd());
+            int process = begun(link.hello).process();
+            if (!gone.contains(process)) {
+                declare(process, link.describeEnd());
             }
         } else if (link.hello != null
                 && !outcome.isDone()
@@ -230,7 +233,7 @@ final class Master extends ControlPlane {
 
     private void silent(Link link) {
         if (isMember(link)) {
-            declare(link.hello.process(), link.describeSilence(heartbeats.timeout()));
+            declare(begun(link.hello).process(), link.describeSilence(heartbeats.timeout()));
         }
     }
 
@@ -248,7 +251,7 @@ final class Master extends ControlPlane {
         return MISSING.formatted(
                 ErrorTexts.processes(missing()),
                 environment.processes(),
-                own.who(),
+                begun(own).who(),
                 ErrorTexts.time(timeout),
                 again.isEmpty() ? "" : ended);
     }
@@ -287,7 +290,7 @@ final class Master extends ControlPlane {
             notInExchange().filter(gone::contains).forEach(it -> declare(it, text));
             return;
         }
-        alarm.cancel(false);
+        begun(alarm).cancel(false);
         for (int i = 1; i < members.size(); i++) {
             if (!exchangeOf(i).equals(exchangeOf(0))) {
                 String disagreement =
@@ -312,7 +315,7 @@ final class Master extends ControlPlane {
 
     /** Returns the name that a process that has come has for the exchange. */
     private String exchangeOf(int process) {
-        return parts.get(process).content(Message.Turn.class).what();
+        return begun(parts.get(process)).content(Message.Turn.class).what();
     }
 
     private IntStream notInExchange() {
@@ -325,7 +328,7 @@ final class Master extends ControlPlane {
         int[] missing = notInExchange().toArray();
         int[] silent =
                 IntStream.of(missing)
-                        .filter(it -> it != 0 && others.get(it).isSilent(nanos))
+                        .filter(it -> it != 0 && begun(others.get(it)).isSilent(nanos))
                         .toArray();
         fail(
                 silent.length == 0
@@ -342,7 +345,7 @@ final class Master extends ControlPlane {
     }
 
     private String describeSilence(int process) {
-        Link link = others.get(process);
+        Link link = begun(others.get(process));
         return members.get(process) + link.describeSilence(link.silence());
     }
 
@@ -384,7 +387,7 @@ final class Master extends ControlPlane {
     /** {@inheritDoc} */
     @Override
     String lastStatus(int process) {
-        return process == 0 ? heartbeats.status() : others.get(process).lastStatus();
+        return process == 0 ? heartbeats.status() : begun(others.get(process)).lastStatus();
     }
 
     /** {@inheritDoc} */

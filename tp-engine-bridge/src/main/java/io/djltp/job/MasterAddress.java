@@ -4,10 +4,12 @@ import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
 import io.djltp.internal.environment.JobSecret;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.NetworkInterface;
@@ -35,7 +37,7 @@ final class MasterAddress {
                     + " machine of process 0%s, or add the name to /etc/hosts";
 
     private final LaunchEnvironment environment;
-    private final ServerSocketChannel bound;
+    private final @Nullable ServerSocketChannel bound;
     private final byte[] secret;
     private final boolean given;
 
@@ -47,13 +49,15 @@ final class MasterAddress {
      * @param bound in process 0, the channel at which it listens, or {@code null}
      * @throws IllegalArgumentException if the place is not known, or strangers could come there
      */
-    MasterAddress(LaunchEnvironment environment, byte[] secret, ServerSocketChannel bound)
+    MasterAddress(
+            LaunchEnvironment environment,
+            byte @Nullable [] secret,
+            @Nullable ServerSocketChannel bound)
             throws InterruptedException {
         this.environment = environment;
         this.bound = environment.process() == 0 ? bound : null;
-        if (this.bound == null && environment.masterAddress() == null) {
-            throw new IllegalArgumentException(
-                    "The address of process 0 is not known: set MASTER_ADDR to its host");
+        if (this.bound == null) {
+            host();
         }
         if (this.bound == null && environment.masterPort() == 0) {
             throw new IllegalArgumentException(
@@ -61,15 +65,24 @@ final class MasterAddress {
                             + " its host");
         }
         given = secret != null;
-        this.secret = given ? secret : localSecret();
+        this.secret = secret == null ? localSecret() : secret;
+    }
+
+    /**
+     * Returns the host of process 0, where this process does not listen at a channel of its own.
+     */
+    String host() {
+        if (environment.masterAddress() == null) {
+            throw new IllegalArgumentException(
+                    "The address of process 0 is not known: set MASTER_ADDR to its host");
+        }
+        return environment.masterAddress();
     }
 
     private byte[] localSecret() throws InterruptedException {
         try {
             InetAddress address =
-                    bound == null
-                            ? InetAddress.getByName(environment.masterAddress())
-                            : bound.socket().getInetAddress();
+                    bound == null ? InetAddress.getByName(host()) : bound.socket().getInetAddress();
             if (address.isLoopbackAddress()) {
                 return JobSecret.ofUser();
             }
@@ -92,7 +105,7 @@ final class MasterAddress {
 
     private String firstPlace() {
         return bound == null
-                ? ErrorTexts.address(environment.masterAddress(), environment.masterPort())
+                ? ErrorTexts.address(host(), environment.masterPort())
                 : ErrorTexts.address((InetSocketAddress) bound.socket().getLocalSocketAddress());
     }
 
@@ -110,7 +123,7 @@ final class MasterAddress {
 
     /** Says what to do about the name of process 0, which is not known. */
     String unresolved() {
-        String host = environment.masterAddress();
+        String host = host();
         String slurm = " (the NodeAddr of scontrol show node " + host + ")";
         return UNRESOLVED.formatted(host, isSlurm() ? slurm : "");
     }
@@ -134,8 +147,8 @@ final class MasterAddress {
         return bound == null ? listenAtFree(address) : bound;
     }
 
-    private ServerSocketChannel listenAtFree(InetAddress address) {
-        IOException reason = null;
+    private ServerSocketChannel listenAtFree(@Nullable InetAddress address) {
+        IOException reason = new BindException("there is no port");
         for (int candidate : environment.masterPorts()) {
             try {
                 return MasterPort.bind(address, candidate);
@@ -154,9 +167,9 @@ final class MasterAddress {
     }
 
     /** Returns the master's address if it is one of this machine, or else {@code null} for all. */
-    private InetAddress localAddress() throws IOException {
+    private @Nullable InetAddress localAddress() throws IOException {
         try {
-            InetAddress address = InetAddress.getByName(environment.masterAddress());
+            InetAddress address = InetAddress.getByName(host());
             boolean local =
                     address.isLoopbackAddress()
                             || NetworkInterface.getByInetAddress(address) != null;
@@ -166,7 +179,7 @@ final class MasterAddress {
             logger.warn(
                     "Process 0 listens at all addresses: the name '{}' does not resolve on its"
                             + " machine",
-                    environment.masterAddress());
+                    host());
             return null;
         }
     }

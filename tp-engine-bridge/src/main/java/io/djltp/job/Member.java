@@ -5,6 +5,7 @@ import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.socket.nio.NioSocketChannel;
 
 import org.bouncycastle.tls.TlsClientProtocol;
+import org.jspecify.annotations.Nullable;
 
 import java.io.EOFException;
 import java.io.IOException;
@@ -50,12 +51,13 @@ final class Member extends ControlPlane {
 
     private final long start = System.nanoTime(); // of all attempts, also after a connection
     // what the master says to the last hello; nothing, if it dropped the connection before that
-    private volatile CompletableFuture<Optional<Message.Welcome>> answer;
-    private volatile Link link; // to the master, once it was found
+    private volatile CompletableFuture<Optional<Message.Welcome>> answer =
+            new CompletableFuture<>();
+    private volatile @Nullable Link link; // to the master, once it was found
     private volatile String master = "process 0";
     private volatile boolean masterGone;
-    private volatile JobFailedException reported;
-    private String exchange; // on the thread of the connection alone
+    private volatile @Nullable JobFailedException reported;
+    private @Nullable String exchange; // on the thread of the connection alone
 
     Member(LaunchEnvironment environment, JobOptions options) {
         super(environment, options);
@@ -78,7 +80,7 @@ final class Member extends ControlPlane {
         while (said.isEmpty()) {
             Link connection = dial(address, tls);
             int port = connection.channel.remoteAddress().getPort();
-            place = " at " + ErrorTexts.address(environment.masterAddress(), port);
+            place = " at " + ErrorTexts.address(address.host(), port);
             master = "process 0" + place;
             said = ask(connection, own);
         }
@@ -94,11 +96,11 @@ final class Member extends ControlPlane {
         answer = new CompletableFuture<>();
         link = connection;
         if (first) {
-            heartbeats.start(() -> List.of(link), this::silent);
+            heartbeats.start(() -> List.of(begun(link)), this::silent);
         }
-        link.send(Message.Type.HELLO, own.at(link.channel.localAddress().getAddress()));
-        if (!link.channel.isActive()) {
-            ended(link); // before it was known which link it is
+        connection.send(Message.Type.HELLO, own.at(connection.channel.localAddress().getAddress()));
+        if (!connection.channel.isActive()) {
+            ended(connection); // before it was known which link it is
         }
         // the master's own time-out comes first, and its error says more
         var said = state.await(answer, options.timeout.plus(MARGIN));
@@ -122,7 +124,7 @@ final class Member extends ControlPlane {
         Duration timeout = options.timeout;
         IOException reason = null;
         for (long pause = MIN_PAUSE_MILLIS; ; pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause)) {
-            IOException closest = null;
+            IOException closest = new SocketTimeoutException("no port");
             for (int port : environment.masterPorts()) {
                 try {
                     return attempt(tls, port, left(timeout));
@@ -131,7 +133,7 @@ final class Member extends ControlPlane {
                     if (Thread.interrupted()) {
                         throw new InterruptedException();
                     }
-                    closest = closest == null || weight(e) >= weight(closest) ? e : closest;
+                    closest = weight(e) >= weight(closest) ? e : closest;
                 }
             }
             reason = reason == null || weight(closest) > 0 ? closest : reason;
@@ -232,7 +234,7 @@ final class Member extends ControlPlane {
     @Override
     void begin(Message part) {
         exchange = part.content(Message.Turn.class).what();
-        link.send(part.encode());
+        begun(link).send(part.encode());
         checkMaster();
     }
 
@@ -250,7 +252,7 @@ final class Member extends ControlPlane {
         }
         // which failure was the first is the master's to say
         reported = failure;
-        link.send(Message.fail(failure).encode());
+        begun(link).send(Message.fail(failure).encode());
         if (!masterGone) {
             state.awaitFailure(VERDICT);
         }
@@ -260,13 +262,13 @@ final class Member extends ControlPlane {
     /** {@inheritDoc} */
     @Override
     String lastStatus(int process) {
-        return process == 0 ? link.lastStatus() : "";
+        return process == 0 ? begun(link).lastStatus() : "";
     }
 
     /** {@inheritDoc} */
     @Override
     void close() {
-        Link.finish(List.of(link));
+        Link.finish(List.of(begun(link)));
         end();
     }
 
@@ -291,8 +293,9 @@ final class Member extends ControlPlane {
             case FAIL:
                 JobFailedException verdict = message.failure();
                 JobFailedException mine = reported;
-                boolean own = mine != null && mine.getMessage().equals(verdict.getMessage());
-                state.fail(own ? mine : verdict); // what it threw itself has its stack trace
+                String text = verdict.getMessage();
+                // what it threw itself has its stack trace
+                state.fail(mine != null && mine.getMessage().equals(text) ? mine : verdict);
                 break;
             case GOODBYE:
                 masterGone = true;

@@ -7,4 +7,7 @@
  * the job as one process sees it. Process 0 is the master: all others keep a control connection to
  * it.
  */
+@NullMarked
 package io.djltp.job;
+
+import org.jspecify.annotations.NullMarked;

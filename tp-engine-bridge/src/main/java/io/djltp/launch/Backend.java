@@ -15,6 +15,7 @@ import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -96,7 +97,7 @@ public enum Backend {
      * @return this, or what {@link #AUTO} means
      * @throws IllegalArgumentException if the system property names none
      */
-    public Backend choose(List<Device> devices, Job job) {
+    public Backend choose(List<Device> devices, @Nullable Job job) {
         Backend named = this == AUTO ? byProperty() : this;
         if (named != AUTO) {
             return named;
@@ -124,11 +125,11 @@ public enum Backend {
      * @param job the job, or {@code null} if all ranks are in this process
      * @return the reason, or nothing if it can be used
      */
-    public Optional<String> whyNot(List<Device> devices, Job job) {
+    public Optional<String> whyNot(List<Device> devices, @Nullable Job job) {
         return Optional.ofNullable(choose(devices, job).obstacle(devices, job));
     }
 
-    private String obstacle(List<Device> devices, Job job) {
+    private @Nullable String obstacle(List<Device> devices, @Nullable Job job) {
         if (this == NCCL) {
             return NcclCommunicator.whyNot(firstRank(job), devices).orElse(null);
         }
@@ -145,7 +146,7 @@ public enum Backend {
         return "the backend " + this + " is for CPUs, not for " + devices + remedy;
     }
 
-    private static int firstRank(Job job) {
+    private static int firstRank(@Nullable Job job) {
         return job == null ? 0 : job.getFirstRank();
     }
 
@@ -159,7 +160,7 @@ public enum Backend {
      * @throws IllegalArgumentException if the backend does not fit the devices or the job
      * @throws JobFailedException if another process cannot use the backend
      */
-    public List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
+    public List<Communicator> connect(List<Device> devices, @Nullable Job job, Duration timeout) {
         Backend backend = choose(devices, job);
         String obstacle = backend.obstacle(devices, job);
         if (job == null) {
@@ -198,7 +199,8 @@ public enum Backend {
         }
     }
 
-    private static List<Communicator> connectNccl(List<Device> devices, Job job, Duration timeout) {
+    private static List<Communicator> connectNccl(
+            List<Device> devices, @Nullable Job job, Duration timeout) {
         boolean first = job == null || job.getProcess() == 0;
         byte[] id = first ? NcclCommunicator.newUniqueId() : new byte[0];
         if (job != null) {
@@ -208,7 +210,8 @@ public enum Backend {
         return new ArrayList<>(NcclCommunicator.create(id, size, firstRank(job), devices, timeout));
     }
 
-    private static List<Communicator> connectTcp(List<Device> devices, Job job, Duration timeout) {
+    private static List<Communicator> connectTcp(
+            List<Device> devices, @Nullable Job job, Duration timeout) {
         if (job == null) {
             // all ranks are here, and the backend is to be tried
             LaunchEnvironment alone = new LaunchEnvironment("none", 0, 1, 0, "127.0.0.1", 0);

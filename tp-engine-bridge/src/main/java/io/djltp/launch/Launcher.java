@@ -4,6 +4,8 @@ import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.channels.ServerSocketChannel;
@@ -74,7 +76,7 @@ public final class Launcher {
      * @throws io.djltp.job.JobFailedException if not all processes come in time, or they do not fit
      *     together
      */
-    public static Job join(Map<String, String> environment, int ranks, Duration timeout) {
+    public static @Nullable Job join(Map<String, String> environment, int ranks, Duration timeout) {
         Optional<LaunchEnvironment> found = LaunchEnvironment.detect(environment);
         if (found.isEmpty() || found.get().processes() == 1) {
             return null;
@@ -118,8 +120,10 @@ public final class Launcher {
      * @throws io.djltp.job.JobFailedException if not all processes come in time, or they do not fit
      *     together
      */
-    public static Job join(
-            LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+    public static @Nullable Job join(
+            LaunchEnvironment environment,
+            JobOptions options,
+            @Nullable ServerSocketChannel bound) {
         if (environment.processes() > 1) {
             return Job.join(environment, options, bound);
         }

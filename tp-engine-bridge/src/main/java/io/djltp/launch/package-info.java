@@ -1,2 +1,5 @@
 /** Contains the choice of a backend for collective operations, and the start of a job. */
+@NullMarked
 package io.djltp.launch;
+
+import org.jspecify.annotations.NullMarked;

@@ -12,6 +12,8 @@ import io.djltp.internal.events.CollectiveEvent;
 import io.djltp.internal.events.FlightEvents;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.Set;
@@ -39,7 +41,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private final FlightRecorder recorder;
     private volatile String terms = ""; // of all groups of the rank: that of the world counts
     private Runnable closing = () -> {};
-    private String issuer;
+    private @Nullable String issuer;
     private long sequence;
     private String splitGroups = ""; // what the groups of the last split are
     private CollectiveCounts counts = new CollectiveCounts();
@@ -131,7 +133,7 @@ public abstract class AbstractCommunicator implements Communicator {
 
     /** {@inheritDoc} */
     @Override
-    public final void setIssuer(String issuer) {
+    public final void setIssuer(@Nullable String issuer) {
         this.issuer = issuer;
     }
 

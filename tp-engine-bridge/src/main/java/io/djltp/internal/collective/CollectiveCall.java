@@ -11,6 +11,8 @@ import io.djltp.internal.events.CollectiveEvent;
 import io.djltp.internal.events.CollectiveWaitEvent;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -36,16 +38,16 @@ public final class CollectiveCall {
     private final Collective collective;
     private final long sequence;
     private final String group;
-    private final String issuer;
+    private final @Nullable String issuer;
     private final String terms;
-    private ReduceOp op;
+    private @Nullable ReduceOp op;
     private int root = -1;
-    private long[] inputShares;
-    private long[] outputShares;
-    private TensorView input;
-    private TensorView output;
-    private Shape shape; // of the input
-    private DataType dataType;
+    private long @Nullable [] inputShares;
+    private long @Nullable [] outputShares;
+    private @Nullable TensorView input;
+    private @Nullable TensorView output;
+    private @Nullable Shape shape; // of the input
+    private @Nullable DataType dataType;
     private long bytes; // of the input
     private final long issued = System.nanoTime();
     private volatile long finished;
@@ -64,7 +66,11 @@ public final class CollectiveCall {
      * @param terms what the rank has said with it, or empty
      */
     public CollectiveCall(
-            Collective collective, long sequence, String group, String issuer, String terms) {
+            Collective collective,
+            long sequence,
+            String group,
+            @Nullable String issuer,
+            String terms) {
         this.collective = collective;
         this.sequence = sequence;
         this.group = group;
@@ -95,10 +101,11 @@ public final class CollectiveCall {
      * Sets how many elements go to and come from each rank.
      *
      * @param shares as {@link #getShares()}
-     * @param received as {@link #getReceivedShares()}
+     * @param received as {@link #getReceivedShares()}, or {@code null} for any other operation than
+     *     an all-to-all
      * @return this
      */
-    public CollectiveCall withShares(long[] shares, long[] received) {
+    public CollectiveCall withShares(long[] shares, long @Nullable [] received) {
         inputShares = shares;
         outputShares = received;
         return this;
@@ -125,10 +132,16 @@ public final class CollectiveCall {
     /**
      * Returns the reduction.
      *
-     * @return the reduction, or {@code null} for an operation that does not reduce
+     * @return the reduction
+     * @throws IllegalStateException if the operation does not reduce
      */
     public ReduceOp getOp() {
-        return op;
+        return has(op);
+    }
+
+    /** {@return whether the operation reduces} */
+    public boolean isReduction() {
+        return op != null;
     }
 
     /**
@@ -144,46 +157,56 @@ public final class CollectiveCall {
      * Returns the elements of each rank's share: of the output of an all-gather, of the input of a
      * reduce-scatter or an all-to-all.
      *
-     * @return the shares, or {@code null} for any other operation; not to be changed
+     * @return the shares, not to be changed
+     * @throws IllegalStateException for any other operation
      */
     public long[] getShares() {
-        return inputShares;
+        return has(inputShares);
     }
 
     /**
      * Returns the elements that an all-to-all receives from each rank.
      *
-     * @return the shares, or {@code null} for any other operation; not to be changed
+     * @return the shares, not to be changed
+     * @throws IllegalStateException for any other operation
      */
     public long[] getReceivedShares() {
-        return outputShares;
+        return has(outputShares);
+    }
+
+    /** {@return whether there are tensors, which a barrier lacks, and a call that has finished} */
+    public boolean hasTensors() {
+        return input != null;
     }
 
     /**
      * Returns what the rank puts in.
      *
-     * @return the tensor, or {@code null} for a barrier or once the call has finished
+     * @return the tensor
+     * @throws IllegalStateException for a barrier, or once the call has finished
      */
     public TensorView getInput() {
-        return input;
+        return has(input);
     }
 
     /**
      * Returns where the result goes; the input itself for an operation in place.
      *
-     * @return the tensor, or {@code null} for a barrier or once the call has finished
+     * @return the tensor
+     * @throws IllegalStateException for a barrier, or once the call has finished
      */
     public TensorView getOutput() {
-        return output;
+        return has(output);
     }
 
     /**
      * Returns the data type of the tensors.
      *
-     * @return the data type, or {@code null} for a barrier
+     * @return the data type
+     * @throws IllegalStateException for a barrier
      */
     public DataType getDataType() {
-        return dataType;
+        return has(dataType);
     }
 
     /**
@@ -204,7 +227,14 @@ public final class CollectiveCall {
     public long getPayload() {
         return inputShares == null || collective == Collective.ALL_TO_ALL
                 ? bytes
-                : Arrays.stream(inputShares).sum() * dataType.getNumOfBytes();
+                : Arrays.stream(inputShares).sum() * getDataType().getNumOfBytes();
+    }
+
+    private <T> T has(@Nullable T part) {
+        if (part == null) {
+            throw new IllegalStateException("The call has no such part, or no more: " + this);
+        }
+        return part;
     }
 
     /**

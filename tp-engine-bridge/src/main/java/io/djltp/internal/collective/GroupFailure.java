@@ -2,6 +2,7 @@ package io.djltp.internal.collective;
 
 import io.djltp.collective.CollectiveException;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -17,7 +18,7 @@ public final class GroupFailure {
     private static final Logger logger = LoggerFactory.getLogger(GroupFailure.class);
 
     private final List<Runnable> listeners = new ArrayList<>();
-    private volatile CollectiveException first;
+    private volatile @Nullable CollectiveException first;
 
     /** Creates the state of a group that has not failed. */
     public GroupFailure() {}
@@ -59,7 +60,7 @@ public final class GroupFailure {
      *
      * @return the failure, or {@code null}
      */
-    public CollectiveException get() {
+    public @Nullable CollectiveException get() {
         return first;
     }
 
@@ -70,11 +71,12 @@ public final class GroupFailure {
      * @param size the number of ranks in its group
      */
     public void check(int rank, int size) {
-        if (first != null) {
+        CollectiveException reason = first;
+        if (reason != null) {
             // a new one: a shared one would carry another thread's stack trace
             throw new CollectiveException(
-                    "rank %s of %s: %s".formatted(rank, size, first.getMessage()),
-                    first.getCause() == null ? first : first.getCause());
+                    "rank %s of %s: %s".formatted(rank, size, reason.getMessage()),
+                    reason.getCause() == null ? reason : reason.getCause());
         }
     }
 

@@ -1,5 +1,6 @@
 package io.djltp.internal.environment;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -59,7 +60,7 @@ public final class JobSecret {
      * @return the secret, or {@code null} if neither is set
      * @throws IllegalArgumentException if it is empty, or the file cannot be read
      */
-    public static byte[] given(Map<String, String> environment) {
+    public static byte @Nullable [] given(Map<String, String> environment) {
         String text = environment.get("TP_SECRET");
         if (text != null) {
             return nonEmpty("TP_SECRET", text);

@@ -1,2 +1,5 @@
 /** Contains how processes are admitted to a job. */
+@NullMarked
 package io.djltp.internal.environment;
+
+import org.jspecify.annotations.NullMarked;

@@ -8,8 +8,10 @@ import io.djltp.internal.torch.TorchScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
+import java.util.Objects;
 
 /**
  * What the gradient of a head's weight has beside that of the last batch: the sum of those of
@@ -21,7 +23,7 @@ import java.util.Arrays;
  * @param rows their gradients in the same order, [places, features], or {@code null} for none
  */
 @SuppressWarnings("try") // a scope is used by being open
-public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
+public record AddedGradient(@Nullable NDArray whole, long[] places, @Nullable NDArray rows) {
 
     /**
      * Returns whether there is none.
@@ -56,12 +58,12 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
     /** The same by chunks. Rows stay in the order in which they were looked up. */
     static final class Chunks {
 
-        private final Tensor whole;
+        private final @Nullable Tensor whole;
         private final long[] columns; // ascending
-        private final Tensor rows; // of the columns
+        private final @Nullable Tensor rows; // of the columns
 
         /** Returns the chunks of a gradient, {@code null} if there is none. */
-        static Chunks of(AddedGradient gradient) {
+        static @Nullable Chunks of(@Nullable AddedGradient gradient) {
             return gradient == null || gradient.isEmpty() ? null : new Chunks(gradient);
         }
 
@@ -69,7 +71,11 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
             whole = gradient.whole == null ? null : TensorView.of(gradient.whole).tensor();
             columns = gradient.places.clone();
             Arrays.sort(columns);
-            rows = columns.length == 0 ? null : sorted(gradient.rows, gradient.places);
+            rows =
+                    columns.length == 0
+                            ? null
+                            : sorted(
+                                    Objects.requireNonNull(gradient.rows, "rows"), gradient.places);
         }
 
         private static Tensor sorted(NDArray rows, long[] places) {
@@ -92,7 +98,7 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
             }
             int from = ClassLabels.from(columns, start);
             int to = ClassLabels.from(columns, start + length);
-            if (from < to) {
+            if (rows != null && from < to) {
                 long[] places =
                         Arrays.stream(columns, from, to).map(column -> column - start).toArray();
                 Tensor part = rows.narrow(0, from, to - from);

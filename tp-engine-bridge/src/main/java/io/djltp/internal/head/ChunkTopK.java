@@ -6,6 +6,9 @@ import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
+
+import java.util.Objects;
 
 /**
  * The classes of a rank with the largest logits, for each row, of logits that exist a chunk of
@@ -22,12 +25,12 @@ final class ChunkTopK {
 
     private final LogitChunks chunks;
     private final int k;
-    private final LogitChunks.LogSum logSum; // null if not wanted
+    private final LogitChunks.@Nullable LogSum logSum; // null if not wanted
     private final TensorOptions integers;
     private final Tensor allValues; // [rows, k]
     private final Tensor allColumns;
     private long count; // how many of the k columns have been found
-    private Tensor gathered; // of all ranks, [ranks, rows, columns]
+    private @Nullable Tensor gathered; // of all ranks, [ranks, rows, columns]
 
     /**
      * Passes over the chunks.
@@ -77,24 +80,26 @@ final class ChunkTopK {
             columns.push_back(logSum.largest.to(ScalarType.Double).unsqueeze(1));
             columns.push_back(logSum.sum.unsqueeze(1));
         }
-        gathered = shard.allGather(torch.cat(columns, 1));
-        Tensor values = ofAllRanks(0, wanted);
-        Tensor classes = ofAllRanks(wanted, wanted);
+        Tensor all = shard.allGather(torch.cat(columns, 1));
+        gathered = all;
+        Tensor values = ofAllRanks(all, 0, wanted);
+        Tensor classes = ofAllRanks(all, wanted, wanted);
         // of equal logits, that of the lower class comes first
         Tensor order = classes.argsort(true, 1, false);
         return sorted(values.gather(1, order), classes.gather(1, order), wanted);
     }
 
-    private Tensor ofAllRanks(long start, long length) {
-        Tensor part = gathered.narrow(2, start, length).transpose(0, 1);
-        return part.reshape(chunks.rows, gathered.size(0) * length);
+    private Tensor ofAllRanks(Tensor all, long start, long length) {
+        Tensor part = all.narrow(2, start, length).transpose(0, 1);
+        return part.reshape(chunks.rows, all.size(0) * length);
     }
 
     /** Returns the logarithms of the probabilities that belong to logits of all ranks. */
     Tensor logProbabilities(Tensor logits) {
-        Tensor largest = gathered.select(2, gathered.size(2) - 2); // [ranks, rows]
+        Tensor all = Objects.requireNonNull(gathered, "gather comes first");
+        Tensor largest = all.select(2, all.size(2) - 2); // [ranks, rows]
         Tensor top = largest.amax(new long[] {0}, false);
-        Tensor sums = gathered.select(2, gathered.size(2) - 1);
+        Tensor sums = all.select(2, all.size(2) - 1);
         Tensor sum = largest.sub(top).exp_().mul_(sums).sum(0);
         // the largest logit first: a log-sum-exp would lose the digits that it has after the point
         return logits.sub(top.unsqueeze(1)).sub_(sum.log_().unsqueeze(1));

@@ -12,7 +12,9 @@ import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
+import java.util.Objects;
 import java.util.function.Consumer;
 
 /**
@@ -47,9 +49,9 @@ final class ChunkWorker {
 
     private final Scalar unit; // what logits are multiplied with for it
     private final ScalarTypeOptional floats;
-    private ClassLabels.Places places; // of labels
-    private Tensor sameFactor; // that of all chunks, or null if each has its own
-    private AddedGradient.Chunks added; // or null
+    private ClassLabels.@Nullable Places places; // of labels
+    private @Nullable Tensor sameFactor; // that of all chunks, null if each has its own
+    private AddedGradient.@Nullable Chunks added;
 
     ChunkWorker(HeadPass pass, ChunkMemory memory, ChunkedLinear linear) {
         this.pass = pass;
@@ -143,7 +145,7 @@ final class ChunkWorker {
             Tensor bias = memory.plan().part(linear.bias(), index).unsqueeze(1);
             logits.narrow(1, 0, pass.rows).add_(bias, unit);
         }
-        ClassLabels.OfChunk labels = places.of(index);
+        ClassLabels.OfChunk labels = Objects.requireNonNull(places).of(index);
         if (labels != null) {
             Tensor flat = logits.view(-1);
             if (!again && !inPowers && !linear.isUnit()) { // others are known
@@ -208,7 +210,9 @@ final class ChunkWorker {
      * @param others what else the gradient of the weights has, or {@code null}
      */
     void backwardAndUpdate(
-            Tensor biasGradient, Consumer<RowGradient> update, AddedGradient.Chunks others) {
+            @Nullable Tensor biasGradient,
+            @Nullable Consumer<RowGradient> update,
+            AddedGradient.@Nullable Chunks others) {
         added = others;
         sameFactor = pass.isGuarded() ? null : pass.column(Place.SOFTMAX_FACTOR);
         run(
@@ -222,13 +226,14 @@ final class ChunkWorker {
                 });
     }
 
-    private void updateChunk(int index, Tensor biasGradient, Consumer<RowGradient> update) {
+    private void updateChunk(
+            int index, @Nullable Tensor biasGradient, @Nullable Consumer<RowGradient> update) {
         Tensor weight = linear.weight(memory, index);
         if (!memory.isKept(index)) {
             keep(index, compute(index, weight, true));
         }
         Tensor factor = sameFactor == null ? factor(index) : sameFactor;
-        ClassLabels.OfChunk labels = places.of(index);
+        ClassLabels.OfChunk labels = Objects.requireNonNull(places).of(index);
         Tensor ofLogits = keepsRounded ? memory.roundedKept(index) : memory.logits(index);
         if (pass.isSmooth()) { // the gradient of the logits, without the last row of the features
             Tensor flat = ofLogits.view(-1);
@@ -303,13 +308,20 @@ final class ChunkWorker {
 
         private final long start; // the first column of the chunk
         private final long length;
-        private final Tensor columns; // of the chunk, int64 [length], or null if they are a range
-        private final Tensor directions; // the unit rows that were used, or null: it was the weight
+        private final @Nullable Tensor
+                columns; // of the chunk, int64 [length], null if they are a range
+        private final @Nullable Tensor
+                directions; // the unit rows that were used, if not the weight
         private final Tensor left;
         private final Tensor right;
-        private final ClassLabels.OfChunk labels;
+        private final ClassLabels.@Nullable OfChunk labels;
 
-        Gradient(int index, Tensor used, Tensor left, Tensor right, ClassLabels.OfChunk labels) {
+        Gradient(
+                int index,
+                Tensor used,
+                Tensor left,
+                Tensor right,
+                ClassLabels.@Nullable OfChunk labels) {
             super(linear.updated(memory, index, used));
             start = memory.plan().start(index);
             length = memory.plan().length(index);

@@ -21,6 +21,7 @@ import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.stream.LongStream;
 
@@ -43,8 +44,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
     private final ClassShard shard;
     private final long budget;
     private final long chunk;
-    private final Margin margin; // or null
-    private ChunkMemory memory;
+    private final @Nullable Margin margin;
+    private @Nullable ChunkMemory memory;
     private long restoredRows;
 
     /**
@@ -58,7 +59,12 @@ public final class ChunkedEvaluation implements AutoCloseable {
      *     null}
      * @throws IllegalArgumentException if a class is on several ranks
      */
-    public ChunkedEvaluation(Communicator group, Cut cut, long budget, long chunk, Margin margin) {
+    public ChunkedEvaluation(
+            @Nullable Communicator group,
+            Cut cut,
+            long budget,
+            long chunk,
+            @Nullable Margin margin) {
         LibTorch.load(); // before anything else of the preset
         shard = new ClassShard(cut, group);
         this.budget = budget;
@@ -78,7 +84,11 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @throws IllegalArgumentException if there are fewer classes than {@code k}
      */
     public TopClasses topK(
-            NDArray features, NDArray weight, NDArray bias, int k, boolean withProbabilities) {
+            NDArray features,
+            @Nullable NDArray weight,
+            @Nullable NDArray bias,
+            int k,
+            boolean withProbabilities) {
         long total = shard.total();
         if (k < 1 || k > total) {
             throw new IllegalArgumentException(
@@ -110,15 +120,16 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @return the counts, int64 [rows], attached to the manager of the features
      */
-    public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
+    public NDArray countBefore(
+            NDArray features, @Nullable NDArray weight, @Nullable NDArray bias, NDArray labels) {
         ClassLabels rows = ClassLabels.of(features, labels, shard, ALL_COUNT);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            Tensor logits = torch.zeros(new long[] {chunks.rows}, memory.options());
-            logits.index_copy_(0, memory.index(rows.rows), chunks.labelLogits(rows));
+            Tensor logits = torch.zeros(new long[] {chunks.rows}, chunks.memory.options());
+            logits.index_copy_(0, chunks.memory.index(rows.rows), chunks.labelLogits(rows));
             shard.allReduce(logits, ReduceOp.SUM);
             long[] columns = LongStream.of(rows.all).map(shard::columnsBefore).toArray();
-            Tensor before = chunks.countBefore(logits, memory.index(columns));
+            Tensor before = chunks.countBefore(logits, chunks.memory.index(columns));
             shard.allReduce(before, ReduceOp.SUM);
             return TensorView.toArray(before, features.getManager());
         }
@@ -137,13 +148,18 @@ public final class ChunkedEvaluation implements AutoCloseable {
      *     of the features
      */
     public NDArray loss(
-            NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
+            NDArray features,
+            NDArray weight,
+            @Nullable NDArray bias,
+            NDArray labels,
+            LossOptions options) {
         SoftmaxLoss.check(options, shard.total(), true);
         ClassLabels rows = ClassLabels.of(features, labels, shard, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             LogitChunks.LogSum sums = new LogitChunks.LogSum(chunks);
-            Tensor labelLogits = torch.zeros(new long[] {rows.rows.length}, memory.options());
+            Tensor labelLogits =
+                    torch.zeros(new long[] {rows.rows.length}, chunks.memory.options());
             Tensor sumOfLogits = torch.zeros_like(sums.sum);
             chunks.forEach(
                     (index, logits) -> {
@@ -157,7 +173,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
             SoftmaxLoss loss =
                     SoftmaxLoss.reduced(
                             rows, sums.largest, sums.sum, labelLogits, sumOfLogits, true);
-            return ShardedCrossEntropy.shaped(loss.value(memory.options()), options, features);
+            return ShardedCrossEntropy.shaped(
+                    loss.value(chunks.memory.options()), options, features);
         }
     }
 
@@ -170,12 +187,12 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @return the logits, float32 [x1, ..., xn, classes of the rank], attached to the manager of
      *     the features
      */
-    public NDArray logits(NDArray features, NDArray weight, NDArray bias) {
+    public NDArray logits(NDArray features, NDArray weight, @Nullable NDArray bias) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             long classes = chunks.plan.range().length();
             long[] shape = {chunks.rows, classes};
-            Tensor logits = torch.empty(shape, memory.options(), new MemoryFormatOptional());
+            Tensor logits = torch.empty(shape, chunks.memory.options(), new MemoryFormatOptional());
             chunks.forEach(
                     (index, part) ->
                             logits.narrow(1, chunks.plan.start(index), part.size(1)).copy_(part));
@@ -190,32 +207,32 @@ public final class ChunkedEvaluation implements AutoCloseable {
         return TensorView.toArray(values, features.getManager());
     }
 
-    private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
+    private LogitChunks chunks(NDArray features, @Nullable NDArray weight, @Nullable NDArray bias) {
         Tensor rows = ClassLabels.rows(features);
         if (weight == null) {
-            prepare(rows, 0, rows.size(1), false);
-            return LogitChunks.of(memory, rows);
+            return LogitChunks.of(prepare(rows, 0, rows.size(1), false), rows);
         }
         Tensor x = rows.to(FLOAT).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
-        prepare(x, x.size(1), weight.getShape().get(0), type != FLOAT || margin != null);
+        boolean copies = type != FLOAT || margin != null;
+        ChunkMemory prepared = prepare(x, x.size(1), weight.getShape().get(0), copies);
         ChunkedLinear linear = new ChunkedLinear(weight, bias, null, margin != null);
-        return LogitChunks.of(memory, linear, margin == null ? x : scaled(x));
+        return LogitChunks.of(prepared, linear, margin == null ? x : scaled(x, margin));
     }
 
-    private Tensor scaled(Tensor x) {
+    private static Tensor scaled(Tensor x, Margin margin) {
         Tensor factors = UnitRows.inverseLengths(x).mul_(new Scalar(margin.scale()));
         return x.mul(factors.unsqueeze(1));
     }
 
     /** Memory for many rows has too small chunks for few. */
-    private void prepare(Tensor x, long features, long classes, boolean copiesWeights) {
+    private ChunkMemory prepare(Tensor x, long features, long classes, boolean copiesWeights) {
         long rows = Math.max(1, x.size(0));
         if (memory != null
                 && memory.fits(rows, features)
                 && memory.plan().range().length() == classes
                 && memory.plan().rows() < 4 * rows) {
-            return;
+            return memory;
         }
         long copied = copiesWeights ? features : 0;
         boolean before = memory == null && rows <= restoredRows && restoredRows < 4 * rows;
@@ -227,6 +244,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
                         planned, features, classes, wanted, budget, Float.BYTES, 1, x.is_cuda())[0];
         close();
         memory = new ChunkMemory(plan, features, x, Precision.FLOAT32);
+        return memory;
     }
 
     /**

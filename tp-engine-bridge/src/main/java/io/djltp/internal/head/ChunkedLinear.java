@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The weight and the bias of a linear layer whose output is computed a chunk of its units at a
@@ -22,8 +23,8 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 final class ChunkedLinear {
 
     private final Tensor weight; // [classes, features], no part of a graph
-    private final Tensor bias; // or null
-    private final Tensor sample; // the columns to which the layer is reduced, int64, or null
+    private final @Nullable Tensor bias;
+    private final @Nullable Tensor sample; // the columns to which the layer is reduced, int64
     private final boolean unit;
     private final boolean wide; // whether the weight is in 32 bits
 
@@ -35,7 +36,7 @@ final class ChunkedLinear {
      * @param sample the columns to which the layer is reduced, ascending, int64, or {@code null}
      * @param unit whether rows of the weight are divided by their lengths
      */
-    ChunkedLinear(NDArray weight, NDArray bias, Tensor sample, boolean unit) {
+    ChunkedLinear(NDArray weight, @Nullable NDArray bias, @Nullable Tensor sample, boolean unit) {
         this.weight = TensorView.of(weight).tensor().detach();
         Tensor all = bias == null ? null : TensorView.of(bias).tensor().detach();
         this.bias = all == null || sample == null ? all : all.index_select(0, sample);
@@ -49,7 +50,7 @@ final class ChunkedLinear {
     }
 
     /** Returns the bias of the classes that are computed, or {@code null}. */
-    Tensor bias() {
+    @Nullable Tensor bias() {
         return bias;
     }
 
@@ -64,7 +65,7 @@ final class ChunkedLinear {
     }
 
     /** Returns the columns of a chunk, or {@code null} if they are a range of all. */
-    Tensor columns(ChunkPlan plan, int index) {
+    @Nullable Tensor columns(ChunkPlan plan, int index) {
         return sample == null ? null : plan.part(sample, index);
     }
 
@@ -86,7 +87,7 @@ final class ChunkedLinear {
     private Tensor stored(ChunkMemory memory, int index, Place copy) {
         Tensor columns = columns(memory.plan(), index);
         Tensor rows = columns == null ? memory.plan().part(weight, index) : null;
-        if (columns == null && wide) {
+        if (rows != null && wide) {
             return rows;
         }
         Tensor place = memory.work(copy, memory.plan().length(index));
@@ -110,7 +111,7 @@ final class ChunkedLinear {
      * bits: the gradient of the bias itself, if it has this size and type.
      */
     Tensor biasGradient(ChunkMemory memory, Tensor target) {
-        if (target == null || sample == null && isWide(target)) {
+        if (sample == null && isWide(target)) {
             return target;
         }
         Tensor used = sample == null ? target : sample;

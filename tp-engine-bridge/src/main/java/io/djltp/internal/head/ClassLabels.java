@@ -9,6 +9,7 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.Tensor;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.Map;
@@ -37,7 +38,7 @@ public final class ClassLabels {
     final boolean[] counts; // whether a row counts, by row
     final long[] rows; // the rows with a label of this rank, in the order of the labels
     final long[] columns; // the columns of their labels, in ascending order
-    final long[] sample; // the columns that the step is over, or null if it is over all
+    final long @Nullable [] sample; // the columns that the step is over, null if it is over all
     final long classes; // how many the step is over, over all ranks
 
     private ClassLabels(long[] all, ClassShard shard, LossOptions options) {
@@ -166,40 +167,42 @@ public final class ClassLabels {
     final class Places {
 
         private final ChunkPlan plan;
-        private final int first; // label of the thread
-        private final Tensor inClasses; // of a chunk; null if there are none
-        private final Tensor inLogits; // of a chunk, [classes, rows]
+        private final @Nullable OfChunk all; // of the thread, null if there are none
 
         /** Finds the places in the memory of the thread. */
         Places(ChunkMemory memory) {
             plan = memory.plan();
             long start = plan.range().start();
-            first = from(start);
+            int first = from(start);
             int end = from(plan.range().end());
-            boolean none = first == end;
-            long[] columns = places(first, end, start, plan.chunk(), 1, 0);
-            inClasses = none ? null : memory.index(columns);
-            columns = places(first, end, start, plan.chunk(), memory.batchRows(), 1);
-            inLogits = none ? null : memory.index(columns);
+            long rows = memory.batchRows();
+            all =
+                    first == end
+                            ? null
+                            : new OfChunk(
+                                    first,
+                                    end,
+                                    memory.index(places(first, end, start, plan.chunk(), 1, 0)),
+                                    memory.index(places(first, end, start, plan.chunk(), rows, 1)));
         }
 
         /** Returns the labels of a chunk, {@code null} if it has none. */
-        OfChunk of(int index) {
+        @Nullable OfChunk of(int index) {
             int from = from(plan.start(index));
             int to = from(plan.start(index) + plan.length(index));
-            if (from == to) {
+            if (all == null || from == to) {
                 return null;
             }
             long length = to - from;
             return new OfChunk(
                     from,
                     to,
-                    inClasses.narrow(0, from - first, length),
-                    inLogits.narrow(0, from - first, length));
+                    all.inClasses.narrow(0, from - all.from, length),
+                    all.inLogits.narrow(0, from - all.from, length));
         }
     }
 
-    /** The labels that lie in a chunk, and their places. */
+    /** The labels that lie in a chunk, or in those of a thread, and their places. */
     record OfChunk(int from, int to, Tensor inClasses, Tensor inLogits) {
 
         Tensor part(Tensor ofAllLabels) {
@@ -233,9 +236,10 @@ public final class ClassLabels {
                                         + " row that does not count): correct the label, or give"
                                         + " the last layer more classes")
                                 .formatted(classes, classes - 1, ignoreIndex);
-                throw refused(labels, i, whole ? numbers[i] : (Object) values[i], why);
+                Object label = values == null || whole ? (Object) numbers[i] : values[i];
+                throw refused(labels, i, label, why);
             }
-            if (values != null && numbers[i] >= FIRST_GAP.get(type)) {
+            if (values != null && numbers[i] >= FIRST_GAP.getOrDefault(type, Long.MAX_VALUE)) {
                 String why =
                         ("and %s does not hold every whole number from %s on: give the labels as"
                                         + " INT64")

@@ -8,6 +8,7 @@ import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.jspecify.annotations.Nullable;
 
 import java.util.List;
 import java.util.stream.IntStream;
@@ -21,7 +22,7 @@ import java.util.stream.LongStream;
 final class ClassShard {
 
     private final Cut cut;
-    private final Communicator group; // or null
+    private final @Nullable Communicator group;
     private final int rank;
     private final List<ShardRange> ranges;
     private final long length;
@@ -34,12 +35,12 @@ final class ClassShard {
      * @throws IllegalArgumentException if the cut is over other ranks, a class is on several ranks,
      *     or the classes of a rank do not ascend
      */
-    ClassShard(Cut cut, Communicator group) {
+    ClassShard(Cut cut, @Nullable Communicator group) {
         this(cut, group, group == null ? 0 : group.getRank(), group == null ? 1 : group.getSize());
     }
 
     /** The same of any rank, which meets the others in the group, or not at all. */
-    ClassShard(Cut cut, Communicator group, int rank, int ranks) {
+    ClassShard(Cut cut, @Nullable Communicator group, int rank, int ranks) {
         this.cut = cut;
         this.group = group;
         this.rank = rank;
@@ -86,14 +87,14 @@ final class ClassShard {
 
     /** Reduces a tensor over the ranks, in place. */
     void allReduce(Tensor tensor, ReduceOp op) {
-        if (!isAlone()) {
+        if (group != null && !isAlone()) {
             group.allReduce(TensorView.of(tensor), op).await();
         }
     }
 
     /** Returns a tensor of all ranks, which has the same shape on each, [ranks, ...]. */
     Tensor allGather(Tensor own) {
-        if (isAlone()) {
+        if (group == null || isAlone()) {
             return own.unsqueeze(0);
         }
         long ranks = group.getSize();

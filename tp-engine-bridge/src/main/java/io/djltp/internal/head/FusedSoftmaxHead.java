@@ -15,6 +15,7 @@ import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.function.Consumer;
 
@@ -53,10 +54,10 @@ public final class FusedSoftmaxHead implements AutoCloseable {
 
     private final ClassShard shard;
     private final HeadOptions head;
-    private final ClassSampler sampler; // or null
+    private final @Nullable ClassSampler sampler;
     private final ChunkedEvaluation evaluation;
     private final HeadMemory memory;
-    private HeadPass pass; // whose update is to come
+    private @Nullable HeadPass pass; // whose update is to come
     private boolean guarded; // once logits have been too large, they are expected to be
     private long steps;
 
@@ -72,7 +73,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      *     leaves no negatives
      */
     public FusedSoftmaxHead(
-            Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
+            @Nullable Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
         this.head = head;
         shard = new ClassShard(cut, group);
         sampler =
@@ -119,11 +120,15 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      *     weights are as they were
      */
     public Result evaluate(
-            NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
+            NDArray features,
+            NDArray weight,
+            @Nullable NDArray bias,
+            NDArray labels,
+            LossOptions options) {
         pass = null;
         SoftmaxLoss.check(options, shard.total(), true);
         ClassLabels all = ClassLabels.of(features, labels, shard, options);
-        ClassLabels rows = sampler == null ? all : sampled(all);
+        ClassLabels rows = sampler == null ? all : sampled(all, sampler);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = ClassLabels.rows(features);
             checkPrecision(weight);
@@ -182,15 +187,15 @@ public final class FusedSoftmaxHead implements AutoCloseable {
     }
 
     /** Returns the layer, reduced to a sample of the classes unless that is {@code null}. */
-    private ChunkedLinear linear(NDArray weight, NDArray bias, long[] sample) {
+    private ChunkedLinear linear(NDArray weight, @Nullable NDArray bias, long @Nullable [] sample) {
         Tensor columns = sample == null ? null : memory.shared().index(sample);
         return new ChunkedLinear(weight, bias, columns, head.margin() != null);
     }
 
     /** Draws the classes of this step. */
-    private ClassLabels sampled(ClassLabels all) {
-        long classes = sampler.countClasses(steps, all.counted());
-        return all.restrictedTo(sampler.draw(steps, all.columns), classes);
+    private ClassLabels sampled(ClassLabels all, ClassSampler drawn) {
+        long classes = drawn.countClasses(steps, all.counted());
+        return all.restrictedTo(drawn.draw(steps, all.columns), classes);
     }
 
     private void prepareMemory(Tensor x, ClassLabels rows, LossOptions options) {
@@ -218,11 +223,11 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      */
     public void update(
             NDArray weight,
-            NDArray bias,
-            NDArray biasGradient,
-            WeightUpdate update,
+            @Nullable NDArray bias,
+            @Nullable NDArray biasGradient,
+            @Nullable WeightUpdate update,
             float scale,
-            AddedGradient added) {
+            @Nullable AddedGradient added) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             if (update != null && pass != null) { // without a pass the second one throws
                 long[] shape = weight.getShape().getShape();
@@ -250,29 +255,31 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      */
     public void accumulate(
             NDArray weight,
-            NDArray bias,
-            NDArray biasGradient,
-            NDArray sum,
+            @Nullable NDArray bias,
+            @Nullable NDArray biasGradient,
+            @Nullable NDArray sum,
             boolean first,
             float scale) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor target = sum == null ? null : TensorView.of(sum).tensor();
             Consumer<RowGradient> rule =
-                    chunk -> {
-                        Tensor rows = chunk.rowsOf(target, 0);
-                        chunk.accumulateInto(first ? rows.zero_() : rows, 1, 1);
-                    };
-            secondPass(weight, bias, biasGradient, target == null ? null : rule, scale, null);
+                    target == null ? null : chunk -> accumulate(chunk, target, first);
+            secondPass(weight, bias, biasGradient, rule, scale, null);
         }
+    }
+
+    private static void accumulate(RowGradient chunk, Tensor target, boolean first) {
+        Tensor rows = chunk.rowsOf(target, 0);
+        chunk.accumulateInto(first ? rows.zero_() : rows, 1, 1);
     }
 
     private void secondPass(
             NDArray weight,
-            NDArray bias,
-            NDArray biasGradient,
-            Consumer<RowGradient> update,
+            @Nullable NDArray bias,
+            @Nullable NDArray biasGradient,
+            @Nullable Consumer<RowGradient> update,
             float scale,
-            AddedGradient.Chunks added) {
+            AddedGradient.@Nullable Chunks added) {
         if (pass == null) {
             throw new IllegalStateException("There is no loss whose gradient could be used");
         }
@@ -280,10 +287,12 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         pass = null;
         ChunkedLinear linear = linear(weight, bias, second.labels.sample);
         Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
-        if (update != null || target != null) {
+        if (target != null) {
             Tensor gradient = linear.biasGradient(memory.shared(), target);
             second.update(linear, gradient, update, scale, added);
             linear.setBiasGradient(target, gradient);
+        } else if (update != null) {
+            second.update(linear, null, update, scale, added);
         }
     }
 

@@ -6,6 +6,7 @@ import io.djltp.internal.torch.OpenMpTeam;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
+import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -21,8 +22,8 @@ final class HeadMemory implements AutoCloseable {
     private final long budget;
     private final long chunk;
     private final Precision precision;
-    private WorkerThreads threads;
-    private ChunkMemory shared;
+    private @Nullable WorkerThreads threads;
+    private @Nullable ChunkMemory shared;
     private int bytes; // of an exponential that is kept
     private long leastRows; // that are planned for
     private final List<ChunkMemory> ofWorkers = new ArrayList<>();
@@ -97,7 +98,14 @@ final class HeadMemory implements AutoCloseable {
     }
 
     ChunkMemory shared() {
-        return shared;
+        return prepared(shared);
+    }
+
+    private static <T> T prepared(@Nullable T part) {
+        if (part == null) {
+            throw new IllegalStateException("There is no memory: call prepare first");
+        }
+        return part;
     }
 
     List<ChunkMemory> ofWorkers() {
@@ -106,12 +114,12 @@ final class HeadMemory implements AutoCloseable {
 
     /** Returns the number of threads. */
     int threads() {
-        return threads.count();
+        return prepared(threads).count();
     }
 
     /** Runs tasks side by side, see {@link WorkerThreads#run}. */
     void run(int tasks, IntConsumer task) {
-        threads.run(tasks, task);
+        prepared(threads).run(tasks, task);
     }
 
     /** Returns how many classes are computed with. */
@@ -129,7 +137,7 @@ final class HeadMemory implements AutoCloseable {
 
     /** Sets the rows of the batch. */
     void setRows(long rows) {
-        shared.setRows(rows);
+        shared().setRows(rows);
         ofWorkers.forEach(each -> each.setRows(rows));
     }
 

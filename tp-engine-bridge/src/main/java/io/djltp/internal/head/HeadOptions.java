@@ -4,6 +4,8 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * What the logits of a {@link FusedSoftmaxHead} are, and of which classes.
  *
@@ -15,7 +17,8 @@ import io.djltp.torch.Precision;
  * @param precision the arithmetic of products in training: float32; on processors that have it,
  *     bfloat16; on GPUs, float16
  */
-public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Precision precision) {
+public record HeadOptions(
+        float sampleShare, long sampleSeed, @Nullable Margin margin, Precision precision) {
 
     /**
      * The fewest classes that a step over a part of them draws: with one there are no negatives.
@@ -53,7 +56,7 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
      * @param other the margin, or {@code null}
      * @return the options
      */
-    public HeadOptions with(Margin other) {
+    public HeadOptions with(@Nullable Margin other) {
         return new HeadOptions(sampleShare, sampleSeed, other, precision);
     }
 

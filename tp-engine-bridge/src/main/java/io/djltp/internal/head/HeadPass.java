@@ -13,6 +13,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.List;
@@ -52,7 +53,7 @@ final class HeadPass {
 
     private final HeadMemory memories;
     private final boolean guarded;
-    private double[] numbers; // sums, offsets, labels' logits; and 0 if all is finite
+    private double[] numbers = {}; // sums, offsets, labels' logits; and 0 if all is finite
 
     HeadPass(HeadMemory memories, ClassLabels labels, boolean guarded, Precision precision) {
         this.precision = precision;
@@ -267,7 +268,7 @@ final class HeadPass {
      * @param linear the layer
      * @param margin the margin, or {@code null}
      */
-    SoftmaxLoss loss(ChunkedLinear linear, MarginLabels margin) {
+    SoftmaxLoss loss(ChunkedLinear linear, @Nullable MarginLabels margin) {
         if (labels.shard.isAlone() && !isSmooth()) {
             return new SoftmaxLoss(labels, ofRank(), false);
         }
@@ -301,7 +302,7 @@ final class HeadPass {
     }
 
     /** Returns the sums of this rank's logits: \(x \sum_k w_k + \sum_k b_k\), [rows]. */
-    private Tensor sumsOfLogits(ChunkedLinear linear, MarginLabels margin) {
+    private Tensor sumsOfLogits(ChunkedLinear linear, @Nullable MarginLabels margin) {
         Tensor allWeights = memory.rows(Place.PRODUCTS).select(0, rows);
         Tensor x = batch(memory.rows(Place.FEATURES)).to(ScalarType.Double);
         Tensor logits = x.mv(allWeights.to(ScalarType.Double));
@@ -322,7 +323,7 @@ final class HeadPass {
      * @param linear the layer
      * @param margin the margin, or {@code null}
      */
-    Tensor featureGradient(SoftmaxLoss loss, ChunkedLinear linear, MarginLabels margin) {
+    Tensor featureGradient(SoftmaxLoss loss, ChunkedLinear linear, @Nullable MarginLabels margin) {
         double[] factors =
                 loss.softmaxFactors(Arrays.copyOfRange(numbers, (int) rows, 2 * (int) rows));
         Tensor softmax = column(Place.SOFTMAX_FACTOR).copy_(doubles(factors));
@@ -348,7 +349,10 @@ final class HeadPass {
      * gradient of each label's logit, times the slope where the logit has a margin.
      */
     private void addLabels(
-            Tensor gradient, SoftmaxLoss loss, ChunkedLinear linear, MarginLabels margin) {
+            Tensor gradient,
+            SoftmaxLoss loss,
+            ChunkedLinear linear,
+            @Nullable MarginLabels margin) {
         double[] smoothed = loss.smoothedShares();
         double[] ofWeights = new double[labels.rows.length];
         double[] ofFeatures = new double[ofWeights.length];
@@ -378,10 +382,10 @@ final class HeadPass {
      */
     void update(
             ChunkedLinear linear,
-            Tensor biasGradient,
-            Consumer<RowGradient> update,
+            @Nullable Tensor biasGradient,
+            @Nullable Consumer<RowGradient> update,
             float scale,
-            AddedGradient.Chunks added) {
+            AddedGradient.@Nullable Chunks added) {
         memories.setRows(rows(rows, labels.options, precision));
         Scalar factor = new Scalar(scale);
         Tensor ofSoftmax = column(Place.SOFTMAX_FACTOR).mul_(factor);

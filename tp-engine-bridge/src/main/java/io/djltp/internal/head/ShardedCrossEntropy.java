@@ -17,6 +17,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.stream.DoubleStream;
@@ -53,7 +54,7 @@ public final class ShardedCrossEntropy {
      * @param gradient the gradient of the rank's logits, in their shape and type, or {@code null}
      *     if it was not asked for
      */
-    public record Result(NDArray value, NDArray gradient) {}
+    public record Result(NDArray value, @Nullable NDArray gradient) {}
 
     /**
      * Computes the loss. Two all-reduces: of the largest logits, and of the sums of the formula.
@@ -69,7 +70,11 @@ public final class ShardedCrossEntropy {
      *     or a class is on several ranks
      */
     public Result evaluate(
-            NDArray logits, NDArray labels, Cut cut, Communicator group, boolean withGradient) {
+            NDArray logits,
+            NDArray labels,
+            Cut cut,
+            @Nullable Communicator group,
+            boolean withGradient) {
         ClassShard shard = new ClassShard(cut, group);
         SoftmaxLoss.check(options, shard.total(), false);
         ClassLabels rows = ClassLabels.of(logits, labels, shard, options);
@@ -184,7 +189,7 @@ public final class ShardedCrossEntropy {
     }
 
     /** Returns the weights of a rank's classes, float32 on the device, or {@code null}. */
-    private Tensor classWeights(ClassShard shard, Tensor like) {
+    private @Nullable Tensor classWeights(ClassShard shard, Tensor like) {
         return options.classWeights() == null
                 ? null
                 : AbstractTensor.create(shard.part(options.classWeights()))

@@ -12,6 +12,7 @@ import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.function.IntToDoubleFunction;
@@ -53,7 +54,7 @@ final class SoftmaxLoss {
     private final double[] shares; // r
     private final double[] normalisers; // S
     private final double[] labelLogits; // z_y - m
-    private final double[] logits; // the sums of all z_k, or null
+    private final double @Nullable [] logits; // the sums of all z_k, with label smoothing
     private final double[] largest; // m
     private final double[] others; // the normalisers without the labels
 
@@ -98,7 +99,7 @@ final class SoftmaxLoss {
      * @param offset what the rank has subtracted from its logits, float32 [rows]
      * @param normaliser its sum of the exponentials then, float64 [rows]
      * @param labelLogits the logits of its labels, [labels]
-     * @param logits the sums of its logits, [rows], with label smoothing
+     * @param logits the sums of its logits, [rows], or {@code null} without label smoothing
      * @param withLabels whether the exponentials of labels are in the sum
      * @param others what else is read, float64 [rows], see {@link #other}
      */
@@ -107,7 +108,7 @@ final class SoftmaxLoss {
             Tensor offset,
             Tensor normaliser,
             Tensor labelLogits,
-            Tensor logits,
+            @Nullable Tensor logits,
             boolean withLabels,
             Tensor... others) {
         ClassShard shard = labels.shard;
@@ -196,7 +197,7 @@ final class SoftmaxLoss {
     private double loss(int row) {
         double logNormaliser = Math.log(normalisers[row]);
         double loss = (logNormaliser - labelLogits[row]) * weights[row];
-        if (smoothing > 0) {
+        if (logits != null) {
             double mean = logits[row] / classes - meanWeight * largest[row];
             double smoothed = (logNormaliser * meanWeight - mean) * shares[row];
             loss = (1 - smoothing) * loss + smoothing * smoothed;

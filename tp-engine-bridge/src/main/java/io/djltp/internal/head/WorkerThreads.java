@@ -3,6 +3,8 @@ package io.djltp.internal.head;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OpenMpTeam;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
@@ -20,8 +22,8 @@ import java.util.stream.IntStream;
 final class WorkerThreads implements AutoCloseable {
 
     private final int count;
-    private final OpenMpTeam team; // or null
-    private final ExecutorService threads; // if there is no team, or null
+    private final @Nullable OpenMpTeam team;
+    private final @Nullable ExecutorService threads; // if there is no team
 
     /**
      * Uses a team.
@@ -30,7 +32,7 @@ final class WorkerThreads implements AutoCloseable {
      *     threads
      * @param team the team, or {@code null} to create threads
      */
-    WorkerThreads(int count, OpenMpTeam team) {
+    WorkerThreads(int count, @Nullable OpenMpTeam team) {
         this.count = count;
         this.team = team;
         threads =

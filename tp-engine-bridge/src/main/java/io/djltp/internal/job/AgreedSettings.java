@@ -2,6 +2,8 @@ package io.djltp.internal.job;
 
 import io.djltp.job.Job;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.StringJoiner;
@@ -65,7 +67,7 @@ public final class AgreedSettings {
      * @return the first difference, such as "the rate is 1 on process 0 and 2 on process 1", or
      *     {@code null} if there is none
      */
-    public String difference(AgreedSettings other, String self, String another) {
+    public @Nullable String difference(AgreedSettings other, String self, String another) {
         Map<String, String> names = new LinkedHashMap<>(values);
         other.values.forEach(names::putIfAbsent);
         for (String name : names.keySet()) {

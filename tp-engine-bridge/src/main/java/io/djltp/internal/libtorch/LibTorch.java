@@ -5,6 +5,7 @@ import ai.djl.engine.EngineException;
 import ai.djl.pytorch.jni.LibUtils;
 
 import org.bytedeco.javacpp.Loader;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -34,7 +35,7 @@ public final class LibTorch {
     /** Libtorch's libraries. */
     private static final String[] LIBRARIES = {"c10", "torch_cpu", "torch"};
 
-    private static volatile Engine engine;
+    private static volatile @Nullable Engine engine;
 
     private LibTorch() {}
 
@@ -52,21 +53,22 @@ public final class LibTorch {
     }
 
     private static synchronized Engine loadOnce() {
-        if (engine == null) {
+        Engine loaded = engine;
+        if (loaded == null) {
             // JavaCPP would give up above four times the Java heap, and ask the system at every
             // view
             if (System.getProperty(MEMORY_LIMIT) == null) {
                 System.setProperty(MEMORY_LIMIT, "0");
             }
             checkEngine();
-            Engine loaded = Engine.getEngine(ENGINE);
+            loaded = Engine.getEngine(ENGINE);
             checkVersion(loaded.getVersion(), presetVersion());
             LibTorchFunctions.check();
             bind(Path.of(LibUtils.getLibtorchPath()));
             checkSingle(loadedLibraries());
             engine = loaded;
         }
-        return engine;
+        return loaded;
     }
 
     private static void checkEngine() {
@@ -74,11 +76,12 @@ public final class LibTorch {
             checkEngine(Engine.getDefaultEngineName(), Engine.getAllEngines());
         } catch (ExceptionInInitializerError e) {
             // a default engine that is not even on the class path
+            Throwable reason = e.getCause() == null ? e : e.getCause();
             throw new EngineException(
                     ("DJL cannot start: %s. Tensor parallelism runs on PyTorch only: set"
                                     + " the system property ai.djl.default_engine=PyTorch or the"
                                     + " environment variable DJL_DEFAULT_ENGINE=PyTorch.")
-                            .formatted(e.getCause().getMessage()),
+                            .formatted(reason.getMessage()),
                     e);
         }
     }
@@ -89,7 +92,7 @@ public final class LibTorch {
      * @param defaultEngine the name of DJL's default engine, or {@code null} if there is none
      * @param engines the names of all engines on the class path
      */
-    static void checkEngine(String defaultEngine, Set<String> engines) {
+    static void checkEngine(@Nullable String defaultEngine, Set<String> engines) {
         if (!engines.contains(ENGINE)) {
             throw new EngineException(
                     ("DJL's PyTorch engine is not on the class path (found: %s). Add"

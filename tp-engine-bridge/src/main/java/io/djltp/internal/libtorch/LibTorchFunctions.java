@@ -9,6 +9,8 @@ import com.sun.jna.Native;
 import com.sun.jna.NativeLibrary;
 import com.sun.jna.Platform;
 
+import org.jspecify.annotations.Nullable;
+
 import java.nio.file.Path;
 import java.util.Map;
 
@@ -62,7 +64,7 @@ public final class LibTorchFunctions {
      * @param name its symbol
      * @return the function, or {@code null} if there is none of this name
      */
-    public static Function find(String name) {
+    public static @Nullable Function find(String name) {
         try {
             return get(name);
         } catch (UnsatisfiedLinkError e) {

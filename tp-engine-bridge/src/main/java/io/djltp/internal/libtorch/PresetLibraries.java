@@ -3,6 +3,7 @@ package io.djltp.internal.libtorch;
 import org.bytedeco.javacpp.Loader;
 import org.bytedeco.javacpp.annotation.Platform;
 import org.bytedeco.pytorch.global.torch;
+import org.jspecify.annotations.Nullable;
 
 import java.io.File;
 import java.io.IOException;
@@ -60,7 +61,7 @@ final class PresetLibraries {
     }
 
     /** Returns the preset's library in JavaCPP's cache, or {@code null} if there is none. */
-    private static File unpack() throws IOException {
+    private static @Nullable File unpack() throws IOException {
         String name = System.mapLibraryName("jnitorch");
         return Loader.cacheResource(
                 torch.class, "/org/bytedeco/pytorch/" + Loader.getPlatform() + "/" + name);

@@ -18,6 +18,7 @@ import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.Comparator;
@@ -66,7 +67,7 @@ final class CutAxis implements AutoCloseable {
             int rank,
             Cut cut,
             int number,
-            AtomicReference<Throwable> failure) {
+            AtomicReference<@Nullable Throwable> failure) {
         this.group = group;
         this.rank = rank;
         this.cut = cut;

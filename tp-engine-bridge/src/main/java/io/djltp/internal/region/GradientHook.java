@@ -4,6 +4,7 @@ import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.TensorTensorHook;
+import org.jspecify.annotations.Nullable;
 
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
@@ -20,8 +21,8 @@ import java.util.function.UnaryOperator;
 final class GradientHook extends TensorTensorHook {
 
     private final UnaryOperator<Tensor> function;
-    private final AtomicReference<Throwable> failure;
-    private Tensor result; // kept until libtorch has taken its own reference
+    private final AtomicReference<@Nullable Throwable> failure;
+    private @Nullable Tensor result; // kept until libtorch has taken its own reference
 
     /**
      * Creates a hook.
@@ -29,7 +30,7 @@ final class GradientHook extends TensorTensorHook {
      * @param function returns the gradient that is passed on
      * @param failure where the first exception is kept: libtorch passes on nothing but its message
      */
-    GradientHook(UnaryOperator<Tensor> function, AtomicReference<Throwable> failure) {
+    GradientHook(UnaryOperator<Tensor> function, AtomicReference<@Nullable Throwable> failure) {
         this.function = function;
         this.failure = failure;
     }
@@ -43,7 +44,9 @@ final class GradientHook extends TensorTensorHook {
      * @param failure where the first exception is kept
      */
     static GradientHook changing(
-            Consumer<Tensor> change, boolean ownsGradient, AtomicReference<Throwable> failure) {
+            Consumer<Tensor> change,
+            boolean ownsGradient,
+            AtomicReference<@Nullable Throwable> failure) {
         return new GradientHook(
                 gradient -> {
                     Tensor changed = gradient;
@@ -75,9 +78,10 @@ final class GradientHook extends TensorTensorHook {
     public TensorBase call(TensorBase gradient) {
         release();
         try (PointerScope scope = new PointerScope()) {
-            result = new Tensor(function.apply(new Tensor(gradient)));
-            result.retainReference();
-            return result;
+            Tensor passed = new Tensor(function.apply(new Tensor(gradient)));
+            result = passed;
+            passed.retainReference();
+            return passed;
         } catch (Throwable t) {
             failure.compareAndSet(null, t);
             throw t;

@@ -15,6 +15,7 @@ import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.VoidTensorHook;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicReference;
@@ -39,9 +40,9 @@ final class OverlappedLinear implements AutoCloseable {
     private final Function<Tensor, Work> reduction;
     private final GradientHook inputHook;
     private final OutputHook outputHook = new OutputHook();
-    private Tensor input;
-    private Tensor weight;
-    private Tensor outputGradient;
+    private @Nullable Tensor input;
+    private @Nullable Tensor weight;
+    private @Nullable Tensor outputGradient;
 
     /**
      * Prepares a call.
@@ -53,7 +54,7 @@ final class OverlappedLinear implements AutoCloseable {
     OverlappedLinear(
             LinearProduct product,
             Function<Tensor, Work> reduction,
-            AtomicReference<Throwable> failure) {
+            AtomicReference<@Nullable Throwable> failure) {
         this.product = product;
         this.reduction = reduction;
         inputHook = GradientHook.changing(this::reduceAndAccumulate, true, failure);
@@ -67,7 +68,7 @@ final class OverlappedLinear implements AutoCloseable {
      * @param bias the bias, [out], or {@code null}
      * @return the output, [.., out]
      */
-    NDArray forward(NDArray x, NDArray w, NDArray bias) {
+    NDArray forward(NDArray x, NDArray w, @Nullable NDArray bias) {
         product.check(x, w);
         x.getManager().attachInternal(UUID.randomUUID().toString(), this);
         try (PointerScope scope = new PointerScope();
@@ -84,7 +85,7 @@ final class OverlappedLinear implements AutoCloseable {
         }
     }
 
-    private Tensor compute(Tensor x, Tensor w, NDArray bias) {
+    private Tensor compute(Tensor x, Tensor w, @Nullable NDArray bias) {
         TensorOptional optional =
                 bias == null
                         ? new TensorOptional()
@@ -109,17 +110,20 @@ final class OverlappedLinear implements AutoCloseable {
     }
 
     private void accumulate() {
-        Tensor rows = input.reshape(-1, input.size(-1));
-        Tensor above = product.round(outputGradient);
+        Tensor from = kept(input);
+        Tensor leaf = kept(weight);
+        Tensor arrived = kept(outputGradient);
+        Tensor rows = from.reshape(-1, from.size(-1));
+        Tensor above = product.round(arrived);
         Tensor left = above.reshape(-1, above.size(-1)).t();
-        Tensor gradient = weight.grad();
-        Tensor own = left.mm(rows).to(weight.scalar_type()); // the same tensor if it is
+        Tensor gradient = leaf.grad();
+        Tensor own = left.mm(rows).to(leaf.scalar_type()); // the same tensor if it is
         if (gradient.defined()) {
             gradient.add_(own); // as autograd does: in one operation the bits differ
         } else {
-            weight.mutable_grad().put(own);
+            leaf.mutable_grad().put(own);
         }
-        outputGradient.close();
+        arrived.close();
         outputGradient = null;
     }
 
@@ -136,7 +140,14 @@ final class OverlappedLinear implements AutoCloseable {
         }
     }
 
-    private static void release(Tensor tensor) {
+    private static Tensor kept(@Nullable Tensor tensor) {
+        if (tensor == null) {
+            throw new IllegalStateException("A backward pass without a forward pass");
+        }
+        return tensor;
+    }
+
+    private static void release(@Nullable Tensor tensor) {
         if (tensor != null) {
             tensor.close();
         }

@@ -12,6 +12,7 @@ import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
+import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -44,10 +45,9 @@ import java.util.function.Function;
 public final class Recomputation implements AutoCloseable {
 
     private final Function<NDList, NDArray> function;
-    private final AtomicReference<Throwable> failure;
+    private final AtomicReference<@Nullable Throwable> failure;
     private final GradientHook outputHook;
     private final List<Input> inputs = new ArrayList<>();
-    private NDManager manager;
 
     /**
      * Prepares a call.
@@ -57,7 +57,8 @@ public final class Recomputation implements AutoCloseable {
      * @param failure where the first exception of the backward pass is kept: libtorch passes on
      *     nothing but its message
      */
-    public Recomputation(Function<NDList, NDArray> function, AtomicReference<Throwable> failure) {
+    public Recomputation(
+            Function<NDList, NDArray> function, AtomicReference<@Nullable Throwable> failure) {
         LibTorch.load();
         this.function = function;
         this.failure = failure;
@@ -72,9 +73,9 @@ public final class Recomputation implements AutoCloseable {
      *     thread records one
      */
     public NDArray forward(NDList arrays) {
-        manager = arrays.head().getManager();
+        NDManager manager = arrays.head().getManager();
         manager.attachInternal(UUID.randomUUID().toString(), this);
-        arrays.forEach(array -> inputs.add(new Input(array)));
+        arrays.forEach(array -> inputs.add(new Input(array, manager)));
         try (NDManager scope = manager.newSubManager();
                 JavaMemory memory = JavaMemory.keep(scope)) {
             NDArray y = function.apply(begin(scope));
@@ -98,8 +99,8 @@ public final class Recomputation implements AutoCloseable {
     private Tensor tied(Tensor value) {
         Tensor zero = null;
         for (Input input : inputs) {
-            if (input.entry != null) {
-                Tensor other = input.zero().to(value.scalar_type());
+            if (input.place != null) {
+                Tensor other = input.place.zero().to(value.scalar_type());
                 zero = zero == null ? other : zero.add(other);
             }
         }
@@ -118,7 +119,7 @@ public final class Recomputation implements AutoCloseable {
     }
 
     private Tensor recompute(Tensor outputGradient) {
-        try (NDManager scope = manager.newSubManager()) {
+        try (NDManager scope = inputs.get(0).manager.newSubManager()) {
             NDArray y;
             try (Autograd.GradMode mode = Autograd.gradMode(true);
                     JavaMemory memory = JavaMemory.keep(scope)) {
@@ -144,37 +145,36 @@ public final class Recomputation implements AutoCloseable {
     private final class Input {
 
         private final NDArray value;
-        private final GradientHook above; // at the input of the second computation, or null
-        private final GradientHook below; // at the input in the graph, or null
-        private final NDArray entry; // or null: it needs no gradient
-        private NDArray gradient;
+        private final NDManager manager;
+        private final @Nullable Place place; // null: it needs no gradient
+        private @Nullable NDArray gradient;
 
-        Input(NDArray array) {
+        Input(NDArray array, NDManager manager) {
+            this.manager = manager;
             value = Autograd.detach(array, manager);
             boolean tracked = Autograd.isRecording() && TensorView.of(array).requiresGradient();
-            above = tracked ? new GradientHook(this::keep, failure) : null;
-            below = tracked ? new GradientHook(this::replace, failure) : null;
-            entry = tracked ? hooked(array, below, manager) : null;
+            place = tracked ? place(array) : null;
+        }
+
+        private Place place(NDArray array) {
+            GradientHook above = new GradientHook(this::keep, failure);
+            GradientHook below = new GradientHook(this::replace, failure);
+            return new Place(above, below, hooked(array, below, manager));
         }
 
         private NDArray hooked(NDArray array, GradientHook hook, NDManager owner) {
             return TorchScope.array(owner, () -> hook.on(TensorView.of(array).tensor()));
         }
 
-        /** Returns a sum of no elements: zero, which depends on the input. */
-        Tensor zero() {
-            return none(TensorView.of(entry).tensor()).sum();
-        }
-
         /** Returns the value at the beginning of a graph. */
         NDArray begin(NDManager scope) {
             NDArray leaf = Autograd.detach(value, scope);
-            if (entry == null) {
+            if (place == null) {
                 return leaf;
             }
             leaf.setRequiresGradient(true);
             try (Autograd.GradMode mode = Autograd.gradMode(true)) {
-                return hooked(leaf, above, scope);
+                return hooked(leaf, place.above, scope);
             }
         }
 
@@ -192,10 +192,25 @@ public final class Recomputation implements AutoCloseable {
         }
 
         void close() {
-            if (entry != null) {
-                above.close();
-                below.close();
+            if (place != null) {
+                place.above.close();
+                place.below.close();
             }
+        }
+    }
+
+    /**
+     * The place of an input in the graph.
+     *
+     * @param above the hook at the input of the second computation
+     * @param below the hook at the input in the graph
+     * @param entry the input in the graph, behind its hook
+     */
+    private record Place(GradientHook above, GradientHook below, NDArray entry) {
+
+        /** Returns a sum of no elements: zero, which depends on the input. */
+        Tensor zero() {
+            return none(TensorView.of(entry).tensor()).sum();
         }
     }
 }

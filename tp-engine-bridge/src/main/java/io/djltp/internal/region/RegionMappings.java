@@ -16,6 +16,7 @@ import io.djltp.internal.torch.TorchScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.HashMap;
@@ -65,8 +66,9 @@ public final class RegionMappings implements AutoCloseable {
     private static final int LAST = -1;
 
     private final Communicator communicator;
-    private final String issuer;
-    private final AtomicReference<Throwable> failure = new AtomicReference<>(); // of hooks
+    private final @Nullable String issuer;
+    private final AtomicReference<@Nullable Throwable> failure =
+            new AtomicReference<>(); // of hooks
     private final Map<AxisKey, CutAxis> axes = new HashMap<>();
     private final GradientHook allReduceOwned;
     private final GradientHook allReduceShared;
@@ -88,7 +90,7 @@ public final class RegionMappings implements AutoCloseable {
      * @param communicator the rank's end of the group
      * @param issuer who uses them, which errors then name, or {@code null}
      */
-    public RegionMappings(Communicator communicator, String issuer) {
+    public RegionMappings(Communicator communicator, @Nullable String issuer) {
         LibTorch.load();
         this.communicator = communicator;
         this.issuer = issuer;
@@ -157,8 +159,8 @@ public final class RegionMappings implements AutoCloseable {
             LinearProduct product,
             NDArray input,
             NDArray weight,
-            NDArray bias,
-            Cut gathered,
+            @Nullable NDArray bias,
+            @Nullable Cut gathered,
             int axis) {
         Function<Tensor, Work> reduction =
                 gathered == null ? this::beginAllReduce : axis(gathered, axis)::beginSum;
@@ -428,7 +430,7 @@ public final class RegionMappings implements AutoCloseable {
      *
      * @return the first exception, or {@code null}
      */
-    public Throwable takeFailure() {
+    public @Nullable Throwable takeFailure() {
         return failure.getAndSet(null);
     }
 
@@ -437,7 +439,7 @@ public final class RegionMappings implements AutoCloseable {
      *
      * @return the place, which {@link #takeFailure} empties
      */
-    public AtomicReference<Throwable> getFailure() {
+    public AtomicReference<@Nullable Throwable> getFailure() {
         return failure;
     }
 

@@ -3,6 +3,8 @@ package io.djltp.internal.sockets;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -110,7 +112,7 @@ public final class RankSockets {
     }
 
     /** Connects the ranks of this process to all lower ones; returns what went wrong, if it did. */
-    private String dialAll(byte[][] offers, long deadline)
+    private @Nullable String dialAll(byte[][] offers, long deadline)
             throws IOException, InterruptedException {
         for (int from = first(); from < first() + channels.length; from++) {
             for (int to = 0; to < from; to++) {

@@ -11,6 +11,7 @@ import org.bytedeco.pytorch.Edge;
 import org.bytedeco.pytorch.Node;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
+import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -46,7 +47,7 @@ public final class Autograd {
      * @param leaf an array with {@link NDArray#setRequiresGradient(boolean)} set
      * @return the gradient, or {@code null} if no backward pass has reached the leaf
      */
-    public static NDArray gradient(NDArray leaf) {
+    public static @Nullable NDArray gradient(NDArray leaf) {
         return JniUtils.getGradient(own(leaf));
     }
 
@@ -63,7 +64,7 @@ public final class Autograd {
                 tensor.mutable_grad().put(torch.zeros_like(tensor));
             }
         }
-        return gradient(leaf);
+        return JniUtils.getGradient(own(leaf));
     }
 
     /**

@@ -11,6 +11,9 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
+
+import java.util.Objects;
 
 /**
  * Products of matrices by {@code at::native::cpublas::brgemm}, oneDNN's kernel that libtorch's
@@ -53,11 +56,11 @@ public final class Brgemm {
 
     private static final int[] STEP = {1};
 
-    /** {@code float sdot_(int *n, float *x, int *step, float *y, int *step)} of BLAS, or null. */
-    private static final Function SQUARES =
+    /** {@code float sdot_(int *n, float *x, int *step, float *y, int *step)} of BLAS. */
+    private static final @Nullable Function SQUARES =
             Platform.isLinux() && Platform.is64Bit() ? LibTorchFunctions.find("sdot_") : null;
 
-    private static final Kernel FLOAT32 = findFloat32();
+    private static final @Nullable Kernel FLOAT32 = findFloat32();
 
     private Brgemm() {}
 
@@ -80,7 +83,7 @@ public final class Brgemm {
                 LibTorchFunctions.get("_ZN2at6native7cpublas14brgemm_releaseEb");
     }
 
-    private static Kernel findFloat32() {
+    private static @Nullable Kernel findFloat32() {
         String symbol = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb";
         Function function = OneDnnLinear.hasFasterKernels() ? LibTorchFunctions.find(symbol) : null;
         return function == null ? null : new Kernel(function, Float.BYTES, 1024, false);
@@ -99,8 +102,9 @@ public final class Brgemm {
      * @param target where the product goes, float32 [m, n]
      */
     public static void multiply(Tensor left, Tensor right, Tensor target) {
-        if (fits(left, right, target)) {
-            FLOAT32.run(left, right, target, false);
+        Kernel kernel = FLOAT32;
+        if (kernel != null && fits(left, right, target)) {
+            kernel.run(left, right, target, false);
         } else {
             torch.mm_out(target, left, right);
         }
@@ -117,9 +121,10 @@ public final class Brgemm {
      * @param factor the factor of the product
      */
     public static void add(Tensor left, Tensor right, Tensor target, float keep, float factor) {
-        if ((keep == 0 || keep == 1) && fits(left, right, target)) {
+        Kernel kernel = FLOAT32;
+        if (kernel != null && (keep == 0 || keep == 1) && fits(left, right, target)) {
             // as MKL, which multiplies the factor that it copies
-            FLOAT32.run(left, right.mul(new Scalar(factor)), target, keep == 1);
+            kernel.run(left, right.mul(new Scalar(factor)), target, keep == 1);
         } else {
             target.addmm_(left, right, new Scalar(keep), new Scalar(factor));
         }
@@ -127,8 +132,7 @@ public final class Brgemm {
 
     private static boolean fits(Tensor left, Tensor right, Tensor target) {
         long sum = left.size(1);
-        return FLOAT32 != null
-                && sum >= SHORTEST
+        return sum >= SHORTEST
                 && sum <= LONGEST
                 && left.size(0) >= NARROWEST
                 && right.size(1) >= NARROWEST
@@ -176,7 +180,8 @@ public final class Brgemm {
     /** Reads numbers of 32 bits. */
     private static void prefetch(Pointer start, long count) {
         int[] length = {Math.toIntExact(count)};
-        SQUARES.invokeFloat(new Object[] {length, start, STEP, start, STEP});
+        Objects.requireNonNull(SQUARES)
+                .invokeFloat(new Object[] {length, start, STEP, start, STEP});
     }
 
     /**

@@ -7,6 +7,7 @@ import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.TensorTensorHook;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Set;
 import java.util.UUID;
@@ -52,7 +53,8 @@ public final class GradientKeeper implements AutoCloseable {
      *     {@code null}
      * @return the value as a part of the graph, attached to the manager of {@code input}
      */
-    public NDArray scalar(NDArray input, NDArray value, NDArray gradient, DoubleConsumer listener) {
+    public NDArray scalar(
+            NDArray input, NDArray value, NDArray gradient, @Nullable DoubleConsumer listener) {
         Tensor known = TensorView.of(gradient).tensor(); // loads libtorch: before any hook is made
         KnownGradient hook = new KnownGradient(known, listener, input.getManager());
         return TorchScope.array(
@@ -93,13 +95,13 @@ public final class GradientKeeper implements AutoCloseable {
     private final class KnownGradient extends TensorTensorHook {
 
         private final Tensor gradient;
-        private final DoubleConsumer listener; // or null
+        private final @Nullable DoubleConsumer listener;
         private final NDManager pass;
         private final String id = UUID.randomUUID().toString();
         private boolean taken;
         private boolean released;
 
-        KnownGradient(Tensor gradient, DoubleConsumer listener, NDManager pass) {
+        KnownGradient(Tensor gradient, @Nullable DoubleConsumer listener, NDManager pass) {
             this.gradient = new Tensor(gradient); // a reference of its own: that may be closed
             this.listener = listener;
             this.pass = pass;

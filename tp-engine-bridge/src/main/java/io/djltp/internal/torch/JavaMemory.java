@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.NDScope;
 import ai.djl.pytorch.engine.PtNDArray;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -35,14 +36,14 @@ import java.util.UUID;
 public final class JavaMemory implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(JavaMemory.class);
-    private static final Fields FIELDS = Fields.find();
+    private static final @Nullable Fields FIELDS = Fields.find();
 
-    private final Scopes scopes; // of the thread, or null where nothing is noted
+    private final @Nullable Scopes scopes; // of the thread, null where nothing is noted
     private final Notes notes = new Notes();
-    private final Notes before; // where the thread's buffers were noted, or null
+    private final @Nullable Notes before; // where the thread's buffers were noted
     private final boolean managed; // what is noted lives on, until a manager is closed
 
-    private JavaMemory(NDManager manager) {
+    private JavaMemory(@Nullable NDManager manager) {
         scopes = Autograd.isRecording() ? Scopes.ofThread() : null;
         before = scopes == null ? null : scopes.noteIn(notes);
         managed = manager != null;
@@ -82,7 +83,7 @@ public final class JavaMemory implements AutoCloseable {
      */
     public void add(NDList arrays) {
         if (scopes != null) {
-            arrays.forEach(notes::add);
+            arrays.forEach(array -> notes.add(array, scopes.fields));
         }
     }
 
@@ -119,9 +120,9 @@ public final class JavaMemory implements AutoCloseable {
         private final List<ByteBuffer> buffers = new ArrayList<>();
         private boolean closed; // what comes from here on is not noted
 
-        void add(Object array) {
+        void add(Object array, Fields fields) {
             ByteBuffer buffer =
-                    array instanceof PtNDArray own ? (ByteBuffer) FIELDS.buffer.get(own) : null;
+                    array instanceof PtNDArray own ? (ByteBuffer) fields.buffer.get(own) : null;
             if (buffer != null && !closed) {
                 buffers.add(buffer);
             }
@@ -135,7 +136,7 @@ public final class JavaMemory implements AutoCloseable {
     private record Fields(ThreadLocal<Deque<NDScope>> stack, VarHandle arrays, VarHandle buffer) {
 
         @SuppressWarnings("unchecked") // checked by the types of what is looked up, and by a test
-        static Fields find() {
+        static @Nullable Fields find() {
             try {
                 MethodHandles.Lookup own = MethodHandles.lookup();
                 MethodHandles.Lookup scope = MethodHandles.privateLookupIn(NDScope.class, own);
@@ -168,32 +169,35 @@ public final class JavaMemory implements AutoCloseable {
 
         private static final long serialVersionUID = 1L;
 
+        private final transient Fields fields;
         private final transient NDScope ground;
-        private transient Notes notes; // or null: nothing is noted
+        private transient @Nullable Notes notes; // null: nothing is noted
 
-        private Scopes(Deque<NDScope> before) {
+        private Scopes(Deque<NDScope> before, Fields fields) {
+            this.fields = fields;
             ground = new NDScope(); // which puts itself on the stack
             before.remove(ground);
-            FIELDS.arrays.set(ground, new Registered(false));
+            fields.arrays.set(ground, new Registered(false));
             before.forEach(this::addLast);
         }
 
         /** Returns the calling thread's, or {@code null} if DJL is another than expected. */
-        static Scopes ofThread() {
-            if (FIELDS == null) {
+        static @Nullable Scopes ofThread() {
+            Fields fields = FIELDS;
+            if (fields == null) {
                 return null;
             }
-            Deque<NDScope> stack = FIELDS.stack.get();
+            Deque<NDScope> stack = fields.stack.get();
             if (stack instanceof Scopes own) {
                 return own;
             }
-            Scopes scopes = new Scopes(stack);
-            FIELDS.stack.set(scopes);
+            Scopes scopes = new Scopes(stack, fields);
+            fields.stack.set(scopes);
             return scopes;
         }
 
         /** Sets where buffers are noted, or {@code null}, and returns where they were before. */
-        Notes noteIn(Notes other) {
+        @Nullable Notes noteIn(@Nullable Notes other) {
             Notes last = notes;
             notes = other;
             return last;
@@ -216,8 +220,8 @@ public final class JavaMemory implements AutoCloseable {
         @Override
         public void addLast(NDScope scope) {
             Registered arrays = new Registered(true);
-            arrays.putAll((IdentityHashMap<?, ?>) FIELDS.arrays.get(scope));
-            FIELDS.arrays.set(scope, arrays);
+            arrays.putAll((IdentityHashMap<?, ?>) fields.arrays.get(scope));
+            fields.arrays.set(scope, arrays);
             super.addLast(scope);
         }
 
@@ -233,15 +237,15 @@ public final class JavaMemory implements AutoCloseable {
             }
 
             @Override
-            public Object put(Object array, Object same) {
+            public @Nullable Object put(Object array, Object same) {
                 if (notes != null) {
-                    notes.add(array);
+                    notes.add(array, fields);
                 }
                 return kept ? super.put(array, same) : null;
             }
 
             @Override
-            public Object remove(Object array) {
+            public @Nullable Object remove(Object array) {
                 return super.remove(
                         array instanceof DelegatedArray placed ? placed.getDelegate() : array);
             }

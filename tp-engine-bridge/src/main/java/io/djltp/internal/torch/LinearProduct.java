@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The product \(y = x W^T + b\) of a linear layer in a {@link Precision}, and in the graph, so that
@@ -58,7 +59,7 @@ public record LinearProduct(Precision precision) {
      * @throws IllegalArgumentException if the device does not have the precision, or arrays are not
      *     float32 where it is another one
      */
-    public NDArray of(NDArray x, NDArray weight, NDArray bias) {
+    public NDArray of(NDArray x, NDArray weight, @Nullable NDArray bias) {
         if (precision == Precision.FLOAT32) {
             return OneDnnLinear.isFaster(x, weight)
                     ? OneDnnLinear.of(x, weight, bias)

@@ -16,6 +16,7 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.VoidTensorHook;
+import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -23,6 +24,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.UUID;
 import java.util.function.Consumer;
 
@@ -58,8 +60,8 @@ public final class OneDnnLinear implements AutoCloseable {
     /** The system property that leaves all products to libtorch when it is {@code libtorch}. */
     private static final String PROPERTY = "io.djltp.products";
 
-    // void at::native::mkldnn_matmul(left, right, target, float beta, float alpha), or null
-    private static final Function MULTIPLY =
+    // void at::native::mkldnn_matmul(left, right, target, float beta, float alpha)
+    private static final @Nullable Function MULTIPLY =
             !"libtorch".equals(System.getProperty(PROPERTY)) && hasFasterKernels()
                     ? LibTorchFunctions.find("_ZN2at6native13mkldnn_matmulERKNS_6TensorES3_S3_ff")
                     : null;
@@ -72,7 +74,7 @@ public final class OneDnnLinear implements AutoCloseable {
     private final Tensor[] saved; // what nobody has but the graph and this call
     private final List<Hook> hooks = new ArrayList<>();
     private int wanted; // gradients that have not been computed since that of y came
-    private Tensor above; // the gradient of y, until they are
+    private @Nullable Tensor above; // the gradient of y, until they are
 
     private OneDnnLinear(Tensor input, Tensor weight, Tensor... saved) {
         this.input = input;
@@ -145,7 +147,7 @@ public final class OneDnnLinear implements AutoCloseable {
      * @param bias the bias b, [out], or {@code null}
      * @return the output, [.., out], attached to the manager of the input
      */
-    static NDArray of(NDArray x, NDArray weight, NDArray bias) {
+    static NDArray of(NDArray x, NDArray weight, @Nullable NDArray bias) {
         return TorchScope.array(
                 x.getManager(),
                 () -> {
@@ -188,10 +190,10 @@ public final class OneDnnLinear implements AutoCloseable {
         multiply(call.input, call.weight.t(), rows(y.detach()));
         call.hook(y, gradient -> call.keep(rows(gradient.contiguous())));
         if (x.requires_grad()) {
-            call.hook(x, zeros -> multiply(call.above, call.weight, rows(zeros)));
+            call.hook(x, zeros -> multiply(call.above(), call.weight, rows(zeros)));
         }
         if (w.requires_grad()) {
-            call.hook(w, zeros -> multiplyTransposed(call.above, call.input, zeros));
+            call.hook(w, zeros -> multiplyTransposed(call.above(), call.input, zeros));
         }
         return y;
     }
@@ -236,14 +238,15 @@ public final class OneDnnLinear implements AutoCloseable {
             target.addmm_(left, right, new Scalar(add ? 1f : 0f), new Scalar(1f));
             return;
         }
-        MULTIPLY.invokeVoid(
-                new Object[] {
-                    new Pointer(left.address()),
-                    new Pointer(right.address()),
-                    new Pointer(target.address()),
-                    add ? 1f : 0f,
-                    1f
-                });
+        Objects.requireNonNull(MULTIPLY)
+                .invokeVoid(
+                        new Object[] {
+                            new Pointer(left.address()),
+                            new Pointer(right.address()),
+                            new Pointer(target.address()),
+                            add ? 1f : 0f,
+                            1f
+                        });
     }
 
     private void hook(Tensor tensor, Consumer<Tensor> action) {
@@ -256,6 +259,13 @@ public final class OneDnnLinear implements AutoCloseable {
         release();
         above = gradient.retainReference();
         wanted = hooks.size() - 1;
+    }
+
+    private Tensor above() {
+        if (above == null) {
+            throw new IllegalStateException("The gradient of the output has not come");
+        }
+        return above;
     }
 
     private void release() {

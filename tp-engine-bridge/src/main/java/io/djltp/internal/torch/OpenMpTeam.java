@@ -8,7 +8,10 @@ import com.sun.jna.Platform;
 
 import io.djltp.internal.libtorch.LibTorchFunctions;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
@@ -28,22 +31,25 @@ import java.util.function.IntConsumer;
  */
 public final class OpenMpTeam implements AutoCloseable {
 
-    private static final OpenMp LIBRARY = OpenMp.find();
+    private static final @Nullable OpenMp LIBRARY = OpenMp.find();
     private static final Map<Long, OpenMpTeam> TEAMS = new ConcurrentHashMap<>();
     private static final AtomicLong COUNT = new AtomicLong();
-    private static final Region REGION = number -> TEAMS.get(number).runPart();
+    private static final Region REGION =
+            number -> Objects.requireNonNull(TEAMS.get(number)).runPart();
 
     static {
         Native.setCallbackThreadInitializer(
                 REGION, new CallbackThreadInitializer(true, false, "tp-team"));
     }
 
+    private final OpenMp library;
     private final long number = COUNT.incrementAndGet();
-    private final AtomicReference<Throwable> failure = new AtomicReference<>();
-    private volatile IntConsumer task;
+    private final AtomicReference<@Nullable Throwable> failure = new AtomicReference<>();
+    private volatile @Nullable IntConsumer task;
     private volatile int tasks;
 
-    private OpenMpTeam() {
+    private OpenMpTeam(OpenMp library) {
+        this.library = library;
         TEAMS.put(number, this);
     }
 
@@ -63,9 +69,9 @@ public final class OpenMpTeam implements AutoCloseable {
             Function parallel, // void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned)
             Function threadNumber, // int omp_get_thread_num()
             Function threads, // int omp_get_num_threads()
-            Function productThreads) { // int MKL_Set_Num_Threads_Local(int), or null
+            @Nullable Function productThreads) { // int MKL_Set_Num_Threads_Local(int)
 
-        static OpenMp find() {
+        static @Nullable OpenMp find() {
             // libtorch is asked, and not a file of OpenMP: JavaCPP may have loaded another one
             if (!Platform.isLinux()
                     || !Platform.is64Bit()
@@ -90,7 +96,7 @@ public final class OpenMpTeam implements AutoCloseable {
      * @return the team; empty where libtorch has none
      */
     public static Optional<OpenMpTeam> create() {
-        return LIBRARY == null ? Optional.empty() : Optional.of(new OpenMpTeam());
+        return LIBRARY == null ? Optional.empty() : Optional.of(new OpenMpTeam(LIBRARY));
     }
 
     /**
@@ -105,7 +111,8 @@ public final class OpenMpTeam implements AutoCloseable {
         task = each;
         try {
             // 0 threads: as many as for any operation of this thread
-            LIBRARY.parallel.invokeVoid(new Object[] {REGION, number, 0, 0});
+
+            library.parallel.invokeVoid(new Object[] {REGION, number, 0, 0});
         } finally {
             task = null; // it holds what it works on
         }
@@ -119,12 +126,13 @@ public final class OpenMpTeam implements AutoCloseable {
     }
 
     private void runPart() {
-        Function products = LIBRARY.productThreads;
+        IntConsumer each = Objects.requireNonNull(task);
+        Function products = library.productThreads;
         int before = products == null ? 0 : OpenMp.call(products, 1);
         try {
-            int threads = OpenMp.call(LIBRARY.threads);
-            for (int i = OpenMp.call(LIBRARY.threadNumber); i < tasks; i += threads) {
-                runTask(i);
+            int threads = OpenMp.call(library.threads);
+            for (int i = OpenMp.call(library.threadNumber); i < tasks; i += threads) {
+                runTask(i, each);
             }
         } finally {
             if (products != null) {
@@ -133,9 +141,9 @@ public final class OpenMpTeam implements AutoCloseable {
         }
     }
 
-    private void runTask(int i) {
+    private void runTask(int i, IntConsumer each) {
         try {
-            task.accept(i);
+            each.accept(i);
         } catch (RuntimeException | Error e) { // nobody would get it through native code
             Throwable first = failure.compareAndExchange(null, e);
             if (first != null && first != e) {

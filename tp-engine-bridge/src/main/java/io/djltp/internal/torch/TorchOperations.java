@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Operations of libtorch that DJL does not offer, as a part of the graph: one operation each,
@@ -37,7 +38,7 @@ public final class TorchOperations {
      * @return the weighted values, [B, H, T, d], attached to the manager of the queries
      */
     public static NDArray attention(
-            NDArray query, NDArray key, NDArray value, NDArray bias, boolean causal) {
+            NDArray query, NDArray key, NDArray value, @Nullable NDArray bias, boolean causal) {
         return TorchScope.array(
                 query.getManager(),
                 () ->

@@ -8,6 +8,7 @@ import io.djltp.internal.libtorch.LibTorch;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
+import org.jspecify.annotations.Nullable;
 
 import java.util.function.Supplier;
 
@@ -22,7 +23,7 @@ import java.util.function.Supplier;
 public final class TorchScope implements AutoCloseable {
 
     private final PointerScope pointers;
-    private final NoGradGuard noGrad; // or null
+    private final @Nullable NoGradGuard noGrad;
 
     private TorchScope(boolean recording) {
         LibTorch.load(); // may be the first call of all

@@ -1,2 +1,5 @@
 /** Contains what the library needs of libtorch: views, autograd, memory, random numbers. */
+@NullMarked
 package io.djltp.internal.torch;
+
+import org.jspecify.annotations.NullMarked;

@@ -13,6 +13,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.function.Consumer;
 
@@ -30,14 +31,14 @@ final class DenseUpdate {
     private static final long BLOCK_OF_GPU = 1 << 22; // to keep it busy
 
     private final Tensor weight; // [rows, length]
-    private final Tensor gradient; // [rows, length], or null if it is zero
+    private final @Nullable Tensor gradient; // [rows, length], null if it is zero
     private final WeightUpdate update;
     private final boolean wide; // whether the weight is of the type that is computed in
     private final ScalarType type; // that is computed in, and of the state
     private final TensorOptions options;
     private final long step;
 
-    private DenseUpdate(Tensor weight, Tensor gradient, WeightUpdate update) {
+    private DenseUpdate(Tensor weight, @Nullable Tensor gradient, WeightUpdate update) {
         this.weight = weight;
         this.gradient = gradient == null ? null : gradient.reshape(weight.shape());
         this.update = update;
@@ -58,7 +59,7 @@ final class DenseUpdate {
      *     {@code null} if it is zero
      * @param update the update, begun
      */
-    static void run(NDArray weight, NDArray gradient, WeightUpdate update) {
+    static void run(NDArray weight, @Nullable NDArray gradient, WeightUpdate update) {
         if (weight.size() == 0 || gradient == null && update.ignoresZeroGradient()) {
             return;
         }

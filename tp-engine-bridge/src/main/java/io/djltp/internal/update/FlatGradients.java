@@ -7,6 +7,7 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
+import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -48,7 +49,7 @@ public final class FlatGradients implements AutoCloseable {
      * @param place the number of the weight
      * @param gradient the gradient, of the weight's shape, or {@code null} if it is zero
      */
-    public void set(int place, NDArray gradient) {
+    public void set(int place, @Nullable NDArray gradient) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor part = TensorView.of(views.get(place)).tensor();
             if (gradient == null) {

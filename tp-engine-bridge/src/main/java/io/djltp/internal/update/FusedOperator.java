@@ -9,6 +9,7 @@ import org.bytedeco.pytorch.OperatorHandle;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorType;
 import org.bytedeco.pytorch.Type;
+import org.jspecify.annotations.Nullable;
 
 /**
  * PyTorch's updates of a weight as one pass over weight, gradient and state, where the same in
@@ -42,7 +43,7 @@ final class FusedOperator {
      * @param tensors weight, gradient and state, which it takes first, as lists of one; or {@code
      *     null} for none
      */
-    void call(int flags, double[] numbers, Tensor... tensors) {
+    void call(int flags, double[] numbers, @Nullable Tensor... tensors) {
         try (PointerScope scope = new PointerScope()) {
             IValueVector arguments = new IValueVector();
             for (Tensor tensor : tensors) {

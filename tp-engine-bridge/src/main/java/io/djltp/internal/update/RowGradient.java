@@ -3,6 +3,7 @@ package io.djltp.internal.update;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
+import org.jspecify.annotations.Nullable;
 
 /** The gradient of some rows of a weight, and the rows: what a {@link WeightUpdate} works on. */
 public abstract class RowGradient {
@@ -10,7 +11,8 @@ public abstract class RowGradient {
     /** The rows of the weight, [length, features], float32: updated in place. */
     public final Tensor weight;
 
-    private final Tensor gradient; // in the type that is computed in, or null
+    private final @Nullable Tensor
+            gradient; // in the type that is computed in, null if it is not made
 
     /**
      * Creates a gradient that is computed where it is wanted.
@@ -22,9 +24,16 @@ public abstract class RowGradient {
     }
 
     /** Creates a gradient that is in memory already. */
-    RowGradient(Tensor weight, Tensor gradient) {
+    RowGradient(Tensor weight, @Nullable Tensor gradient) {
         this.weight = weight;
         this.gradient = gradient;
+    }
+
+    private Tensor made() {
+        if (gradient == null) {
+            throw new IllegalStateException("A gradient that is not in memory must be computed");
+        }
+        return gradient;
     }
 
     /** Returns whether the gradient is in memory: then nothing is gained by adding it at once. */
@@ -50,7 +59,7 @@ public abstract class RowGradient {
      * @return the product, [length, features]
      */
     public Tensor gradient(float factor) {
-        return factor == 1 ? gradient : gradient.mul_(new Scalar(factor));
+        return factor == 1 ? made() : made().mul_(new Scalar(factor));
     }
 
     /**
@@ -59,7 +68,7 @@ public abstract class RowGradient {
      * @return the memory, [length, features]
      */
     public Tensor spare() {
-        return torch.empty_like(gradient);
+        return torch.empty_like(made());
     }
 
     /**

@@ -20,9 +20,11 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.function.Consumer;
@@ -68,7 +70,8 @@ public abstract class WeightUpdate implements AutoCloseable {
     final Settings settings;
     private final Map<String, Tensor> tensors = new TreeMap<>(); // the state
     float learningRate;
-    private long[] rowGroups; // lengths of groups of rows that are updated together; null: all are
+    private long @Nullable []
+            rowGroups; // lengths of groups of rows that are updated together; null: all are
 
     /**
      * Creates an update without state.
@@ -177,7 +180,7 @@ public abstract class WeightUpdate implements AutoCloseable {
      * @param gradient its gradient, of the same shape, whose elements may be others afterwards, or
      *     {@code null} if it is zero everywhere
      */
-    public final void run(NDArray weight, NDArray gradient) {
+    public final void run(NDArray weight, @Nullable NDArray gradient) {
         DenseUpdate.run(weight, gradient, this);
     }
 
@@ -262,6 +265,15 @@ public abstract class WeightUpdate implements AutoCloseable {
         return tensors.computeIfAbsent(name, key -> zeros(options, shape));
     }
 
+    /** Returns a piece of the state that {@link #prepare} has made. */
+    final Tensor state(String name) {
+        Tensor tensor = tensors.get(name);
+        if (tensor == null) {
+            throw new IllegalStateException("There is no state " + name + ": call prepare first");
+        }
+        return tensor;
+    }
+
     /** Returns where the number of the step goes, which PyTorch's operators want in float32. */
     final Tensor number(TensorOptions options) {
         return tensors.computeIfAbsent(
@@ -331,8 +343,6 @@ public abstract class WeightUpdate implements AutoCloseable {
     private static final class AdagradUpdate extends WeightUpdate {
 
         private final float epsilon;
-        private Tensor sums; // [rows, features]: of the squared gradients so far
-        private Tensor number; // of the step, which PyTorch's operator wants and does not use
 
         AdagradUpdate(Settings settings, float epsilon) {
             super(settings);
@@ -354,14 +364,15 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            sums = state("sums", options, classes, features);
-            number = number(options);
+            state("sums", options, classes, features); // of the squared gradients so far
+            number(options); // which PyTorch's operator wants and does not use
         }
 
         /** {@inheritDoc} */
         @Override
         public void apply(RowGradient chunk) {
             Tensor gradient = chunk.whole(settings);
+            Tensor sums = state("sums");
             Tensor state = chunk.rowsOf(sums, 0);
             Tensor weight = chunk.weight;
             if (weight.is_cuda()) {
@@ -371,7 +382,7 @@ public abstract class WeightUpdate implements AutoCloseable {
                 weight.addcdiv_(gradient, divisor, new Scalar(-learningRate));
             } else {
                 double[] numbers = {learningRate, 0, settings.weightDecay(), epsilon};
-                FusedOperator.ADAGRAD.call(1, numbers, weight, gradient, state, number);
+                FusedOperator.ADAGRAD.call(1, numbers, weight, gradient, state, state(NUMBER));
             }
             chunk.setRows(sums, state);
         }
@@ -385,9 +396,6 @@ public abstract class WeightUpdate implements AutoCloseable {
         private final float epsilon;
         private final boolean decoupled;
         private int step;
-        private Tensor number; // of the step, by which the state is corrected, float32 []
-        private Tensor mean;
-        private Tensor variance;
 
         AdamUpdate(Settings settings, float beta1, float beta2, float epsilon, boolean decoupled) {
             super(settings);
@@ -407,22 +415,33 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            mean = state("mean", options, classes, features);
-            variance = state("variance", options, classes, features);
-            number = number(options).fill_(new Scalar((float) step));
+            state("mean", options, classes, features);
+            state("variance", options, classes, features);
+            // by which the state is corrected
+            number(options).fill_(new Scalar((float) step));
         }
 
         /** {@inheritDoc} */
         @Override
         public void apply(RowGradient chunk) {
             Tensor gradient = chunk.whole(settings);
+            Tensor mean = state("mean");
+            Tensor variance = state("variance");
             Tensor means = chunk.rowsOf(mean, 0);
             Tensor variances = chunk.rowsOf(variance, 1);
             // DJL adds epsilon to the root as it is, PyTorch to the corrected one
             double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, step));
             double[] numbers = {learningRate, beta1, beta2, settings.weightDecay(), corrected};
             (decoupled ? FusedOperator.ADAM_W : FusedOperator.ADAM)
-                    .call(2, numbers, chunk.weight, gradient, means, variances, null, number);
+                    .call(
+                            2,
+                            numbers,
+                            chunk.weight,
+                            gradient,
+                            means,
+                            variances,
+                            null,
+                            state(NUMBER));
             chunk.setRows(mean, means);
             chunk.setRows(variance, variances);
         }
@@ -451,7 +470,7 @@ public abstract class WeightUpdate implements AutoCloseable {
         }
         values.forEach(
                 (kind, value) -> {
-                    TensorView target = TensorView.of(targets.get(kind));
+                    TensorView target = TensorView.of(known(targets, kind));
                     if (!value.getShape().equals(target.getShape())) {
                         throw new IllegalArgumentException(
                                 ("The state %s of parameter %s has the shape %s on this rank,"
@@ -461,7 +480,11 @@ public abstract class WeightUpdate implements AutoCloseable {
                                                 kind, name, target.getShape(), value.getShape()));
                     }
                 });
-        values.forEach((kind, value) -> targets.get(kind).copy_(TensorView.of(value).tensor()));
+        values.forEach((kind, value) -> known(targets, kind).copy_(TensorView.of(value).tensor()));
+    }
+
+    private static Tensor known(Map<String, Tensor> targets, String kind) {
+        return Objects.requireNonNull(targets.get(kind), kind);
     }
 
     /**
@@ -473,11 +496,10 @@ public abstract class WeightUpdate implements AutoCloseable {
     private static final class RowwiseAdagradUpdate extends WeightUpdate {
 
         private static final String ISSUER = "row-wise Adagrad";
+        private static final String SQUARES = SCRATCH + "squares";
 
         private final float epsilon;
-        private Tensor sums; // [rows]: of the means of the squared gradients so far
-        private Tensor squares; // [rows]: the sums of this step's, of rows that are cut
-        private Communicator group; // over which rows are cut, or null
+        private @Nullable Communicator group; // over which rows are cut
         private long rowLength;
         private long shardLength; // of the axis that is cut, on this rank
         private long inner; // elements of one index of that axis, in a row
@@ -523,8 +545,10 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            sums = state("sums", options, classes);
-            squares = group == null ? null : state(SCRATCH + "squares", options, classes);
+            state("sums", options, classes); // of the means of the squared gradients so far
+            if (group != null) {
+                state(SQUARES, options, classes); // the sums of this step's
+            }
         }
 
         /** {@inheritDoc} */
@@ -533,7 +557,7 @@ public abstract class WeightUpdate implements AutoCloseable {
             if (group != null) {
                 rows.accept(this::sumSquares);
                 group.setIssuer(ISSUER);
-                group.allReduce(TensorView.of(squares), ReduceOp.SUM).await();
+                group.allReduce(TensorView.of(state(SQUARES)), ReduceOp.SUM).await();
             }
         }
 
@@ -550,7 +574,7 @@ public abstract class WeightUpdate implements AutoCloseable {
                         .narrow(2, range.start(), range.length())
                         .zero_();
             }
-            chunk.rowsOf(squares, 0).copy_(sum(place));
+            chunk.rowsOf(state(SQUARES), 0).copy_(sum(place));
         }
 
         /** {@inheritDoc} */
@@ -558,6 +582,7 @@ public abstract class WeightUpdate implements AutoCloseable {
         public void apply(RowGradient chunk) {
             Tensor gradient = chunk.whole(settings);
             decay(gradient, chunk.weight);
+            Tensor sums = state("sums");
             Tensor state = chunk.rowsOf(sums, 0);
             state.add_(means(chunk, gradient));
             Tensor divisor = state.sqrt().add_(new Scalar(epsilon));
@@ -568,7 +593,7 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** Returns the means of the squared gradients of whole rows, [length]. */
         private Tensor means(RowGradient chunk, Tensor gradient) {
             if (group != null) {
-                return chunk.rowsOf(squares, 0).div(new Scalar((double) rowLength));
+                return chunk.rowsOf(state(SQUARES), 0).div(new Scalar((double) rowLength));
             }
             Tensor ofElements = chunk.spare();
             torch.mul_out(ofElements, gradient, gradient);
@@ -591,7 +616,6 @@ public abstract class WeightUpdate implements AutoCloseable {
     private static final class SgdUpdate extends WeightUpdate {
 
         private final float momentum;
-        private Tensor state;
 
         SgdUpdate(Settings settings, float momentum) {
             super(settings);
@@ -601,23 +625,25 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            state = momentum == 0 ? null : state("momentum", options, classes, features);
+            if (momentum != 0) {
+                state("momentum", options, classes, features);
+            }
         }
 
         /** {@inheritDoc} */
         @Override
         public void apply(RowGradient chunk) {
-            if (chunk.isMade() && state == null && settings.weightDecay() == 0) {
+            if (chunk.isMade() && momentum == 0 && settings.weightDecay() == 0) {
                 // the bits of the fused operator, whose list of arguments takes longer than the sum
                 chunk.weight.add_(chunk.whole(settings), new Scalar(-learningRate));
             } else if (settings.isClipped() || chunk.isMade()) {
-                Tensor moved = state == null ? null : chunk.rowsOf(state, 0);
+                Tensor moved = momentum == 0 ? null : chunk.rowsOf(state("momentum"), 0);
                 double rate = moved == null ? learningRate : 1;
                 double dampening = moved == null ? 0 : 1 - (double) learningRate;
                 double[] numbers = {settings.weightDecay(), momentum, rate, dampening};
                 FusedOperator.SGD.call(3, numbers, chunk.weight, chunk.whole(settings), moved);
                 if (moved != null) {
-                    chunk.setRows(state, moved);
+                    chunk.setRows(state("momentum"), moved);
                 }
             } else {
                 addProduct(chunk);
@@ -633,6 +659,7 @@ public abstract class WeightUpdate implements AutoCloseable {
                 chunk.accumulateInto(weight, 1 - decay, -factor);
                 return;
             }
+            Tensor state = state("momentum");
             Tensor moved = chunk.rowsOf(state, 0);
             chunk.accumulateInto(moved, momentum, factor);
             if (decay != 0) {

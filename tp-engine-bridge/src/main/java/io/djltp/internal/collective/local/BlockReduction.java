@@ -49,7 +49,7 @@ public final class BlockReduction implements AutoCloseable {
         Tensor accumulator = direct ? null : accumulator(from[0].scalar_type().intern());
         try {
             for (int i = 0; i < read[0].size(); i++) {
-                if (direct) {
+                if (accumulator == null) {
                     reduceBlock(read, i, op, written[0].get(i));
                 } else {
                     try (Tensor sum = accumulator.narrow(0, 0, read[0].get(i).numel())) {

@@ -79,7 +79,7 @@ final class SmallMessages {
         DataType type = call.getDataType();
         boolean adds = type == DataType.FLOAT32 || type == DataType.FLOAT64;
         long bytes = call.getPayload();
-        return bytes > 0 && bytes * mailboxes.length <= MOST_READ && (adds || call.getOp() == null);
+        return bytes > 0 && bytes * mailboxes.length <= MOST_READ && (adds || !call.isReduction());
     }
 
     /** Puts what the rank gives where the others read it, before they meet. */

@@ -14,6 +14,7 @@ import io.djltp.internal.torch.TensorView;
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.cuda.nccl.ncclUniqueId;
+import org.jspecify.annotations.Nullable;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -252,6 +253,9 @@ public final class NcclCommunicator extends AbstractCommunicator {
         guard(call, () -> endpoint.call(work, comm, () -> endpoint.split(comm, color, key)));
         ncclComm part = endpoint.takePart();
         checkFailure();
+        if (part == null) {
+            throw new CollectiveException("the rank was closed in " + call);
+        }
         int[] rank = new int[1];
         int[] size = new int[1];
         guard(
@@ -288,7 +292,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
      * @param gpus where the numbers of the GPUs go
      * @return why there is not a GPU for each rank, or {@code null} if there is
      */
-    private static String assign(int firstRank, List<Device> devices, int[] gpus) {
+    private static @Nullable String assign(int firstRank, List<Device> devices, int[] gpus) {
         int count = NcclLibrary.deviceCount();
         Set<Integer> taken = new HashSet<>();
         for (int i = 0; i < gpus.length; i++) {

@@ -9,6 +9,7 @@ import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.javacpp.PointerPointer;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -212,7 +213,7 @@ final class NcclEndpoint {
      *
      * @return the error, or {@code null}
      */
-    String findError() {
+    @Nullable String findError() {
         if (!lock.tryLock()) {
             return null;
         }
@@ -233,7 +234,7 @@ final class NcclEndpoint {
     }
 
     /** Says what went wrong in a call, or in none if that is {@code null}. */
-    private String describe(CollectiveCall call, int error) {
+    private String describe(@Nullable CollectiveCall call, int error) {
         String where = call == null ? "between operations" : "in " + call;
         return "rank " + rank + " failed " + where + ": " + Cuda.ncclText(error);
     }
@@ -245,7 +246,7 @@ final class NcclEndpoint {
     }
 
     /** Returns the result of the split, or {@code null} if the group has failed just now. */
-    ncclComm takePart() {
+    @Nullable ncclComm takePart() {
         try (Held held = hold()) {
             ncclComm comm = ended ? null : takeUnclaimedPart();
             if (comm != null) {
@@ -259,7 +260,7 @@ final class NcclEndpoint {
      * Returns the result of a split that nobody else will come to take, or {@code null}. Any
      * thread, after the end.
      */
-    ncclComm takeUnclaimedPart() {
+    @Nullable ncclComm takeUnclaimedPart() {
         ncclComm comm = part.get(ncclComm.class, 0);
         clearPart();
         return comm;

@@ -11,6 +11,7 @@ import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.cuda.nccl.ncclConfig_t;
 import org.bytedeco.cuda.nccl.ncclUniqueId;
 import org.bytedeco.javacpp.PointerPointer;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -18,6 +19,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
@@ -273,13 +275,14 @@ final class NcclGroup {
         long deadline = System.nanoTime() + NcclEndpoint.PATIENCE.toNanos(); // of all together
         endpoints.forEach(endpoint -> comms.addAll(endpoint.end(deadline)));
         abort(comms);
-        List<ncclComm> left = new ArrayList<>(); // splits under way have ended now, well or not
+        List<@Nullable ncclComm> left =
+                new ArrayList<>(); // splits under way have ended now, well or not
         endpoints.forEach(endpoint -> left.add(endpoint.takeUnclaimedPart()));
         abort(left);
     }
 
     /** Aborts communicators; those that were not even begun are {@code null}. */
-    static void abort(List<ncclComm> comms) {
+    static void abort(List<? extends @Nullable ncclComm> comms) {
         nccl.ncclGroupStart();
         for (ncclComm comm : comms) {
             if (comm != null && !comm.isNull()) {
@@ -311,11 +314,11 @@ final class NcclGroup {
      * @param calls the call that each rank is in
      * @return in what they differ, or {@code null}
      */
-    private static String findDisagreement(SortedMap<Integer, CollectiveCall> calls) {
+    private static @Nullable String findDisagreement(SortedMap<Integer, CollectiveCall> calls) {
         if (calls.isEmpty()) {
             return null;
         }
-        CollectiveCall first = calls.get(calls.firstKey());
+        CollectiveCall first = calls.values().iterator().next();
         boolean same = true;
         for (CollectiveCall call : calls.values()) {
             if (call.getSequence() != first.getSequence()) {
@@ -331,14 +334,16 @@ final class NcclGroup {
         return CollectiveCall.describeDifference(texts);
     }
 
-    private static String findShares(SortedMap<Integer, CollectiveCall> calls) {
-        for (int from : calls.keySet()) {
-            for (int to : calls.keySet()) {
-                long sent = calls.get(from).getShares()[to];
-                long expected = calls.get(to).getReceivedShares()[from];
+    private static @Nullable String findShares(SortedMap<Integer, CollectiveCall> calls) {
+        for (Map.Entry<Integer, CollectiveCall> sender : calls.entrySet()) {
+            for (Map.Entry<Integer, CollectiveCall> receiver : calls.entrySet()) {
+                int from = sender.getKey();
+                int to = receiver.getKey();
+                long sent = sender.getValue().getShares()[to];
+                long expected = receiver.getValue().getReceivedShares()[from];
                 if (sent != expected) {
                     return "%s: rank %s sends %s elements to rank %s, which expects %s"
-                            .formatted(calls.get(from).describe(), from, sent, to, expected);
+                            .formatted(sender.getValue().describe(), from, sent, to, expected);
                 }
             }
         }

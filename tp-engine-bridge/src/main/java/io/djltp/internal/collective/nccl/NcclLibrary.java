@@ -5,6 +5,7 @@ import io.djltp.collective.CollectiveException;
 import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.javacpp.Loader;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -37,7 +38,7 @@ public final class NcclLibrary {
     private static final int DRIVER_NAME_LENGTH = 256;
 
     private static boolean loaded;
-    private static String problem;
+    private static @Nullable String problem;
 
     private NcclLibrary() {}
 
@@ -52,13 +53,14 @@ public final class NcclLibrary {
             problem = tryLoad();
             loaded = problem == null;
         }
-        if (!loaded) {
+
+        if (problem != null) {
             throw new CollectiveException(problem);
         }
         checkVersion(versionCode());
     }
 
-    private static String tryLoad() {
+    private static @Nullable String tryLoad() {
         // JavaCPP would give up above four times the Java heap, and ask the system at every pointer
         if (System.getProperty(MEMORY_LIMIT) == null) {
             System.setProperty(MEMORY_LIMIT, "0");

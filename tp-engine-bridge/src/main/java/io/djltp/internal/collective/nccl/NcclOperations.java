@@ -34,7 +34,7 @@ final class NcclOperations {
      * Returns whether an operation has nothing to do, which all ranks, or both of a pair, agree on.
      */
     static boolean isEmpty(CollectiveCall call) {
-        return call.getInput() != null
+        return call.hasTensors()
                 && call.getInput().size() == 0
                 && call.getOutput().size() == 0;
     }
@@ -51,7 +51,7 @@ final class NcclOperations {
      */
     int queue(CollectiveCall call, CUstream_st stream) {
         int type = type(call.getDataType());
-        long[] shares = call.getShares();
+
         Pointer in = source.at(call.getInput(), 0);
         Pointer out = target.at(call.getOutput(), 0);
         long size = call.getInput().size();
@@ -59,13 +59,14 @@ final class NcclOperations {
             case ALL_REDUCE -> nccl.ncclAllReduce(in, out, size, type, op(call), comm, stream);
             case BROADCAST -> nccl.ncclBroadcast(in, out, size, type, call.getRoot(), comm, stream);
             case ALL_GATHER ->
-                    isEqual(shares)
-                            ? nccl.ncclAllGather(in, out, shares[rank], type, comm, stream)
+                    isEqual(call.getShares())
+                            ? nccl.ncclAllGather(
+                                    in, out, call.getShares()[rank], type, comm, stream)
                             : gather(call, type, stream);
             case REDUCE_SCATTER ->
-                    isEqual(shares)
+                    isEqual(call.getShares())
                             ? nccl.ncclReduceScatter(
-                                    in, out, shares[rank], type, op(call), comm, stream)
+                                    in, out, call.getShares()[rank], type, op(call), comm, stream)
                             : scatter(call, type, stream);
             case ALL_TO_ALL -> allToAll(call, type, stream);
             default -> throw new IllegalArgumentException("Not an operation on tensors: " + call);

@@ -4,6 +4,7 @@ import io.djltp.collective.Work;
 import io.djltp.internal.collective.CollectiveCall;
 
 import org.bytedeco.cuda.cudart.CUevent_st;
+import org.jspecify.annotations.Nullable;
 
 import java.util.concurrent.atomic.LongAdder;
 
@@ -20,7 +21,7 @@ final class NcclWork implements Work {
     final long issued = System.nanoTime();
 
     /** Reached by the stream when the operation is done; {@code null} before and after. */
-    CUevent_st event;
+    @Nullable CUevent_st event;
 
     private final NcclEndpoint endpoint;
 

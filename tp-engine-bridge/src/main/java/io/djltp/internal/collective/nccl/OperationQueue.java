@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.DeviceGuardImplInterface;
 import org.bytedeco.pytorch.Stream;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.DeviceType;
+import org.jspecify.annotations.Nullable;
 
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -36,8 +37,8 @@ final class OperationQueue {
     private final Deque<NcclWork> pending = new ArrayDeque<>();
 
     // for the watch, which must not wait for a thread that is stuck in a call
-    private volatile NcclWork issuing;
-    private volatile NcclWork oldest;
+    private volatile @Nullable NcclWork issuing;
+    private volatile @Nullable NcclWork oldest;
     private volatile long lastCompletion =
             System.nanoTime(); // when an operation was last seen to end
 
@@ -50,7 +51,7 @@ final class OperationQueue {
     }
 
     /** Returns the operation that has been under way for longest, or {@code null}. Any thread. */
-    NcclWork getOldest() {
+    @Nullable NcclWork getOldest() {
         NcclWork work = oldest;
         return work == null ? issuing : work;
     }
@@ -168,8 +169,10 @@ final class OperationQueue {
     }
 
     private void release(NcclWork work) {
-        free.push(work.event);
-        work.event = null;
+        if (work.event != null) {
+            free.push(work.event);
+            work.event = null;
+        }
     }
 
     void close() {

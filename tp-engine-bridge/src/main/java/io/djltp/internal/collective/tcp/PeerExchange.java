@@ -4,6 +4,8 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -254,7 +256,7 @@ final class PeerExchange implements AutoCloseable {
         private final ByteBuffer fixed = ByteBuffer.allocate(FIXED);
         private final ByteBuffer[] payload;
         private final long expected;
-        private ByteBuffer texts;
+        private @Nullable ByteBuffer texts;
         private long left; // of the payload
         private int agreementLength;
 
@@ -305,6 +307,13 @@ final class PeerExchange implements AutoCloseable {
             return texts != null && !texts.hasRemaining();
         }
 
+        private byte[] texts() {
+            if (texts == null) {
+                throw new IllegalStateException("The header has not come");
+            }
+            return texts.array();
+        }
+
         boolean isReceived() {
             return hasHeader() && left == 0;
         }
@@ -317,14 +326,13 @@ final class PeerExchange implements AutoCloseable {
         boolean agreesWith(byte[] header) {
             int length = ByteBuffer.wrap(header).getInt(0);
             return length == agreementLength
-                    && Arrays.equals(
-                            header, FIXED, FIXED + length, texts.array(), 0, agreementLength);
+                    && Arrays.equals(header, FIXED, FIXED + length, texts(), 0, agreementLength);
         }
 
         /** Returns what the peer has called, in words. */
         String description() {
-            int length = texts.array().length - agreementLength;
-            return new String(texts.array(), agreementLength, length, StandardCharsets.UTF_8);
+            int length = texts().length - agreementLength;
+            return new String(texts(), agreementLength, length, StandardCharsets.UTF_8);
         }
 
         /** Sends and receives as much as goes without waiting. Returns whether anything moved. */

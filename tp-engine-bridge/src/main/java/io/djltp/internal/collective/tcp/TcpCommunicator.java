@@ -17,6 +17,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -170,7 +171,8 @@ public final class TcpCommunicator extends AbstractCommunicator {
         try {
             own.exchange.run(members, call, sent, received, own.timeout);
         } catch (IOException e) {
-            throw own.explanation.apply(new CollectiveException(e.getMessage(), e.getCause()));
+            throw own.explanation.apply(
+                    new CollectiveException(String.valueOf(e.getMessage()), e.getCause()));
         }
     }
 
@@ -222,12 +224,14 @@ public final class TcpCommunicator extends AbstractCommunicator {
         int root = call.getRoot();
         boolean isRoot = getRank() == root;
         boolean whole = call.getBytes() <= SMALL_BYTES || getSize() == 2;
-        ShardRange all = new ShardRange(0, tensor.numel());
-        ShardRange[] parts = whole ? null : balanced(tensor.numel());
-        ShardRange share = whole ? all : parts[getRank()];
+        ShardRange[] parts = balanced(tensor.numel());
+        if (whole) {
+            Arrays.fill(parts, new ShardRange(0, tensor.numel()));
+        }
+        ShardRange share = parts[getRank()];
         run(
                 call,
-                i -> isRoot ? buffers(tensor, whole ? all : parts[i]) : TensorBuffers.NONE,
+                i -> isRoot ? buffers(tensor, parts[i]) : TensorBuffers.NONE,
                 i -> i == root ? buffers(tensor, share) : TensorBuffers.NONE);
         if (!whole) {
             run(
@@ -396,7 +400,7 @@ public final class TcpCommunicator extends AbstractCommunicator {
 
         private static final int ALIGNMENT = 64;
 
-        private Tensor bytes;
+        private @Nullable Tensor bytes;
 
         /**
          * Returns the tensors of all ranks, in their order: this rank's summand, and a slot of its
@@ -405,25 +409,26 @@ public final class TcpCommunicator extends AbstractCommunicator {
         Tensor[] slots(Tensor summand, int rank, int size) {
             long length = summand.numel() * summand.element_size();
             long slot = (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-            reserve(slot * (size - 1));
+            Tensor memory = reserve(slot * (size - 1));
             Tensor[] slots = new Tensor[size];
             for (int i = 0; i < size; i++) {
                 long start = slot * (i < rank ? i : i - 1);
                 slots[i] =
                         i == rank
                                 ? summand
-                                : bytes.narrow(0, start, length).view(summand.scalar_type());
+                                : memory.narrow(0, start, length).view(summand.scalar_type());
             }
             return slots;
         }
 
-        private void reserve(long size) {
+        private Tensor reserve(long size) {
             if (bytes == null || bytes.numel() < size) {
                 close();
                 bytes =
                         torch.empty(new long[] {size}, new TensorOptions(ScalarType.Byte), null)
                                 .retainReference(); // outlives the scope of the operation
             }
+            return bytes;
         }
 
         /** {@inheritDoc} */
