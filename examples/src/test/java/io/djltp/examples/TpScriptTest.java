@@ -8,9 +8,11 @@ import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.lang.ProcessBuilder.Redirect;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 
 /** The {@code tp} script, with a program in place of Java that prints what it is called with. */
@@ -83,6 +85,30 @@ public class TpScriptTest {
         String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         Assert.assertNotEquals(process.waitFor(), 0, output); // there is no Maven to build with
         Assert.assertTrue(output.contains("tp: building"), output);
+    }
+
+    /** Launchers start the processes of a job together. */
+    @Test(timeOut = 60_000)
+    public void testOneOfSeveralProcessesBuilds() throws IOException, InterruptedException {
+        ForkedTp.skipWithout("flock", "apt-get install util-linux");
+        Path stamp = project.resolve("examples/target/dependencies.txt");
+        Files.delete(stamp);
+        Path maven = project.resolve("mvnw");
+        Files.writeString(
+                maven,
+                "#!/bin/sh\nsleep 1\necho a build >> builds\necho '%s' > examples/target/dependencies.txt\n"
+                        .formatted(jar()));
+        Assert.assertTrue(maven.toFile().setExecutable(true));
+        List<Process> processes = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+            ProcessBuilder builder = new ProcessBuilder(project.resolve("tp").toString(), "doctor");
+            builder.environment().put("JAVA_HOME", folder.toString());
+            processes.add(builder.inheritIO().redirectOutput(Redirect.DISCARD).start());
+        }
+        for (Process process : processes) {
+            Assert.assertEquals(process.waitFor(), 0);
+        }
+        Assert.assertEquals(Files.readAllLines(project.resolve("builds")), List.of("a build"));
     }
 
     private Path jar() {

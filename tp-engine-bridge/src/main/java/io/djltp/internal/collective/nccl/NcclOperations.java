@@ -34,9 +34,7 @@ final class NcclOperations {
      * Returns whether an operation has nothing to do, which all ranks, or both of a pair, agree on.
      */
     static boolean isEmpty(CollectiveCall call) {
-        return call.hasTensors()
-                && call.getInput().size() == 0
-                && call.getOutput().size() == 0;
+        return call.hasTensors() && call.getInput().size() == 0 && call.getOutput().size() == 0;
     }
 
     /** Queues an all-reduce of one element, which is complete when all ranks have come. */
