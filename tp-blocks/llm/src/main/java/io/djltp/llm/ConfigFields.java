@@ -1,0 +1,225 @@
+package io.djltp.llm;
+
+import ai.djl.MalformedModelException;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
+
+import io.djltp.nn.attention.RotaryEmbedding;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.Reader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+
+/** The fields of a {@code config.json}, of which each is asked for by its name. */
+final class ConfigFields {
+
+    static final List<String> MODEL_TYPES = List.of("llama", "mistral", "qwen2", "qwen3", "gpt2");
+
+    private static final String ROPE_THETA = "rope_theta";
+
+    /** Fields that say nothing about what the model computes, or only about its training. */
+    private static final Pattern IGNORED =
+            Pattern.compile(
+                    "_.*|unsloth_.*|.*_token_id|.*_pdrop|.*_dropout|torch_dtype|dtype"
+                            + "|transformers_version|transformers\\.js_config|architectures"
+                            + "|use_cache|initializer_range|pretraining_tp|auto_map|id2label"
+                            + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"
+                            + "|finetuning_task|gradient_checkpointing|max_window_layers"
+                            + "|output_attentions|output_hidden_states|return_dict|license");
+
+    /** Fields that have one value here, and what it is. */
+    private static final JsonObject FIXED =
+            new Gson()
+                    .fromJson(
+                            "{is_encoder_decoder: false, is_decoder: false,"
+                                    + " add_cross_attention: false, scale_attn_weights: true,"
+                                    + " scale_attn_by_inverse_layer_idx: false,"
+                                    + " reorder_and_upcast_attn: false, partial_rotary_factor: 1,"
+                                    + " chunk_size_feed_forward: 0, pruned_heads: {}}",
+                            JsonObject.class);
+
+    private final Path file;
+    private final JsonObject fields;
+    private final Set<String> asked = new LinkedHashSet<>();
+
+    private ConfigFields(Path file, JsonObject fields) {
+        this.file = file;
+        this.fields = fields;
+    }
+
+    static ConfigFields read(Path folder) throws IOException, MalformedModelException {
+        Path file = Files.isDirectory(folder) ? folder.resolve("config.json") : folder;
+        if (!Files.exists(file)) {
+            throw new FileNotFoundException(
+                    "There is no "
+                            + file.toAbsolutePath()
+                            + ": a folder of Hugging Face has it beside model.safetensors");
+        }
+        try (Reader reader = Files.newBufferedReader(file)) {
+            JsonObject fields = new Gson().fromJson(reader, JsonObject.class);
+            if (fields != null) {
+                return new ConfigFields(file, fields);
+            }
+        } catch (JsonParseException e) {
+            throw new MalformedModelException(file + " is not an object of JSON", e);
+        }
+        throw new MalformedModelException(file + " is empty");
+    }
+
+    MalformedModelException malformed(String message, Object... values) {
+        return new MalformedModelException(
+                file + ": " + String.format(Locale.ROOT, message, values));
+    }
+
+    private JsonElement get(String name) {
+        asked.add(name);
+        JsonElement value = fields.get(name);
+        return value == null || value.isJsonNull() ? null : value;
+    }
+
+    boolean has(String name) {
+        return get(name) != null;
+    }
+
+    /** Returns a whole number above 0; the default 0 for a field that must be there. */
+    int count(String name, int byDefault) throws MalformedModelException {
+        double value = number(name, byDefault);
+        if (value == 0 && !has(name)) {
+            throw malformed("%s is missing", name);
+        }
+        if (value < 1 || value != (int) value) {
+            throw malformed("%s is %s, and must be a whole number above 0", name, get(name));
+        }
+        return (int) value;
+    }
+
+    /** Returns a number above 0. */
+    double positive(String name, double byDefault) throws MalformedModelException {
+        double value = number(name, byDefault);
+        if (!(value > 0) || Double.isInfinite(value)) {
+            throw malformed("%s is %s, and must be a number above 0", name, get(name));
+        }
+        return value;
+    }
+
+    private double number(String name, double byDefault) throws MalformedModelException {
+        JsonElement value = get(name);
+        if (value == null) {
+            return byDefault;
+        }
+        if (value instanceof JsonPrimitive primitive && primitive.isNumber()) {
+            return primitive.getAsDouble();
+        }
+        throw malformed("%s is %s, and must be a number", name, value);
+    }
+
+    boolean flag(String name, boolean byDefault) throws MalformedModelException {
+        JsonElement value = get(name);
+        if (value == null) {
+            return byDefault;
+        }
+        if (value instanceof JsonPrimitive primitive && primitive.isBoolean()) {
+            return primitive.getAsBoolean();
+        }
+        throw malformed("%s is %s, and must be true or false", name, value);
+    }
+
+    /** Returns one of some words. */
+    String choose(String name, Collection<String> known) throws MalformedModelException {
+        return choose(name, known, null);
+    }
+
+    String choose(String name, Collection<String> known, String byDefault)
+            throws MalformedModelException {
+        JsonElement value = get(name);
+        if (value == null && byDefault != null) {
+            return byDefault;
+        }
+        if (value == null) {
+            throw malformed("%s is missing: one of %s", name, new TreeSet<>(known));
+        }
+        if (value instanceof JsonPrimitive word && known.contains(word.getAsString())) {
+            return word.getAsString();
+        }
+        throw malformed("%s is %s; known are %s", name, value, new TreeSet<>(known));
+    }
+
+    RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {
+        for (String name : List.of("rope_scaling", "rope_parameters")) {
+            if (has(name)) {
+                throw malformed("%s is %s, and must be null", name, get(name));
+            }
+        }
+        return RotaryEmbedding.builder().optBase(positive(ROPE_THETA, 10_000)).build();
+    }
+
+    List<Integer> windows(String modelType, int layers, int maxPositions)
+            throws MalformedModelException {
+        boolean mistral = modelType.equals("mistral");
+        boolean qwen = modelType.startsWith("qwen");
+        if (!mistral && !qwen) {
+            return Collections.nCopies(layers, 0);
+        }
+        boolean used = mistral || flag("use_sliding_window", false);
+        int window = used && has("sliding_window") ? count("sliding_window", 0) : 0;
+        get("sliding_window");
+        // Qwen's first layers see all tokens
+        int whole = qwen ? (int) number("max_window_layers", 28) : 0;
+        List<Integer> windows = new ArrayList<>();
+        JsonElement types = get("layer_types");
+        if (types != null && !(types instanceof JsonArray array && array.size() == layers)) {
+            throw malformed("layer_types must be a list of %d words, one a layer", layers);
+        }
+        for (int i = 0; i < layers; i++) {
+            boolean slides = i >= whole;
+            if (types != null) {
+                String type = types.getAsJsonArray().get(i).getAsString();
+                slides = type.equals("sliding_attention");
+                if (!slides && !type.equals("full_attention")) {
+                    throw malformed(
+                            "layer_types has %s; known are full_attention, sliding_attention",
+                            type);
+                }
+            }
+            windows.add(slides && window < maxPositions ? window : 0);
+        }
+        return List.copyOf(windows);
+    }
+
+    /** Checks the fields that nobody has asked for. */
+    void checkRest(String modelType) throws MalformedModelException {
+        for (String name : fields.keySet()) {
+            JsonElement value = fields.get(name);
+            boolean unknown = !asked.contains(name) && !IGNORED.matcher(name).matches();
+            if (!unknown || value.isJsonNull()) {
+                continue;
+            }
+            JsonElement fixed = FIXED.get(name);
+            if (fixed == null) {
+                throw malformed(
+                        "the field %s = %s of a %s is not known. Remove it if it does not change"
+                                + " what the model computes",
+                        name, value, modelType);
+            }
+            if (!value.equals(fixed)) {
+                throw malformed("%s is %s; implemented is %s", name, value, fixed);
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Language models: Hugging Face folders as networks over ranks. */
+package io.djltp.llm;
