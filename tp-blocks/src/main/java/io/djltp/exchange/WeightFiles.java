@@ -16,6 +16,8 @@ import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.attention.RotaryScaling;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -27,6 +29,7 @@ import java.io.Reader;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.IdentityHashMap;
@@ -154,9 +157,9 @@ final class WeightFiles implements Closeable {
      * Checks that nothing in a {@code config.json} of Hugging Face beside the files makes the
      * layers of this library compute something else.
      *
-     * @throws MalformedModelException if rotary positions are scaled
+     * @throws MalformedModelException if rotary positions are scaled otherwise than those of a tree
      */
-    void checkConfig() throws MalformedModelException, IOException {
+    void checkConfig(Block block) throws MalformedModelException, IOException {
         Path file = path.toAbsolutePath().resolveSibling("config.json");
         if (!Files.exists(file)) {
             return;
@@ -167,24 +170,30 @@ final class WeightFiles implements Closeable {
         } catch (JsonParseException e) {
             return; // somebody else's
         }
+        List<ParallelMultiHeadAttention> layers = new ArrayList<>();
+        BlockWalk.of(
+                block,
+                (each, path, certain) -> {
+                    if (each instanceof ParallelMultiHeadAttention attention) {
+                        layers.add(attention);
+                    }
+                });
         for (String name : List.of("rope_scaling", "rope_parameters")) {
             if (config.get(name) instanceof JsonObject rope && isScaled(rope)) {
-                throw new MalformedModelException(
-                        ("%s has %s %s, and RotaryEmbedding computes unscaled positions only: the"
-                                        + " outputs would differ from those of the model. Take a"
-                                        + " model without it, or remove it from config.json if"
-                                        + " the network computes it in a block of its own")
-                                .formatted(file, name, rope));
+                checkScaling(file, name, config, layers);
             }
         }
         boolean unused =
                 config.get("use_sliding_window") instanceof JsonPrimitive used
                         && !used.getAsBoolean();
-        if (config.get("sliding_window") instanceof JsonPrimitive window && !unused) {
+        boolean known = layers.stream().anyMatch(layer -> layer.getWindow() > 0);
+        if (config.get("sliding_window") instanceof JsonPrimitive window && !unused && !known) {
             logger.warn(
                     "{} has sliding_window {}: attention here sees all tokens, so that outputs of"
-                            + " more tokens differ from those of the model",
+                            + " more tokens differ from those of the model. Build it with"
+                            + " optWindow({})",
                     file,
+                    window,
                     window);
         }
     }
@@ -192,6 +201,40 @@ final class WeightFiles implements Closeable {
     private static boolean isScaled(JsonObject rope) {
         JsonElement type = rope.has("rope_type") ? rope.get("rope_type") : rope.get("type");
         return type instanceof JsonPrimitive name && !name.getAsString().equals("default");
+    }
+
+    private static void checkScaling(
+            Path file, String name, JsonObject config, List<ParallelMultiHeadAttention> layers)
+            throws MalformedModelException {
+        String rope = config.get(name).toString();
+        String found = "has no ParallelMultiHeadAttention with rotary positions";
+        try {
+            JsonElement positions = config.get("max_position_embeddings");
+            RotaryScaling wanted =
+                    RotaryScaling.parse(rope, positions == null ? 0 : positions.getAsInt());
+            boolean fits = false;
+            for (ParallelMultiHeadAttention layer : layers) {
+                if (layer.getRotary() != null) {
+                    RotaryScaling own = layer.getRotary().getScaling();
+                    found = own == null ? "does not scale them" : "scales them by " + own;
+                    fits = wanted.equals(own);
+                    if (!fits) {
+                        break;
+                    }
+                }
+            }
+            if (fits) {
+                return;
+            }
+        } catch (IllegalArgumentException | UnsupportedOperationException e) {
+            found = "does not know it: " + e.getMessage();
+        }
+        throw new MalformedModelException(
+                ("%s has %s %s, and the model %s: the outputs would differ. Build its"
+                                + " RotaryEmbedding with optScaling(RotaryScaling.parse(...)), or remove"
+                                + " it from config.json if the network computes it in a block of its"
+                                + " own")
+                        .formatted(file, name, rope, found));
     }
 
     /** Returns the margins of the heads of a tree, by their weights. */

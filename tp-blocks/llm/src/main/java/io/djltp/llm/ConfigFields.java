@@ -10,6 +10,7 @@ import com.google.gson.JsonParseException;
 import com.google.gson.JsonPrimitive;
 
 import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.attention.RotaryScaling;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -161,12 +162,34 @@ final class ConfigFields {
     }
 
     RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {
-        for (String name : List.of("rope_scaling", "rope_parameters")) {
-            if (has(name)) {
-                throw malformed("%s is %s, and must be null", name, get(name));
+        RotaryEmbedding.Builder builder = RotaryEmbedding.builder();
+        double base = positive(ROPE_THETA, 10_000);
+        boolean read = false;
+        for (String name : List.of("rope_scaling", "rope_parameters")) { // the second is newer
+            JsonElement value = get(name);
+            if (value == null) {
+                continue;
+            }
+            if (read || !(value instanceof JsonObject rope)) {
+                throw malformed("%s is %s, and must be one object", name, value);
+            }
+            read = true;
+            if (rope.get(ROPE_THETA) instanceof JsonPrimitive own && own.isNumber()) {
+                base = own.getAsDouble();
+            }
+            try {
+                builder.optScaling(RotaryScaling.parse(rope.toString(), maxPositions));
+            } catch (IllegalArgumentException e) {
+                throw malformed("%s is %s: %s", name, value, e.getMessage());
             }
         }
-        return RotaryEmbedding.builder().optBase(positive(ROPE_THETA, 10_000)).build();
+        try {
+            RotaryEmbedding rotary = builder.optBase(base).build();
+            rotary.check(headDim);
+            return rotary;
+        } catch (IllegalArgumentException e) {
+            throw malformed("%s", e.getMessage());
+        }
     }
 
     List<Integer> windows(String modelType, int layers, int maxPositions)

@@ -94,7 +94,7 @@ public final class ModelConfig {
         headDim = headDim(fields);
         hiddenFeatures =
                 gpt2 ? fields.count("n_inner", 4 * width) : fields.count("intermediate_size", 0);
-        maxPositions = fields.count(gpt2 ? "n_positions" : "max_position_embeddings", 0);
+        int longest = fields.count(gpt2 ? "n_positions" : "max_position_embeddings", 0);
         String norm = gpt2 ? "layer_norm_epsilon" : "rms_norm_eps";
         epsilon = (float) fields.positive(norm, gpt2 ? 1e-5 : 1e-6);
         String function = gpt2 ? "activation_function" : "hidden_act";
@@ -108,7 +108,9 @@ public final class ModelConfig {
         outputBias = bias;
         mlpBias = gpt2 || modelType.equals("llama") && fields.flag("mlp_bias", false);
         tied = fields.flag("tie_word_embeddings", gpt2);
-        rotary = gpt2 ? null : fields.rotary(headDim, maxPositions);
+        rotary = gpt2 ? null : fields.rotary(headDim, longest);
+        boolean scaled = rotary != null && rotary.getScaling() != null;
+        maxPositions = scaled ? rotary.getScaling().getMaxPositions(longest) : longest;
         windows = fields.windows(modelType, layers, maxPositions);
         fields.checkRest(modelType);
     }
@@ -122,10 +124,6 @@ public final class ModelConfig {
                     heads, width);
         }
         int features = named ? fields.count("head_dim", qwen3 ? 128 : 0) : width / heads;
-        if (!modelType.equals("gpt2") && features % 2 != 0) {
-            throw fields.malformed(
-                    "a head has %d features, and rotary positions turn pairs of them", features);
-        }
         return features;
     }
 
@@ -215,7 +213,8 @@ public final class ModelConfig {
     }
 
     /**
-     * Returns how many positions the model is made for, prompt and new tokens together.
+     * Returns how many positions the model is made for, prompt and new tokens together, with what
+     * scaled rotary positions add to those of {@code max_position_embeddings}.
      *
      * @return the number of positions
      */

@@ -3,6 +3,8 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.util.Utils;
 
+import io.djltp.nn.attention.RotaryScaling;
+
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -58,6 +60,22 @@ public class ModelConfigTest {
     }
 
     @Test
+    public void testRotaryScaling() throws Exception {
+        String yarn = "{'rope_type': 'yarn', 'factor': 4.0, 'rope_theta': 500.0}";
+        for (String name : new String[] {"rope_scaling", "rope_parameters"}) {
+            ModelConfig config = read(LLAMA + ", '" + name + "': " + yarn);
+            Assert.assertEquals(config.getRotary().getScaling(), RotaryScaling.yarn(4, 64));
+            Assert.assertEquals(config.getMaxPositions(), 256);
+            double[] frequencies = config.getRotary().getFrequencies(4, 1);
+            Assert.assertEquals(frequencies.length, 2);
+        }
+        String plain = ", 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500.0}";
+        double[] frequencies = read(LLAMA + plain).getRotary().getFrequencies(4, 1);
+        Assert.assertEquals(frequencies[1], Math.pow(500, -0.5));
+        Assert.assertNull(read(LLAMA + plain).getRotary().getScaling());
+    }
+
+    @Test
     public void testGpt2() throws Exception {
         ModelConfig config =
                 read(
@@ -90,6 +108,9 @@ public class ModelConfigTest {
             {LLAMA.replace("101", "1.5"), "vocab_size is 1.5, and must be a whole number"},
             {LLAMA + ", 'num_key_value_heads': 2", "5 is not a multiple of .* 2"},
             {LLAMA.replace("'hidden_size': 20", "'hidden_size': 21"), "5 heads do not divide"},
+            {LLAMA + ", 'rope_scaling': {'type': 'su'}", "rope_type is .*su.*; known are"},
+            {LLAMA + ", 'rope_scaling': 'yarn'", "rope_scaling is .*, and must be one object"},
+            {LLAMA + ", 'head_dim': 5", "a head has 5"},
             {LLAMA + ", 'hidden_act': 'mish'", "hidden_act is \"mish\"; known are .*silu"},
             {LLAMA + ", 'attention_bias': 1", "attention_bias is 1, and must be true or false"},
             {LLAMA + ", 'partial_rotary_factor': 0.5", "is 0.5; implemented is 1"},
