@@ -12,6 +12,8 @@ import com.google.gson.JsonPrimitive;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.attention.RotaryScaling;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.Reader;
@@ -88,7 +90,7 @@ final class ConfigFields {
                 file + ": " + String.format(Locale.ROOT, message, values));
     }
 
-    private JsonElement get(String name) {
+    private @Nullable JsonElement get(String name) {
         asked.add(name);
         JsonElement value = fields.get(name);
         return value == null || value.isJsonNull() ? null : value;
@@ -146,7 +148,7 @@ final class ConfigFields {
         return choose(name, known, null);
     }
 
-    String choose(String name, Collection<String> known, String byDefault)
+    String choose(String name, Collection<String> known, @Nullable String byDefault)
             throws MalformedModelException {
         JsonElement value = get(name);
         if (value == null && byDefault != null) {

@@ -4,6 +4,8 @@ import ai.djl.MalformedModelException;
 
 import io.djltp.nn.attention.RotaryEmbedding;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
@@ -73,7 +75,7 @@ public final class ModelConfig {
     private final boolean outputBias;
     private final boolean mlpBias;
     private final boolean tied;
-    private final RotaryEmbedding rotary; // or null: positions are learned
+    private final @Nullable RotaryEmbedding rotary; // or null: positions are learned
     private final List<Integer> windows; // of each layer, 0 for none
 
     private ModelConfig(ConfigFields fields) throws MalformedModelException {
@@ -308,7 +310,7 @@ public final class ModelConfig {
      *
      * @return the positions, or {@code null} if the model has learned ones
      */
-    public RotaryEmbedding getRotary() {
+    public @Nullable RotaryEmbedding getRotary() {
         return rotary;
     }
 
