@@ -183,9 +183,13 @@ final class WeightFiles implements Closeable {
                 checkScaling(file, name, config, layers);
             }
         }
+        boolean optional = // what Qwen uses only if it says so
+                config.get("model_type") instanceof JsonPrimitive type
+                        && type.getAsString().startsWith("qwen");
         boolean unused =
                 config.get("use_sliding_window") instanceof JsonPrimitive used
-                        && !used.getAsBoolean();
+                        ? !used.getAsBoolean()
+                        : optional;
         boolean known = layers.stream().anyMatch(layer -> layer.getWindow() > 0);
         if (config.get("sliding_window") instanceof JsonPrimitive window && !unused && !known) {
             logger.warn(

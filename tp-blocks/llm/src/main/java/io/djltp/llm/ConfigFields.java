@@ -57,6 +57,20 @@ final class ConfigFields {
                                     + " chunk_size_feed_forward: 0, pruned_heads: {}}",
                             JsonObject.class);
 
+    /** Ways to generate that are not implemented, and the values without them. */
+    private static final JsonObject NOT_GENERATED =
+            new Gson()
+                    .fromJson(
+                            "{num_beams: 1, num_beam_groups: 1, penalty_alpha: 0, typical_p: 1,"
+                                    + " epsilon_cutoff: 0, eta_cutoff: 0, diversity_penalty: 0,"
+                                    + " encoder_repetition_penalty: 1, no_repeat_ngram_size: 0,"
+                                    + " bad_words_ids: [], forced_bos_token_id: [],"
+                                    + " forced_eos_token_id: [], suppress_tokens: [],"
+                                    + " begin_suppress_tokens: [], sequence_bias: {},"
+                                    + " renormalize_logits: false, guidance_scale: 1,"
+                                    + " exponential_decay_length_penalty: []}",
+                            JsonObject.class);
+
     private final Path file;
     private final JsonObject fields;
     private final Set<String> asked = new LinkedHashSet<>();
@@ -83,6 +97,11 @@ final class ConfigFields {
             throw new MalformedModelException(file + " is not an object of JSON", e);
         }
         throw new MalformedModelException(file + " is empty");
+    }
+
+    /** Returns fields that are all missing. */
+    static ConfigFields none() {
+        return new ConfigFields(Path.of(""), new JsonObject());
     }
 
     MalformedModelException malformed(String message, Object... values) {
@@ -121,7 +140,54 @@ final class ConfigFields {
         return value;
     }
 
-    private double number(String name, double byDefault) throws MalformedModelException {
+    void checkRange(String name, double value, double least, double most)
+            throws MalformedModelException {
+        if (!(value >= least && value <= most)) {
+            throw malformed(
+                    "%s is %s, and must be %s or more%s",
+                    name,
+                    get(name),
+                    (float) least,
+                    most > 1 ? "" : ", and at most " + (float) most);
+        }
+    }
+
+    /** Returns an id or several, or none. */
+    List<Integer> ids(String name, int vocabulary) throws MalformedModelException {
+        JsonElement value = get(name);
+        List<Integer> ids = new ArrayList<>();
+        if (value == null) {
+            return ids;
+        }
+        for (JsonElement each : value instanceof JsonArray array ? array : List.of(value)) {
+            boolean number = each instanceof JsonPrimitive primitive && primitive.isNumber();
+            double id = number ? each.getAsDouble() : -1;
+            if (number && id == -1) {
+                continue; // as some write that there is none
+            }
+            if (id < 0 || id >= vocabulary || id != (int) id) {
+                throw malformed(
+                        "%s is %s, and the ids of the model are 0 to %d",
+                        name, value, vocabulary - 1);
+            }
+            ids.add((int) id);
+        }
+        return List.copyOf(ids);
+    }
+
+    /** Checks that nothing asks for another way to generate. */
+    void checkGeneration() throws MalformedModelException {
+        for (String name : NOT_GENERATED.keySet()) {
+            JsonElement value = get(name);
+            if (value != null && !value.equals(NOT_GENERATED.get(name))) {
+                throw malformed(
+                        "%s is %s, which is not implemented: remove it, or set it to %s",
+                        name, value, NOT_GENERATED.get(name));
+            }
+        }
+    }
+
+    double number(String name, double byDefault) throws MalformedModelException {
         JsonElement value = get(name);
         if (value == null) {
             return byDefault;
