@@ -46,6 +46,7 @@ public class PackagesTest {
                     "internal.collective.local",
                     "internal.collective.nccl",
                     "internal.collective.tcp",
+                    "internal.decode",
                     "internal.region",
                     "internal.update",
                     "internal.head",
