@@ -43,7 +43,7 @@ public class ArchitecturesTest {
     private static final int ROWS = 2;
     private static final int LENGTH = 19;
 
-    private static final Map<String, JsonObject> MODELS = new LinkedHashMap<>();
+    static final Map<String, JsonObject> MODELS = new LinkedHashMap<>();
 
     static {
         add("llama", "llama", "'tie_word_embeddings': true");
