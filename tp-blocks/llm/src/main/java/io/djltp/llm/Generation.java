@@ -143,7 +143,8 @@ public final class Generation implements Iterator<GeneratedToken> {
                     slot.count = 0;
                     slot.partOf = text.count;
                 }
-                if ((text.count - slot.count == 1) != first || step.isFull()) {
+                int missing = text.count - slot.count;
+                if (missing == 0 || (missing == 1) != first || step.isFull()) {
                     continue;
                 }
                 prefill |= !first;
@@ -214,8 +215,6 @@ public final class Generation implements Iterator<GeneratedToken> {
     /** Gives back the places in the cache: another generation has begun. */
     void end() {
         running.forEach(text -> generator.giveBack(slotOf(text)));
-        running.clear();
-        waiting.clear();
     }
 
     /**
