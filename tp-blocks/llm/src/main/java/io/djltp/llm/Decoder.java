@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
 import io.djltp.internal.decode.PackedWeight;
+import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.rank.ParallelConfig;
@@ -64,6 +65,10 @@ final class Decoder implements AutoCloseable {
         List<RankDecoder> made = new ArrayList<>();
         try {
             started = new RankPool(parallel);
+            int ranks = parallel.getRanks();
+            boolean together = ranks > 1 && ranks == parallel.getLocalRanks();
+            together &= ranks <= Runtime.getRuntime().availableProcessors();
+            SharedRows shared = together ? new SharedRows(ranks) : null;
             boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
             made.addAll(
                     started.run(
@@ -78,6 +83,7 @@ final class Decoder implements AutoCloseable {
                                             files,
                                             type,
                                             context.getTensorGroup(),
+                                            shared,
                                             size,
                                             manager);
                                 }

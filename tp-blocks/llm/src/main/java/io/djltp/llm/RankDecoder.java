@@ -8,6 +8,7 @@ import io.djltp.internal.decode.PackedWeight;
 import io.djltp.internal.decode.RankRows;
 import io.djltp.internal.decode.RowActivation;
 import io.djltp.internal.decode.RowBuffer;
+import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.nn.attention.RotaryEmbedding;
 
@@ -28,6 +29,7 @@ final class RankDecoder implements AutoCloseable {
     private final ModelConfig config;
     private final RankWeights weights;
     private final RankRows group;
+    private final @Nullable SharedRows shared;
     private final RowBuffer buffer;
     private final KeyValueCache cache;
     private final RowActivation activation;
@@ -76,10 +78,12 @@ final class RankDecoder implements AutoCloseable {
             SafetensorsFolder files,
             WeightType type,
             Communicator ranks,
+            @Nullable SharedRows shared,
             DecoderSize size,
             NDManager manager)
             throws IOException {
         this.config = config;
+        this.shared = shared;
         width = config.getWidth();
         dim = config.getHeadDim();
         int rank = ranks.getRank();
@@ -92,22 +96,22 @@ final class RankDecoder implements AutoCloseable {
         hidden = (int) weights.hidden().length();
         stride = (heads + 2 * keyHeads) * dim;
         scale = (float) (1 / Math.sqrt(dim));
-        int shared = config.getHeads() / config.getKeyValueHeads();
+        int sharing = config.getHeads() / config.getKeyValueHeads();
         int[] places = new int[heads];
         int begin = (int) weights.queryHeads().start();
-        Arrays.setAll(places, i -> begin + i - (int) weights.keyHeads().start() * shared);
+        Arrays.setAll(places, i -> begin + i - (int) weights.keyHeads().start() * sharing);
         cache =
                 new KeyValueCache(
                         config.getLayers(),
                         size.batch(),
                         keyHeads,
-                        shared,
+                        sharing,
                         places,
                         size.length(),
                         dim);
         int ids = config.getVocabularySize();
         int mostIds = (ids + ranks.getSize() - 1) / ranks.getSize();
-        group = new RankRows(ranks, (long) most * width, 2L * mostIds + 2);
+        group = new RankRows(ranks, shared, (long) most * width, 2L * mostIds + 2);
         int own = (int) weights.ids().length();
         int from = (int) weights.ids().start();
         sampler = new TokenSampler(group, rank, ranks.getSize(), from, own, mostIds);
@@ -159,6 +163,17 @@ final class RankDecoder implements AutoCloseable {
     }
 
     private void run(DecoderStep step) throws IOException {
+        try {
+            compute(step);
+        } catch (IOException | RuntimeException | Error e) {
+            if (shared != null) {
+                shared.fail(e);
+            }
+            throw e;
+        }
+    }
+
+    private void compute(DecoderStep step) throws IOException {
         int count = step.count();
         Arrays.fill(x, 0, count * width, 0);
         for (int i = 0; i < count; i++) {

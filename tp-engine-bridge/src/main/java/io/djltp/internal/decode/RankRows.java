@@ -12,6 +12,8 @@ import java.util.Arrays;
 public final class RankRows implements AutoCloseable {
 
     private final Communicator group;
+    private final SharedRows shared; // or null
+    private long meetings; // there
     private final RowBuffer own;
     private final RowBuffer gathered;
     private final long[] counts;
@@ -20,11 +22,13 @@ public final class RankRows implements AutoCloseable {
      * Creates a rank's end.
      *
      * @param group the group
+     * @param shared where ranks of one process put small rows, or {@code null}
      * @param summed the most numbers that are summed at once
      * @param gathered the most numbers of a rank that are gathered at once
      */
-    public RankRows(Communicator group, long summed, long gathered) {
+    public RankRows(Communicator group, SharedRows shared, long summed, long gathered) {
         this.group = group;
+        this.shared = shared;
         counts = new long[group.getSize()];
         own = new RowBuffer(Math.max(summed, gathered));
         this.gathered = new RowBuffer(Math.max(1, gathered * counts.length));
@@ -38,6 +42,10 @@ public final class RankRows implements AutoCloseable {
      */
     public void sum(float[] x, int count) {
         if (counts.length == 1) {
+            return;
+        }
+        if (shared != null && count <= SharedRows.CAPACITY) {
+            shared.sum(group.getRank(), meetings++, x, count);
             return;
         }
         own.memory().put(0, x, 0, count);
@@ -57,6 +65,10 @@ public final class RankRows implements AutoCloseable {
     public void gather(float[] x, int count, float[] all) {
         if (counts.length == 1) {
             System.arraycopy(x, 0, all, 0, count);
+            return;
+        }
+        if (shared != null && count <= SharedRows.CAPACITY) {
+            shared.gather(group.getRank(), meetings++, x, count, all);
             return;
         }
         Arrays.fill(counts, count);
