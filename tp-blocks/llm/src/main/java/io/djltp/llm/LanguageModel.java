@@ -130,8 +130,12 @@ public final class LanguageModel implements AutoCloseable {
         }
         TokenizerIds.check(file, config.getVocabularySize());
         // neither cut nor filled up, which would be for batches of an encoder
-        return HuggingFaceTokenizer.newInstance(
-                file, Map.of("truncation", "false", "padding", "false"));
+        try {
+            return HuggingFaceTokenizer.newInstance(
+                    file, Map.of("truncation", "false", "padding", "false"));
+        } catch (RuntimeException e) { // of its native library
+            throw new MalformedModelException(file + " is no tokenizer: " + e.getMessage(), e);
+        }
     }
 
     /**

@@ -57,8 +57,16 @@ final class RandomFolder {
 
     /** Writes tensors of float32. */
     static void write(Path file, Map<String, Shape> tensors, long seed) throws IOException {
+        write(file, tensors, Map.of(), seed);
+    }
+
+    /** Writes tensors of float32, and some of other data types, which are zeros. */
+    static void write(Path file, Map<String, Shape> tensors, Map<String, DataType> types, long seed)
+            throws IOException {
         SafetensorsWriter.Builder builder = SafetensorsWriter.builder();
-        tensors.forEach((name, shape) -> builder.addTensor(name, DataType.FLOAT32, shape));
+        tensors.forEach(
+                (name, shape) ->
+                        builder.addTensor(name, types.getOrDefault(name, DataType.FLOAT32), shape));
         builder.optMetadata("format", "pt");
         Random random = new Random(seed);
         try (SafetensorsWriter writer =
@@ -70,6 +78,11 @@ final class RandomFolder {
                                 StandardOpenOption.WRITE))) {
             for (Map.Entry<String, Shape> each : tensors.entrySet()) {
                 Shape shape = each.getValue();
+                if (types.containsKey(each.getKey())) {
+                    int size = types.get(each.getKey()).getNumOfBytes();
+                    writer.write(ByteBuffer.allocate((int) shape.size() * size));
+                    continue;
+                }
                 boolean vector = shape.dimension() == 1;
                 boolean norm = vector && each.getKey().endsWith("weight");
                 double deviation = vector ? 0.2 : 1.5 / Math.sqrt(shape.get(1));
