@@ -67,7 +67,7 @@ final class LmOptions extends JobOptions {
             defaultValue = "0.7",
             description =
                     "What the logits are divided by where the model writes; 0 for the likeliest"
-                            + " character each time (${DEFAULT-VALUE}).")
+                            + " token each time (${DEFAULT-VALUE}).")
     double temperature;
 
     @Option(
@@ -75,6 +75,13 @@ final class LmOptions extends JobOptions {
             defaultValue = "300",
             description = "Characters that the model writes at the end (${DEFAULT-VALUE}).")
     int characters;
+
+    @Option(
+            names = "--save",
+            description =
+                    "Folder for the trained model, as Hugging Face lays it out: for tp generate and"
+                            + " others.")
+    Path save;
 
     @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
     Path out;
@@ -103,7 +110,7 @@ final class LmOptions extends JobOptions {
     @Override
     protected Set<String> trainingOptions() { // of --steps, learning rates follow
         return Set.of(
-                "--layers --width --heads --kv-heads --context --batch --steps --lr --clip --seed"
+                "--layers --width --heads --kv-heads --context --vocabulary --batch --steps --lr --clip --seed"
                         .split(" "));
     }
 
@@ -143,7 +150,7 @@ final class LmOptions extends JobOptions {
     }
 
     /** Refuses a text that is too short for the windows. */
-    void checkText(CharacterText text) {
+    void checkText(TokenText text) {
         int most = Math.min(text.training().length, text.heldOut().length) - 1;
         if (sizes.context > most) {
             throw new BadInputException(
