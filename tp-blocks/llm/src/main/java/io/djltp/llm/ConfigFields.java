@@ -104,7 +104,7 @@ final class ConfigFields {
         return new ConfigFields(Path.of(""), new JsonObject());
     }
 
-    MalformedModelException malformed(String message, Object... values) {
+    MalformedModelException malformed(String message, @Nullable Object... values) {
         return new MalformedModelException(
                 file + ": " + String.format(Locale.ROOT, message, values));
     }

@@ -3,15 +3,15 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 
 import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.attention.RotaryScaling;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
-import java.util.stream.Collectors;
 
 /**
  * What the {@code config.json} of a Hugging Face folder says about a language model.
@@ -44,19 +44,21 @@ public final class ModelConfig {
         /** The positive part of x. */
         RELU("relu");
 
-        private static final Map<String, Activation> BY_NAME =
-                List.of(values()).stream()
-                        .flatMap(each -> each.names.stream().map(name -> Map.entry(name, each)))
-                        .collect(Collectors.toMap(Map.Entry::getKey, Map.Entry::getValue));
-
         private final List<String> names;
 
         Activation(String... names) {
             this.names = List.of(names);
         }
 
-        static Map<String, Activation> byName() {
-            return BY_NAME;
+        private static List<String> known() {
+            return Arrays.stream(values()).flatMap(each -> each.names.stream()).toList();
+        }
+
+        private static Activation named(String name) {
+            return Arrays.stream(values())
+                    .filter(each -> each.names.contains(name))
+                    .findFirst()
+                    .orElseThrow();
         }
     }
 
@@ -100,10 +102,8 @@ public final class ModelConfig {
         String norm = gpt2 ? "layer_norm_epsilon" : "rms_norm_eps";
         epsilon = (float) fields.positive(norm, gpt2 ? 1e-5 : 1e-6);
         String function = gpt2 ? "activation_function" : "hidden_act";
-        activation =
-                Activation.BY_NAME.get(
-                        fields.choose(
-                                function, Activation.BY_NAME.keySet(), gpt2 ? "gelu_new" : "silu"));
+        String name = fields.choose(function, Activation.known(), gpt2 ? "gelu_new" : "silu");
+        activation = Activation.named(name);
         boolean chosen = modelType.equals("llama") || modelType.equals("qwen3");
         boolean bias = gpt2 || chosen && fields.flag("attention_bias", false);
         inputBias = bias || modelType.equals("qwen2");
@@ -111,8 +111,8 @@ public final class ModelConfig {
         mlpBias = gpt2 || modelType.equals("llama") && fields.flag("mlp_bias", false);
         tied = fields.flag("tie_word_embeddings", gpt2);
         rotary = gpt2 ? null : fields.rotary(headDim, longest);
-        boolean scaled = rotary != null && rotary.getScaling() != null;
-        maxPositions = scaled ? rotary.getScaling().getMaxPositions(longest) : longest;
+        RotaryScaling scaling = rotary == null ? null : rotary.getScaling();
+        maxPositions = scaling == null ? longest : scaling.getMaxPositions(longest);
         windows = fields.windows(modelType, layers, maxPositions);
         fields.checkRest(modelType);
     }
