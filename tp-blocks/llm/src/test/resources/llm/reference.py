@@ -4,7 +4,8 @@ python3 reference.py < cases > results     (PyTorch 1.13)
 
 A line of the cases is {"folder": a folder with config.json and model.safetensors, "ids": [[...],
 ...]}, a line of the results the logits of all tokens, flat. With "greedy": n a line has the n
-likeliest next tokens of the first row, each computed from the whole text.
+likeliest next tokens of the first row, each computed from the whole text. With "labels", "steps" and
+"rate" it has the mean losses of so many steps of SGD.
 """
 import json
 import math
@@ -172,7 +173,21 @@ for line in sys.stdin:
     config, weights = read(case["folder"])
     network = gpt2 if config["model_type"] == "gpt2" else llama
     ids = torch.tensor(case["ids"])
-    if "greedy" in case:
+    if "steps" in case:
+        labels, losses = torch.tensor(case["labels"]), []
+        for w in weights.values():
+            w.requires_grad_()
+        for _ in range(case["steps"]):
+            logits = network(config, weights, ids)
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            loss.backward()
+            losses.append(loss.item())
+            for w in weights.values():
+                if w.grad is not None:
+                    w.data -= case["rate"] * w.grad
+                    w.grad = None
+        print(json.dumps(losses))
+    elif "greedy" in case:
         first = ids.shape[1]
         for _ in range(case["greedy"]):
             ids = torch.cat([ids, network(config, weights, ids)[:, -1:].argmax(-1)], 1)
