@@ -125,7 +125,7 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                 : LayerNorm.builder().axis(2).optEpsilon(config.getEpsilon()).build();
     }
 
-    private static Block activation(ModelConfig config) {
+    static Block activation(ModelConfig config) {
         return switch (config.getActivation()) {
             case SILU -> LambdaBlock.singleton(x -> Activation.sigmoid(x).mul(x));
             case GELU -> Activation.geluBlock();
