@@ -6,6 +6,7 @@ import io.djltp.checkpoint.TrainingState.Tensor;
 import io.djltp.internal.events.CheckpointEvent;
 import io.djltp.internal.events.FlightEvents;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -85,7 +86,7 @@ final class StateWriter implements AutoCloseable {
     private void write(PendingSave save, TakenState taken, CheckpointFolder folder, int keep) {
         Map<Integer, Integer> writers = layout.writers();
         String path = folder.getPath().toString();
-        CheckpointEvent event =
+        @Nullable CheckpointEvent event =
                 FlightEvents.areUsed() ? new CheckpointEvent(taken.step(), path) : null;
         try (taken;
                 CheckpointWriter writer =

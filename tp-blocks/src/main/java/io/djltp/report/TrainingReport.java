@@ -1,10 +1,7 @@
 package io.djltp.report;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.training.Trainer;
@@ -284,21 +281,13 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
         if (!isFirst(trainer)) {
             return;
         }
-        double sum = 0;
-        long rows = 0;
-        Map<Device, NDList> labels = batchData.getLabels();
-        for (Map.Entry<Device, NDList> part : labels.entrySet()) {
-            NDList predictions = batchData.getPredictions().get(part.getKey());
-            NDArray loss = trainer.getLoss().evaluate(part.getValue(), predictions);
-            sum += loss.toType(DataType.FLOAT32, false).getFloat();
-            rows += part.getValue().head().getShape().get(0);
-        }
+        BatchResult result = BatchResult.of(trainer, batchData);
         if (step == 0 && trainer instanceof ParallelTrainer parallel) {
             step = parallel.getState().getStep(); // of a training that was resumed
         }
         withinEpoch = true;
         epochs = trainer.getTrainingResult().getEpoch();
-        addStep(trainer, sum / labels.size(), rows);
+        addStep(trainer, result.loss(), result.rows());
     }
 
     /** {@inheritDoc} */

@@ -19,6 +19,8 @@ import io.djltp.internal.rank.StepParticipant;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -43,7 +45,7 @@ final class TrainingSteps implements AutoCloseable {
     private final PendingPasses passes = new PendingPasses();
     private long count;
     private boolean hasGradients;
-    private StepEvent event; // or null: no step has begun, or nobody records it
+    private @Nullable StepEvent event; // null: no step has begun, or nobody records it
 
     TrainingSteps(
             RankPool ranks,
