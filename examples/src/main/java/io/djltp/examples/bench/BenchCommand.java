@@ -25,11 +25,9 @@ import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Set;
 import java.util.concurrent.Callable;
 
@@ -114,12 +112,6 @@ public final class BenchCommand implements Callable<Integer> {
     private HeadKind head;
 
     @Option(
-            names = "--plot",
-            description =
-                    "PNG file for a chart of time and memory against classes; give several shapes.")
-    private Path plot;
-
-    @Option(
             names = "--floor-side",
             defaultValue = "2048",
             description =
@@ -171,9 +163,6 @@ public final class BenchCommand implements Callable<Integer> {
         }
         BenchTable.print(rows, remarks, out);
         JsonFile.write(options.json, rows);
-        if (plot != null) {
-            new ClassesPlot(rows).save(plot);
-        }
         return 0;
     }
 
@@ -187,10 +176,6 @@ public final class BenchCommand implements Callable<Integer> {
                 throw new BadInputException(e.getMessage(), e);
             }
         }
-        if (plot != null && !plot.toString().toLowerCase(Locale.ROOT).endsWith(".png")) {
-            throw new BadInputException("--plot " + plot + " must end in .png");
-        }
-        JsonFile.check("--plot", plot);
         for (Workload workload : workloads) {
             for (int each : ranks) {
                 if (each > workload.mostRanks()) {
