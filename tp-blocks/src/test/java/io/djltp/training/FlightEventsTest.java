@@ -1,5 +1,7 @@
 package io.djltp.training;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -13,7 +15,6 @@ import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.launch.Backend;
 import io.djltp.nn.ColumnParallelLinear;
@@ -174,10 +175,21 @@ public class FlightEventsTest {
     /** A Java runtime that jlink has made may lack the module. */
     @Test(timeOut = 120_000)
     public void aRuntimeWithoutFlightRecorderTrains() throws Exception {
-        new ForkedJvm()
-                .option(
-                        "--limit-modules=java.base,java.desktop,java.logging,java.management,jdk.unsupported")
-                .succeed(WithoutFlightRecorder.class);
+        Process process =
+                new ProcessBuilder(
+                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "--limit-modules=java.base,java.desktop,java.logging,"
+                                        + "java.management,jdk.unsupported",
+                                "-Xmx256m",
+                                "-XX:TieredStopAtLevel=1",
+                                "-Dai.djl.offline=true",
+                                "-cp",
+                                System.getProperty("java.class.path"),
+                                WithoutFlightRecorder.class.getName())
+                        .redirectErrorStream(true)
+                        .start();
+        String output = new String(process.getInputStream().readAllBytes(), UTF_8);
+        Assert.assertEquals(process.waitFor(), 0, output);
     }
 
     /** Trains in a JVM of its own. */
