@@ -31,6 +31,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
 
     private static final Logger logger = LoggerFactory.getLogger(ParallelClassificationModel.class);
 
+    /** Unique among stages: Spark names parameters by it. */
     private final String uid;
     private final transient SavedNetwork network;
     private transient Broadcast<SharedNetwork> broadcast;
