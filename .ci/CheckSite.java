@@ -19,7 +19,7 @@ import java.util.stream.Stream;
  * nowhere, a picture that does not load, and a page that is wider than its window.
  *
  * <pre>
- * ./mvnw -Psite -pl :docs -am -DskipTests package
+ * ./mvnw -Psite -pl :docs -am -Dmaven.test.skip package
  * java .ci/CheckSite.java [folder for screenshots of all pages, light and dark]
  * </pre>
  */
