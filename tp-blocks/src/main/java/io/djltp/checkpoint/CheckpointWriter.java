@@ -10,6 +10,8 @@ import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.internal.torch.TensorBuffers;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Closeable;
 import java.io.IOException;
 import java.io.InterruptedIOException;
@@ -331,8 +333,8 @@ final class CheckpointWriter implements Closeable {
 
         private final Path path;
         private final Map<CutTensor, Source> sources = new LinkedHashMap<>();
-        private FileChannel file;
-        private CheckpointIndex.Part written;
+        private @Nullable FileChannel file;
+        private CheckpointIndex.@Nullable Part written;
 
         PartWriter(Path path) {
             this.path = path;
@@ -370,6 +372,9 @@ final class CheckpointWriter implements Closeable {
 
         /** Brings the file to the disk and closes it. */
         CheckpointIndex.Part sync() throws IOException {
+            if (file == null || written == null) {
+                throw new IllegalStateException("Nothing was written: stream comes first");
+            }
             file.force(true);
             file.close();
             return written;
