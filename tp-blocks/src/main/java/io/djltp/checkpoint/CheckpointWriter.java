@@ -216,7 +216,7 @@ final class CheckpointWriter implements Closeable {
 
     /** Returns how many bytes the files of this process have. */
     long getBytes() {
-        return own.values().stream().mapToLong(part -> part.written.bytes()).sum();
+        return own.values().stream().mapToLong(part -> part.written().bytes()).sum();
     }
 
     private void complete(List<CheckpointIndex.Part> written, JsonObject values)
@@ -372,12 +372,24 @@ final class CheckpointWriter implements Closeable {
 
         /** Brings the file to the disk and closes it. */
         CheckpointIndex.Part sync() throws IOException {
-            if (file == null || written == null) {
-                throw new IllegalStateException("Nothing was written: stream comes first");
+            if (file == null) {
+                throw nothingWritten();
             }
             file.force(true);
             file.close();
+            return written();
+        }
+
+        /** Returns what was written. */
+        private CheckpointIndex.Part written() {
+            if (written == null) {
+                throw nothingWritten();
+            }
             return written;
+        }
+
+        private static IllegalStateException nothingWritten() {
+            return new IllegalStateException("Nothing was written: stream comes first");
         }
 
         /** Removes the file. */
