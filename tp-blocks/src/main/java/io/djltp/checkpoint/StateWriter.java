@@ -87,7 +87,7 @@ final class StateWriter implements AutoCloseable {
     private void write(PendingSave save, TakenState taken, CheckpointFolder folder, int keep) {
         Map<Integer, Integer> writers = layout.writers();
         String path = folder.getPath().toString();
-        @Nullable CheckpointEvent event =
+        CheckpointEvent event =
                 FlightEvents.areUsed() ? new CheckpointEvent(taken.step(), path) : null;
         try (taken;
                 CheckpointWriter writer =

@@ -34,6 +34,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
 
     /** Unique among stages: Spark names parameters by it. */
     private final String uid;
+
     private final transient SavedNetwork network;
     private transient @Nullable Broadcast<SharedNetwork> broadcast;
 
