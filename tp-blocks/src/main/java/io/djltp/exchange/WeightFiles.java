@@ -17,6 +17,7 @@ import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
 import io.djltp.nn.ClassificationHead;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -34,6 +35,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.stream.Stream;
 
@@ -208,7 +210,7 @@ final class WeightFiles implements Closeable {
     }
 
     /** Returns the note of a margin, {@code null} for none. */
-    static String note(Margin margin) {
+    static @Nullable String note(@Nullable Margin margin) {
         return margin == null
                 ? "no margin"
                 : margin.scale() + " " + margin.m1() + " " + margin.m2() + " " + margin.m3();
@@ -218,7 +220,7 @@ final class WeightFiles implements Closeable {
      * Returns the note of the margin that a tensor was trained with, or {@code null} if nothing is
      * noted: it has none, or is of another library.
      */
-    String note(String tensor) {
+    @Nullable String note(String tensor) {
         return fileOf(tensor).getMetadata().get(MARGIN + tensor);
     }
 
@@ -228,7 +230,7 @@ final class WeightFiles implements Closeable {
     }
 
     /** Returns a tensor, or {@code null} if there is none of this name. */
-    StoredTensor get(String name) {
+    @Nullable StoredTensor get(String name) {
         SafetensorsFile file = tensors.get(name);
         return file == null ? null : file.getTensors().get(name);
     }
@@ -236,7 +238,8 @@ final class WeightFiles implements Closeable {
     /** Returns the file that has a tensor. */
     SafetensorsFile fileOf(String name) {
         checkOpen();
-        return tensors.get(name);
+
+        return Objects.requireNonNull(tensors.get(name), name);
     }
 
     /** Refuses to read what has been closed. */
@@ -251,8 +254,8 @@ final class WeightFiles implements Closeable {
 
     /** Returns whether two tensors have the same type, shape and bytes. */
     boolean areEqual(String one, String other) throws IOException {
-        StoredTensor first = get(one);
-        StoredTensor second = get(other);
+        StoredTensor first = Objects.requireNonNull(get(one), one);
+        StoredTensor second = Objects.requireNonNull(get(other), other);
         if (!first.type().equals(second.type()) || !first.shape().equals(second.shape())) {
             return false;
         }

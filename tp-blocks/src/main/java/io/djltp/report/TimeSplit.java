@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.stream.IntStream;
 
 /**
@@ -72,7 +73,9 @@ final class TimeSplit implements AutoCloseable {
         for (Call each : calls) {
             if (PASSES.contains(each.direction)) { // others are a part of what is outside
                 long blocked = each.call.getBlocked();
-                long until = lastCalled.get(each.operation()) - each.call.getIssued();
+                long until =
+                        Objects.requireNonNull(lastCalled.get(each.operation()))
+                                - each.call.getIssued();
                 long waited = Math.min(blocked, Math.max(until, each.call.getWaited()));
                 waiting += waited;
                 split.merge(computing(each.direction), -blocked, Long::sum);

@@ -14,6 +14,7 @@ import io.djltp.internal.parameters.RunningBuffers;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -172,7 +173,7 @@ final class TrainedModel {
      * @param name the name of the model, or {@code null} for its own
      * @throws IOException if the file cannot be written
      */
-    void save(Path folder, String name) throws IOException {
+    void save(Path folder, @Nullable String name) throws IOException {
         boolean first = config.getJob() == null || config.getJob().getProcess() == 0;
         try (TrainingSteps.OneCaller.Call call = steps.begin("save")) {
             if (!closed && initialized) {
@@ -285,7 +286,7 @@ final class TrainedModel {
              * @param name the name of the model, or {@code null}
              * @throws IOException if it cannot be written
              */
-            void save(Path folder, String name) throws IOException;
+            void save(Path folder, @Nullable String name) throws IOException;
         }
 
         /**
@@ -297,7 +298,7 @@ final class TrainedModel {
          * @throws IllegalArgumentException if the name has folders in it
          * @throws IOException if it cannot be written
          */
-        static void save(Model model, Path folder, String newName) throws IOException {
+        static void save(Model model, Path folder, @Nullable String newName) throws IOException {
             String name = newName == null || newName.isEmpty() ? model.getName() : newName;
             Preconditions.checkArgument(
                     name.equals(String.valueOf(Path.of(name).getFileName())),

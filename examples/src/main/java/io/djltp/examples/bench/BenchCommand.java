@@ -15,6 +15,8 @@ import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
 import io.djltp.examples.bench.Workload.Network;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
@@ -28,6 +30,7 @@ import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.Callable;
 
@@ -68,7 +71,7 @@ public final class BenchCommand implements Callable<Integer> {
                             + " Russian), rows x width x hidden features of layers (256x1024x4096),"
                             + " rows x tokens x width x hidden features of a transformer"
                             + " (8x128x768x3072).")
-    private List<String> shapes;
+    private @Nullable List<String> shapes;
 
     @Option(
             names = "--heads",
@@ -124,7 +127,7 @@ public final class BenchCommand implements Callable<Integer> {
     private final PrintStream out = System.out;
     private final List<Row> rows = new ArrayList<>();
     private final List<String> remarks = new ArrayList<>();
-    private PythonPeer pyTorch; // or null
+    private @Nullable PythonPeer pyTorch;
 
     /** Creates the command. */
     public BenchCommand() {}
@@ -214,7 +217,7 @@ public final class BenchCommand implements Callable<Integer> {
                             new Row(
                                     network.toString(),
                                     task.side() == Side.PYTORCH
-                                            ? "PyTorch " + pyTorch.version()
+                                            ? "PyTorch " + Objects.requireNonNull(pyTorch).version()
                                             : task.side().title,
                                     workload.shape(),
                                     optimizer.toString(),

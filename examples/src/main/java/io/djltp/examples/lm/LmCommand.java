@@ -24,6 +24,8 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
@@ -62,12 +64,12 @@ public final class LmCommand implements Callable<Integer> {
 
     @Mixin private LmOptions options;
     @Spec private CommandSpec spec;
-    private TrainingJob job;
-    private PrintStream out;
-    private CharacterText text;
+    private PrintStream out = System.out; // of the first process of a job alone
     private final RunReport report = new RunReport();
     private double seconds; // of the steps
-    private Map<String, Map<String, Long>> collectives; // by part of a step; null in short runs
+
+    /** By the part of a step; {@code null} in short runs. */
+    private @Nullable Map<String, Map<String, Long>> collectives;
 
     /** Creates the command; its options are set by the command line. */
     public LmCommand() {}
@@ -78,15 +80,14 @@ public final class LmCommand implements Callable<Integer> {
         return TrainingJob.run(options, spec, this::run);
     }
 
-    private void run(TrainingJob started) throws IOException, TranslateException {
-        job = started;
+    private void run(TrainingJob job) throws IOException, TranslateException {
         out = job.out();
-        text = CharacterText.read();
+        CharacterText text = CharacterText.read();
         options.checkText(text);
         try (Model model = Model.newInstance("lm")) {
             model.setBlock(
                     LmNetwork.create(options.sizes, text.vocabulary(), options.sequenceParallel));
-            double heldOutLoss = train(model);
+            double heldOutLoss = train(model, text, job);
             if (job.isFirst()) {
                 String sample = new LmWriter(text, options).write(model, options.characters);
                 printEnd(heldOutLoss, sample);
@@ -99,7 +100,7 @@ public final class LmCommand implements Callable<Integer> {
     }
 
     /** Trains, and returns the mean loss of characters that were held out. */
-    private double train(Model model) throws IOException {
+    private double train(Model model, CharacterText text, TrainingJob job) throws IOException {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
@@ -124,11 +125,11 @@ public final class LmCommand implements Callable<Integer> {
                 ParallelTrainer trainer =
                         job.trainer(model, config, options.config(job.get()).build())) {
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
-            describe(model);
+            describe(model, text);
             job.resume(checkpoints, options, trainer);
             try {
-                train(trainer, checkpoints, page);
-                double heldOutLoss = evaluate(trainer);
+                train(trainer, text, checkpoints, page);
+                double heldOutLoss = evaluate(trainer, text);
                 page.add(trainer, "held-out loss", heldOutLoss);
                 return heldOutLoss;
             } catch (RuntimeException e) {
@@ -153,7 +154,7 @@ public final class LmCommand implements Callable<Integer> {
                 .build();
     }
 
-    private void describe(Model model) {
+    private void describe(Model model, CharacterText text) {
         long parameters =
                 model.getBlock().getParameters().values().stream()
                         .distinct() // the tied weight is there twice
@@ -190,7 +191,10 @@ public final class LmCommand implements Callable<Integer> {
 
     /** Trains step by step; which windows a step sees follows from the seed. */
     private void train(
-            ParallelTrainer trainer, CheckpointListener checkpoints, TrainingReport page) {
+            ParallelTrainer trainer,
+            CharacterText text,
+            @Nullable CheckpointListener checkpoints,
+            TrainingReport page) {
         Windows windows = new Windows(text.training(), options.sizes.context);
         SplittableRandom random = new SplittableRandom(options.seed);
         report.begin();
@@ -265,7 +269,7 @@ public final class LmCommand implements Callable<Integer> {
     }
 
     /** Computes the mean loss of characters that were held out, of windows all over the text. */
-    private double evaluate(ParallelTrainer trainer) {
+    private double evaluate(ParallelTrainer trainer, CharacterText text) {
         Windows windows = new Windows(text.heldOut(), options.sizes.context);
         int[] starts = windows.spread(EVALUATED);
         int size = Math.max(options.batch, EVALUATED / BATCHES);

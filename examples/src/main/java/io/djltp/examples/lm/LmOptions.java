@@ -10,6 +10,8 @@ import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
@@ -77,7 +79,7 @@ final class LmOptions extends JobOptions {
     int characters;
 
     @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
-    Path out;
+    @Nullable Path out;
 
     /** {@inheritDoc} */
     @Override
@@ -95,7 +97,7 @@ final class LmOptions extends JobOptions {
 
     /** {@inheritDoc} */
     @Override
-    protected Path out() {
+    protected @Nullable Path out() {
         return out;
     }
 
@@ -132,7 +134,7 @@ final class LmOptions extends JobOptions {
 
     /** Returns the configuration of the ranks, with the largest norm of all gradients. */
     @Override
-    public ParallelConfig.Builder config(Job job) {
+    public ParallelConfig.Builder config(@Nullable Job job) {
         return super.config(job).optGradientClipNorm(clip);
     }
 

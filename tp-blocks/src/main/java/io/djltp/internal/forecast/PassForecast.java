@@ -14,6 +14,8 @@ import io.djltp.internal.layout.Region;
 import io.djltp.internal.layout.TokenCut;
 import io.djltp.rank.DeviceMesh;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -204,7 +206,7 @@ public final class PassForecast {
      * @param parameter the parameter, or {@code null} for none
      * @param array what it is computed with on the rank
      */
-    public void use(Parameter parameter, ForecastArray array) {
+    public void use(@Nullable Parameter parameter, ForecastArray array) {
         if (parameter != null) {
             uses.put(parameter, array.region());
         }

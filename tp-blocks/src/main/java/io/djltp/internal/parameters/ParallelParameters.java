@@ -23,6 +23,7 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -167,7 +168,7 @@ public final class ParallelParameters {
      * @return the checksum, or {@code null} if the values of another process count, or if this one
      *     never has the whole
      */
-    public Long initialChecksum(Parameter parameter) {
+    public @Nullable Long initialChecksum(Parameter parameter) {
         if (!shards.contains(parameter) || !shards.hasFirstReplica()) {
             return null;
         }
@@ -220,7 +221,7 @@ public final class ParallelParameters {
      *
      * @param parameter the parameter
      */
-    public ShardingStrategy getStrategy(Parameter parameter) {
+    public @Nullable ShardingStrategy getStrategy(Parameter parameter) {
         return shards.strategyOf(parameter);
     }
 
@@ -354,7 +355,7 @@ public final class ParallelParameters {
      *
      * @param name the name of the parameter
      */
-    public Parameter byName(String name) {
+    public @Nullable Parameter byName(String name) {
         return names.entrySet().stream()
                 .filter(named -> named.getValue().equals(name))
                 .map(Map.Entry::getKey)
@@ -430,7 +431,8 @@ public final class ParallelParameters {
      */
     private NDArray initializeShards(
             String name, Parameter parameter, Initializer initializer, Shape shape, DataType type) {
-        shards.strategyOf(parameter).checkSplit(name, shape, shards.size());
+
+        shards.of(parameter).checkSplit(name, shape, shards.size());
         if (initializer instanceof SlicedInitializer) {
             shards.fill(parameter, shape, type, (SlicedInitializer) initializer);
         } else {
@@ -514,14 +516,13 @@ public final class ParallelParameters {
             boolean cut = shards.contains(parameter);
             if (seen.add(parameter) && !(cut && overlaid)) {
                 String issuer = "the initialization of " + named.getKey();
-                ranks.run(
+                ranks.runAll(
                         context -> {
                             // along which ranks have the same shard
                             Communicator group = cut ? context.getDataGroup() : context.getWorld();
                             group.setIssuer(issuer);
                             broadcast(
                                     group, stores.get(context.getLocalIndex()).getHeld(parameter));
-                            return null;
                         });
             }
         }

@@ -9,6 +9,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.Errors;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 
 /**
@@ -26,7 +28,7 @@ public final class RotaryEmbedding {
     private final double base;
     private final int dim; // or 0: all features of a head
     private final boolean interleaved;
-    private volatile Angles known; // of the longest input so far, of any rank
+    private volatile @Nullable Angles known; // of the longest input so far, of any rank
 
     /** Cosines and sines, one row for each position. */
     private record Angles(int positions, int pairs, float[] cosines, float[] sines) {}
