@@ -142,6 +142,30 @@ public class PlanErrorsTest {
         Assert.assertSame(typed.drop.getClass(), Dropout.class);
     }
 
+    /** What a plan has done is one line, and says nothing of what stays. */
+    @Test
+    public void aPlanIsToldInALine() {
+        Plan plan =
+                Plan.builder()
+                        .add("01Linear", Style.column())
+                        .add("03Linear", Style.row())
+                        .add("02*", Style.replicate())
+                        .build();
+        Assert.assertEquals(
+                TensorParallel.describe(plan.assign(new BlockTree(pair()))),
+                "The plan replaces 2 block(s): 01Linear (Linear) by column(), 03Linear (Linear) by"
+                        + " row()");
+        SequentialBlock many = new SequentialBlock();
+        for (int i = 0; i < 50; i++) {
+            many.add(linear());
+        }
+        String told =
+                TensorParallel.describe(
+                        Plan.of("**", Style.column()).assign(new BlockTree(many)));
+        Assert.assertTrue(told.startsWith("The plan replaces 50 block(s): 01Linear"), told);
+        Assert.assertTrue(told.endsWith("20Linear (Linear) by column(), ..."), told);
+    }
+
     @Test
     public void placesOfEveryKindAreReplacedAndSharedBlocksOnce() {
         Everywhere block = new Everywhere();
