@@ -25,9 +25,9 @@ public final class TensorParallel {
      *
      * <p>The network is changed in place. The new blocks have the same {@code Parameter} objects
      * under the same names, with their values, initializers and whether they are frozen, whether
-     * the network has values yet or not. The log tells at level INFO which blocks. Places are children, fields, final ones too, and lists,
-     * arrays and maps in fields; a block that several places hold is replaced once, in all. When
-     * the plan is refused, nothing has been changed.
+     * the network has values yet or not. The log tells at level INFO which blocks. Places are
+     * children, fields, final ones too, and lists, arrays and maps in fields; a block that several
+     * places hold is replaced once, in all. When the plan is refused, nothing has been changed.
      *
      * @param block the network
      * @param plan the plan
