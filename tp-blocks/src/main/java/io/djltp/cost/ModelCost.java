@@ -191,9 +191,9 @@ public final class ModelCost {
     private void findStrategies(Block block) {
         if (block.getClass().getName().startsWith("io.djltp.plan.")) {
             throw Errors.argument(
-                    "The cost of a %s is not forecast yet: count a step of it with"
-                            + " CommunicationCounter",
-                    block.getClass().getSimpleName());
+                    "ModelCost cannot forecast the block %s (%s): train one step, and read"
+                            + " trainer.getCollectiveCounts()",
+                    blockNames.get(block), block.getClass().getSimpleName());
         }
         if (block instanceof ShardedBlock sharded && tensorSize > 1) {
             for (Parameter parameter : block.getDirectParameters().values()) {

@@ -341,9 +341,18 @@ public final class Plan {
                     put(node, style);
                     take(node, style);
                 } catch (IllegalArgumentException e) {
-                    logger.warn("{} stays as it is: {}", node, e.getMessage());
+                    if (!isOnlyInDjl(node)) {
+                        logger.warn("{} stays as it is: {}", node, e.getMessage());
+                    }
                 }
             }
+        }
+
+        /** Of what DJL's own classes hold, the trainer warns where it matters. */
+        private boolean isOnlyInDjl(Node node) {
+            return tree.nodes().stream()
+                    .filter(holder -> holder.below().containsKey(node))
+                    .allMatch(holder -> holder.block().getClass().getName().startsWith("ai.djl."));
         }
 
         private void take(Node node, BlockStyle style) {

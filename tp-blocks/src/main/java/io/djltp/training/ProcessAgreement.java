@@ -71,8 +71,9 @@ final class ProcessAgreement {
     private final TrainingSteps steps;
     private long evaluatedAfter = -1; // the step
     private long evaluations; // since then
-    private @Nullable List<Parameter> all; // from the first pass on
-    private BitSet said = new BitSet(); // which of them are frozen
+    private @Nullable List<Parameter> all; // from the first comparison on
+    private BitSet compared = new BitSet(); // which were frozen when networks were compared
+    private @Nullable BitSet said; // which are frozen
 
     ProcessAgreement(
             Model model,
@@ -144,6 +145,8 @@ final class ProcessAgreement {
             }
         }
         network.throwRefusal(); // all processes do
+        compared = frozen();
+        said = null;
     }
 
     private void prepareHere(Shape... shapes) {
@@ -342,28 +345,37 @@ final class ProcessAgreement {
         if (!ranks.isDistributed()) {
             return;
         }
-        all = all == null ? parameters.getAll() : all;
-        BitSet frozen = new BitSet(all.size());
-        for (int i = 0; i < all.size(); i++) {
-            frozen.set(i, !all.get(i).requiresGradient());
-        }
+        BitSet frozen = frozen();
         if (!frozen.equals(said)) {
             said = frozen;
             CRC32C checksum = new CRC32C();
             checksum.update(frozen.toByteArray());
             String terms =
-                    frozen.isEmpty()
+                    frozen.equals(compared) // as running statistics are from the beginning
                             ? ""
-                            : "%d of %d parameters frozen, the last %s (checksum %x)"
+                            : "%d of %d parameters frozen%s (checksum %x)"
                                     .formatted(
                                             frozen.cardinality(),
                                             all.size(),
-                                            parameters.nameOf(all.get(frozen.length() - 1)),
+                                            frozen.isEmpty() ? "" : ", the last " + lastOf(frozen),
                                             checksum.getValue());
             for (int i = 0; i < ranks.size(); i++) {
                 AbstractCommunicator.of(ranks.getContext(i).getWorld()).setAgreement(terms);
             }
         }
+    }
+
+    private String lastOf(BitSet frozen) {
+        return parameters.nameOf(all.get(frozen.length() - 1));
+    }
+
+    private BitSet frozen() {
+        all = all == null ? parameters.getAll() : all;
+        BitSet frozen = new BitSet(all.size());
+        for (int i = 0; i < all.size(); i++) {
+            frozen.set(i, !all.get(i).requiresGradient());
+        }
+        return frozen;
     }
 
     /** Returns the name of an object's class; that of a lambda is another one in every process. */

@@ -241,8 +241,8 @@ final class TrainedModel {
         if (ranks.isOver()) {
             if (initialized) {
                 logger.error(
-                        "The job has failed: the shards of other processes are lost, and {} does"
-                                + " not hold its weights",
+                        "The job has failed: the shards of other processes are lost, so the model"
+                                + " '{}' does not have its weights",
                         model.getName());
             }
             parameters.lose();
@@ -261,7 +261,8 @@ final class TrainedModel {
         ranks.close();
         if (!ranks.isStopped()) {
             // a rank is still computing: what it uses must not be freed under it
-            logger.error("A rank of {} does not stop; its memory is lost", model.getName());
+            logger.error(
+                    "A rank of the model '{}' does not stop; its memory is lost", model.getName());
             parameters.lose();
         } else if (!handedBack && manager.isOpen()) {
             parameters.handBack();

@@ -122,11 +122,12 @@ public final class PassForecast {
      * find shapes by computing with zeros, which are not to be many.
      *
      * @param ofRow the shape
-     * @return the shape with axis 0 as many times as long
+     * @return the shape with axis 0 as many times as long, if it has a length: some blocks of DJL
+     *     are initialized for -1 rows
      */
     public Shape ofBatch(Shape ofRow) {
         long[] shape = ofRow.getShape().clone();
-        if (shape.length > 0) {
+        if (shape.length > 0 && shape[0] > 0) {
             shape[0] *= batch.getLength();
         }
         return new Shape(shape);

@@ -20,6 +20,7 @@ import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.Checksum;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
@@ -95,7 +96,8 @@ public final class ParallelParameters {
     public void prepare(DataType dataType, Shape... shapes) {
         synchronized (source) { // another thread may close
             checkOpen();
-            if (names.isEmpty()) {
+            boolean first = names.isEmpty();
+            if (first) {
                 checkFree(block);
                 ParameterShards.check(block, ranks.getWorldSize(), shards.size());
             }
@@ -106,6 +108,24 @@ public final class ParallelParameters {
             for (Pair<String, Parameter> named : block.getParameters()) {
                 names.put(named.getValue(), named.getKey());
             }
+            if (first && shards.parameters().isEmpty()) {
+                warnOfWhole();
+            }
+        }
+    }
+
+    /** Ranks that compute the same are of no use, and nothing else would tell of them. */
+    private void warnOfWhole() {
+        DeviceMesh mesh = contexts.get(0).getMesh();
+        boolean many = mesh.isCut(DeviceMesh.TENSOR) && !mesh.isOverlaid();
+        if (many && contexts.get(0).getRank() == 0) {
+            logger.warn(
+                    "No layer of {} is split: each of the {} ranks along the axis tensor holds and"
+                            + " computes all of it. Call TensorParallel.parallelize(block,"
+                            + " Plan.auto()) before, build it from parallel layers, or use"
+                            + " ParallelConfig.data(...)",
+                    block.getClass().getSimpleName(),
+                    mesh.getSize(DeviceMesh.TENSOR));
         }
     }
 
