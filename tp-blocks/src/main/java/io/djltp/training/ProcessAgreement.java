@@ -356,7 +356,7 @@ final class ProcessAgreement {
                             : "%d of %d parameters frozen%s (checksum %x)"
                                     .formatted(
                                             frozen.cardinality(),
-                                            all.size(),
+                                            all().size(),
                                             frozen.isEmpty() ? "" : ", the last " + lastOf(frozen),
                                             checksum.getValue());
             for (int i = 0; i < ranks.size(); i++) {
@@ -366,16 +366,22 @@ final class ProcessAgreement {
     }
 
     private String lastOf(BitSet frozen) {
-        return parameters.nameOf(all.get(frozen.length() - 1));
+        return parameters.nameOf(all().get(frozen.length() - 1));
     }
 
     private BitSet frozen() {
-        all = all == null ? parameters.getAll() : all;
-        BitSet frozen = new BitSet(all.size());
-        for (int i = 0; i < all.size(); i++) {
-            frozen.set(i, !all.get(i).requiresGradient());
+        List<Parameter> each = all();
+        BitSet frozen = new BitSet(each.size());
+        for (int i = 0; i < each.size(); i++) {
+            frozen.set(i, !each.get(i).requiresGradient());
         }
         return frozen;
+    }
+
+    private List<Parameter> all() {
+        List<Parameter> found = all == null ? parameters.getAll() : all;
+        all = found;
+        return found;
     }
 
     /** Returns the name of an object's class; that of a lambda is another one in every process. */
