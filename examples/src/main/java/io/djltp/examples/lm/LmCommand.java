@@ -24,6 +24,8 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
@@ -62,12 +64,12 @@ public final class LmCommand implements Callable<Integer> {
 
     @Mixin private LmOptions options;
     @Spec private CommandSpec spec;
-    private TrainingJob job;
-    private PrintStream out;
-    private TokenText text;
+    private PrintStream out = System.out; // of the first process of a job alone
     private final RunReport report = new RunReport();
     private double seconds; // of the steps
-    private Map<String, Map<String, Long>> collectives; // by part of a step; null in short runs
+
+    /** By the part of a step; {@code null} in short runs. */
+    private @Nullable Map<String, Map<String, Long>> collectives;
 
     /** Creates the command; its options are set by the command line. */
     public LmCommand() {}
@@ -78,21 +80,20 @@ public final class LmCommand implements Callable<Integer> {
         return TrainingJob.run(options, spec, this::run);
     }
 
-    private void run(TrainingJob started) throws IOException, TranslateException {
-        job = started;
+    private void run(TrainingJob job) throws IOException, TranslateException {
         out = job.out();
-        try (TokenText read = TokenText.read(options.sizes.vocabulary);
+        try (TokenText text = TokenText.read(options.sizes.vocabulary);
                 Model model = Model.newInstance("lm")) {
-            text = read;
             options.checkText(text);
             model.setBlock(
                     LmNetwork.create(options.sizes, text.vocabulary(), options.sequenceParallel));
-            double heldOutLoss = train(model);
+            double heldOutLoss = train(model, text, job);
             if (job.isFirst()) {
                 String sample = new LmWriter(text, options).write(model, options.characters);
-                printEnd(heldOutLoss, sample);
+                double bits = bitsPerCharacter(heldOutLoss, text);
+                printEnd(heldOutLoss, bits, sample);
                 report.put("held_out_loss", heldOutLoss);
-                report.put("bits_per_character", bitsPerCharacter(heldOutLoss));
+                report.put("bits_per_character", bits);
                 report.put("collectives", collectives);
                 report.put("sample", sample);
                 if (options.save != null) {
@@ -105,7 +106,7 @@ public final class LmCommand implements Callable<Integer> {
     }
 
     /** Trains, and returns the mean loss of tokens that were held out. */
-    private double train(Model model) throws IOException {
+    private double train(Model model, TokenText text, TrainingJob job) throws IOException {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
@@ -130,11 +131,11 @@ public final class LmCommand implements Callable<Integer> {
                 ParallelTrainer trainer =
                         job.trainer(model, config, options.config(job.get()).build())) {
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
-            describe(model);
+            describe(model, text);
             job.resume(checkpoints, options, trainer);
             try {
-                train(trainer, checkpoints, page);
-                double heldOutLoss = evaluate(trainer);
+                train(trainer, text, checkpoints, page);
+                double heldOutLoss = evaluate(trainer, text);
                 page.add(trainer, "held-out loss", heldOutLoss);
                 return heldOutLoss;
             } catch (RuntimeException e) {
@@ -159,7 +160,7 @@ public final class LmCommand implements Callable<Integer> {
                 .build();
     }
 
-    private void describe(Model model) {
+    private void describe(Model model, TokenText text) {
         long parameters =
                 model.getBlock().getParameters().values().stream()
                         .distinct() // the tied weight is there twice
@@ -197,7 +198,10 @@ public final class LmCommand implements Callable<Integer> {
 
     /** Trains step by step; which windows a step sees follows from the seed. */
     private void train(
-            ParallelTrainer trainer, CheckpointListener checkpoints, TrainingReport page) {
+            ParallelTrainer trainer,
+            TokenText text,
+            @Nullable CheckpointListener checkpoints,
+            TrainingReport page) {
         Windows windows = new Windows(text.training(), options.sizes.context);
         SplittableRandom random = new SplittableRandom(options.seed);
         report.begin();
@@ -272,7 +276,7 @@ public final class LmCommand implements Callable<Integer> {
     }
 
     /** Computes the mean loss of tokens that were held out, of windows all over the text. */
-    private double evaluate(ParallelTrainer trainer) {
+    private double evaluate(ParallelTrainer trainer, TokenText text) {
         Windows windows = new Windows(text.heldOut(), options.sizes.context);
         int[] starts = windows.spread(EVALUATED);
         int size = Math.max(options.batch, EVALUATED / BATCHES);
@@ -290,16 +294,16 @@ public final class LmCommand implements Callable<Integer> {
         return sum / starts.length;
     }
 
-    private double bitsPerCharacter(double loss) {
+    private static double bitsPerCharacter(double loss, TokenText text) {
         return loss / Math.log(2) / text.charactersPerToken();
     }
 
-    private void printEnd(double heldOutLoss, String sample) {
+    private void printEnd(double heldOutLoss, double bitsPerCharacter, String sample) {
         out.printf(
                 Locale.ROOT,
                 "%nheld-out loss %.4f, %.3f bits a character; %d steps in %.0f s%n",
                 heldOutLoss,
-                bitsPerCharacter(heldOutLoss),
+                bitsPerCharacter,
                 options.steps,
                 seconds);
         if (collectives != null) {

@@ -20,6 +20,8 @@ import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Option;
 
 import java.util.stream.IntStream;
@@ -147,7 +149,7 @@ public final class LmNetwork {
                 description =
                         "Key/value heads of a layer, each for as many query heads (half of --heads,"
                                 + " or 1 if that is odd).")
-        Integer keyValueHeads;
+        @Nullable Integer keyValueHeads;
 
         @Option(
                 names = "--context",

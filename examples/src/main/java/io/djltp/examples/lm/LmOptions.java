@@ -10,6 +10,8 @@ import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
@@ -84,7 +86,7 @@ final class LmOptions extends JobOptions {
     Path save;
 
     @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
-    Path out;
+    @Nullable Path out;
 
     /** {@inheritDoc} */
     @Override
@@ -102,7 +104,7 @@ final class LmOptions extends JobOptions {
 
     /** {@inheritDoc} */
     @Override
-    protected Path out() {
+    protected @Nullable Path out() {
         return out;
     }
 
@@ -139,7 +141,7 @@ final class LmOptions extends JobOptions {
 
     /** Returns the configuration of the ranks, with the largest norm of all gradients. */
     @Override
-    public ParallelConfig.Builder config(Job job) {
+    public ParallelConfig.Builder config(@Nullable Job job) {
         return super.config(job).optGradientClipNorm(clip);
     }
 

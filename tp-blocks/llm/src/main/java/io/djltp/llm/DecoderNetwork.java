@@ -98,9 +98,11 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                         .optBias(config.hasQueryKeyValueBias())
                         .optOutputBias(config.hasOutputBias())
                         .optFusedQkv(config.getModelType().equals("gpt2"))
-                        .optRotary(config.getRotary())
                         .optCausal(true)
                         .optWindow(config.getSlidingWindow(number));
+        if (config.getRotary() != null) {
+            attention.optRotary(config.getRotary());
+        }
         if (config.hasQueryKeyNorm()) {
             attention.optQueryKeyNorm(config.getEpsilon());
         }

@@ -137,8 +137,9 @@ public final class LanguageModel implements AutoCloseable {
         TokenizerIds.check(file, config.getVocabularySize());
         // neither cut nor filled up, which would be for batches of an encoder
         try {
+            String longest = Integer.toString(config.getMaxPositions()); // else it warns
             return HuggingFaceTokenizer.newInstance(
-                    file, Map.of("truncation", "false", "padding", "false"));
+                    file, Map.of("truncation", "false", "padding", "false", "maxLength", longest));
         } catch (RuntimeException e) { // of its native library
             throw new MalformedModelException(file + " is no tokenizer: " + e.getMessage(), e);
         }

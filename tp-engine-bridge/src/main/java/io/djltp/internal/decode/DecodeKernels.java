@@ -178,8 +178,7 @@ enum DecodeKernels {
      * must use it.
      */
     static void leavePool() {
-        Function leave =
-                LibTorchFunctions.find("_ZN6caffe219_NoPThreadPoolGuard11set_enabledEb");
+        Function leave = LibTorchFunctions.find("_ZN6caffe219_NoPThreadPoolGuard11set_enabledEb");
         if (leave != null) {
             leave.invoke(new Object[] {1});
         }
@@ -317,11 +316,7 @@ enum DecodeKernels {
             Tensor zeroPoints = torch.zeros(outputs).to(ScalarType.Long);
             Tensor rounded =
                     torch.quantize_per_channel(
-                            weight,
-                            scale.to(ScalarType.Double),
-                            zeroPoints,
-                            0,
-                            ScalarType.QInt8);
+                            weight, scale.to(ScalarType.Double), zeroPoints, 0, ScalarType.QInt8);
             packed = keep(call(PACK, new IValue(rounded), new IValue()));
             bytes = weight.numel() + outputs * 12; // a scale, a zero point and a sum
         }
