@@ -83,6 +83,12 @@ public final class Generator implements AutoCloseable {
         this.model = model;
         this.ownsModel = ownsModel;
         ModelConfig config = model.getConfig();
+        Errors.check(
+                !config.isEncoder(),
+                "%s is a %s, an encoder, which generates no text: load a decoder, such as a"
+                        + " llama",
+                model.getFolder(),
+                config.getModelType());
         int most = config.getMaxPositions();
         int length = builder.maxLength == 0 ? Math.min(most, LENGTH) : builder.maxLength;
         Errors.check(
