@@ -176,6 +176,7 @@ final class TrainedModel {
     void save(Path folder, @Nullable String name) throws IOException {
         boolean first = config.getJob() == null || config.getJob().getProcess() == 0;
         try (TrainingSteps.OneCaller.Call call = steps.begin("save")) {
+            checkOpen();
             if (!closed && initialized) {
                 beforeSave();
             }

@@ -240,6 +240,7 @@ public class ModelInTrainingTest {
         throwsState(() -> step(trainer), parts);
         throwsState(() -> trainer.evaluate(data), parts);
         throwsState(trainer::step, parts);
+        throwsState(() -> ((ParallelTrainer) trainer).save(Path.of("unused"), "net"), parts);
     }
 
     /** Its arrays are gone, those of the ranks too. */
