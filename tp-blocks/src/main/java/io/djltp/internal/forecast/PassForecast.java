@@ -83,7 +83,7 @@ public final class PassForecast {
             return walk(block, arrays);
         } catch (IllegalArgumentException e) {
             boolean own = !block.getClass().getName().startsWith("ai.djl.");
-            if (own && !e.getMessage().contains(IN_ORDER)) {
+            if (own && !String.valueOf(e.getMessage()).contains(IN_ORDER)) {
                 throw new IllegalArgumentException(
                         "%s. The forecast assumes that %s %s: if it does not, train one step and read trainer.getCollectiveCounts()"
                                 .formatted(e.getMessage(), nameOf(block), IN_ORDER),
