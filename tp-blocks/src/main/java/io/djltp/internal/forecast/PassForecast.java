@@ -85,7 +85,8 @@ public final class PassForecast {
             boolean own = !block.getClass().getName().startsWith("ai.djl.");
             if (own && !String.valueOf(e.getMessage()).contains(IN_ORDER)) {
                 throw new IllegalArgumentException(
-                        "%s. The forecast assumes that %s %s: if it does not, train one step and read trainer.getCollectiveCounts()"
+                        ("%s. The forecast assumes that %s %s: if it does not, train one"
+                                        + " step and read trainer.getCollectiveCounts()")
                                 .formatted(e.getMessage(), nameOf(block), IN_ORDER),
                         e);
             }
