@@ -194,10 +194,10 @@ public class ParallelTrainer extends Trainer {
         try (TrainingSteps.OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
             long begin = System.nanoTime();
             trained.checkOpen();
+            BatchPart.check(parallelConfig, data);
             if (!trained.isInitialized()) {
                 initialize(data.getShapes());
             }
-            BatchPart.check(parallelConfig, data);
             if (training) {
                 steps.beginEvent();
             }
