@@ -169,7 +169,7 @@ public class ParallelTrainer extends Trainer {
     /** {@inheritDoc} */
     @Override
     public GradientCollector newGradientCollector() {
-        return new ParallelGradientCollector(steps, agreement);
+        return new ParallelGradientCollector(steps, agreement, trained);
     }
 
     /** {@inheritDoc} */
@@ -365,13 +365,16 @@ public class ParallelTrainer extends Trainer {
 
         private final TrainingSteps steps;
         private final ProcessAgreement agreement;
+        private final TrainedModel trained;
         private final Autograd.GradMode mode;
         private final JavaMemory memory; // of what is computed from losses
         private boolean closed;
 
-        ParallelGradientCollector(TrainingSteps steps, ProcessAgreement agreement) {
+        ParallelGradientCollector(
+                TrainingSteps steps, ProcessAgreement agreement, TrainedModel trained) {
             this.steps = steps;
             this.agreement = agreement;
+            this.trained = trained;
             try (TrainingSteps.OneCaller.Call call = steps.begin("newGradientCollector")) {
                 steps.getPasses().setCollecting(true);
             }
@@ -393,6 +396,7 @@ public class ParallelTrainer extends Trainer {
         }
 
         private void differentiate(NDArray target) {
+            trained.checkOpen();
             steps.checkTrained();
             agreement.sayFrozen();
             if (((NativeResource<?>) target).isReleased()) {
