@@ -204,6 +204,7 @@ public class ParallelTrainer extends Trainer {
             trained.beginForward(training);
             NDManager manager = data.head().getManager().newSubManager();
             ParallelOutput output = forwardPass.run(manager, data, labels, training);
+            output.setModelCheck(trained::checkOpen);
             if (training) {
                 steps.getPasses().add(output);
                 addMetric("forward", begin);
@@ -424,6 +425,7 @@ public class ParallelTrainer extends Trainer {
         /** {@inheritDoc} */
         @Override
         public void zeroGradients() {
+            trained.checkOpen();
             steps.zeroGradients();
         }
 

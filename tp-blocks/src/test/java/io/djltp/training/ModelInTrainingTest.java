@@ -258,6 +258,9 @@ public class ModelInTrainingTest {
                     NDArray loss = trainer.getLoss().evaluate(labels, output);
                     model.close();
                     throwsState(() -> collector.backward(loss), closed);
+                    throwsState(collector::zeroGradients, closed);
+                    throwsState(() -> trainer.getLoss().evaluate(labels, output), closed);
+                    throwsState(() -> ClassSearch.of(head), "closed with its model");
                 }
                 assertAllThrow(trainer, closed);
                 throwsState(() -> trainer.getModel().save(Path.of("closed"), "net"), closed);

@@ -104,10 +104,7 @@ public final class HeldParameters {
     }
 
     private static void put(
-            Parameter parameter,
-            State state,
-            @Nullable WeightSource source,
-            @Nullable String why) {
+            Parameter parameter, State state, @Nullable WeightSource source, @Nullable String why) {
         synchronized (HELD) {
             // weak: a source knows the parameters, which are the keys of the map
             WeakReference<NDArray> array = new WeakReference<>(parameter.getArray());
@@ -141,10 +138,16 @@ public final class HeldParameters {
      */
     public static void checkWhole(Parameter parameter, String user) {
         Hold hold = get(parameter);
-        if (hold != null && hold.isPlaceholder(parameter)) {
+        boolean lost = hold != null && hold.state == State.LOST;
+        boolean closed = isClosed(parameter);
+        if (hold != null && hold.isPlaceholder(parameter) && (lost || !closed)) {
             throw new IllegalStateException(
-                    hold.state == State.LOST
-                            ? user + " needs the parameter " + nameOf(parameter) + lost(hold)
+                    lost
+                            ? user
+                                    + " needs the parameter "
+                                    + nameOf(parameter)
+                                    + ", which"
+                                    + lost(hold)
                             : user
                                     + " needs the whole parameter "
                                     + nameOf(parameter)
@@ -154,9 +157,7 @@ public final class HeldParameters {
                                     + " or that predictor, or close it first, or save the model"
                                     + " and load that into another one");
         }
-        if (parameter.isInitialized()
-                && parameter.getArray() instanceof NativeResource<?> array
-                && array.isReleased()) {
+        if (closed) {
             throw new IllegalStateException(
                     user
                             + " needs the parameter "
@@ -192,6 +193,12 @@ public final class HeldParameters {
         if (hold.isPlaceholder(parameter)) {
             throw new IllegalStateException("The parameter " + name + lost(hold));
         }
+    }
+
+    private static boolean isClosed(Parameter parameter) {
+        return parameter.isInitialized()
+                && parameter.getArray() instanceof NativeResource<?> array
+                && array.isReleased();
     }
 
     private static String nameOf(Parameter parameter) {
