@@ -29,7 +29,7 @@ public class TpScriptTest {
         Path script = Path.of(System.getProperty("basedir", "."), "..", "tp");
         Files.copy(script, project.resolve("tp"));
         Files.writeString(project.resolve("pom.xml"), "");
-        for (String module : List.of("examples", "tp-blocks", "tp-blocks/bom")) {
+        for (String module : List.of("examples", "tp-blocks", "tp-blocks/bom", "tp-blocks/llm")) {
             Path sources = Files.createDirectories(project.resolve(module).resolve("src/main"));
             Files.writeString(sources.getParent().getParent().resolve("pom.xml"), "");
         }

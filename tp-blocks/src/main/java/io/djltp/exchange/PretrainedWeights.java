@@ -75,14 +75,14 @@ public final class PretrainedWeights implements Closeable {
      * @param model the model, which no trainer is training
      * @param inputs the shapes of its inputs, by which it finds those of its parameters
      * @throws MalformedModelException if names or shapes do not fit, with all of them, or a {@code
-     *     config.json} beside the files scales rotary positions; the model is then as it was
+     *     config.json} beside the files scales rotary positions and the model does not, or does it
+     *     otherwise; the model is then as it was
      * @throws IOException if a file cannot be read
      * @throws IllegalStateException if the model has no block, a {@code ParallelTrainer} is
      *     training it, or these weights are closed
      */
     public void bind(Model model, Shape... inputs) throws MalformedModelException, IOException {
         files.checkOpen();
-        files.checkConfig();
         Block block = model.getBlock();
         if (block == null) {
             throw new IllegalStateException(
@@ -90,6 +90,7 @@ public final class PretrainedWeights implements Closeable {
                             + model.getName()
                             + " has no block to take the weights: call model.setBlock(...) before");
         }
+        files.checkConfig(block);
         ParallelParameters.checkFree(block);
         Preconditions.checkArgument(
                 model.getDataType() != DataType.BFLOAT16,

@@ -13,6 +13,7 @@ import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.exchange.OutputTensor.Source;
 import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
+import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.internal.safetensors.SafetensorsWriter;
 
 import org.jspecify.annotations.Nullable;
@@ -180,16 +181,16 @@ public final class WeightExport {
     /** Writes files, and an index of several. Returns the one by which all are found. */
     private String write(List<List<OutputTensor>> files, SideFolder side) throws IOException {
         if (files.size() == 1) {
-            write(files.get(0), side.resolve(name + WeightFiles.SUFFIX));
-            return name + WeightFiles.SUFFIX;
+            write(files.get(0), side.resolve(name + SafetensorsFolder.SUFFIX));
+            return name + SafetensorsFolder.SUFFIX;
         }
         Map<String, String> map = new LinkedHashMap<>();
         long bytes = 0;
         for (int i = 0; i < files.size(); i++) {
             String file = String.format(Locale.ROOT, "%s-%05d-of-%05d", name, i + 1, files.size());
-            write(files.get(i), side.resolve(file + WeightFiles.SUFFIX));
+            write(files.get(i), side.resolve(file + SafetensorsFolder.SUFFIX));
             for (OutputTensor each : files.get(i)) {
-                map.put(each.name(), file + WeightFiles.SUFFIX);
+                map.put(each.name(), file + SafetensorsFolder.SUFFIX);
                 bytes += each.bytes();
             }
         }
@@ -197,8 +198,8 @@ public final class WeightExport {
         index.put("metadata", Map.of("total_size", bytes));
         index.put("weight_map", map);
         String text = new GsonBuilder().setPrettyPrinting().create().toJson(index);
-        Files.writeString(side.resolve(name + WeightFiles.INDEX), text + "\n");
-        return name + WeightFiles.INDEX;
+        Files.writeString(side.resolve(name + SafetensorsFolder.INDEX), text + "\n");
+        return name + SafetensorsFolder.INDEX;
     }
 
     private static void write(List<OutputTensor> tensors, Path file) throws IOException {

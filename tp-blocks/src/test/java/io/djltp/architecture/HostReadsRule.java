@@ -30,6 +30,7 @@ final class HostReadsRule {
     private static final String[] BETWEEN_STEPS = {
         "io.djltp.checkpoint..",
         "io.djltp.exchange..",
+        "io.djltp.llm..",
         "io.djltp.plan..",
         "io.djltp.report..",
         "io.djltp.search..",

@@ -48,6 +48,7 @@ public class PackagesTest {
                     "internal.collective.local",
                     "internal.collective.nccl",
                     "internal.collective.tcp",
+                    "internal.decode",
                     "internal.region",
                     "internal.update",
                     "internal.head",
@@ -88,8 +89,12 @@ public class PackagesTest {
     private static final List<String> SPARK =
             Boolean.getBoolean("djltp.spark") ? List.of("spark", "spark.ml") : List.of();
 
+    /** The module that only tp-llm's run of this test has on its class path. */
+    private static final List<String> LLM =
+            Boolean.getBoolean("djltp.llm") ? List.of("llm") : List.of();
+
     private static final List<String> ORDER =
-            Stream.of(BRIDGE, BLOCKS, SPARK).flatMap(List::stream).toList();
+            Stream.of(BRIDGE, BLOCKS, SPARK, LLM).flatMap(List::stream).toList();
 
     private JavaClasses classes;
 
@@ -161,7 +166,7 @@ public class PackagesTest {
         noClasses()
                 .that()
                 .resideInAnyPackage(
-                        Stream.of(BLOCKS, SPARK)
+                        Stream.of(BLOCKS, SPARK, LLM)
                                 .flatMap(List::stream)
                                 .map(ROOT::concat)
                                 .toArray(String[]::new))

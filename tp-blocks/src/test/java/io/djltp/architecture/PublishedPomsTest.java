@@ -39,6 +39,7 @@ public class PublishedPomsTest {
             {"tp-engine-bridge/pom.xml"},
             {"tp-blocks/pom.xml"},
             {"tp-blocks/spark/pom.xml"},
+            {"tp-blocks/llm/pom.xml"},
             {"examples/pom.xml"},
         };
     }
@@ -82,6 +83,7 @@ public class PublishedPomsTest {
             {"tp-engine-bridge/pom.xml", "io.djltp.engine_bridge"},
             {"tp-blocks/pom.xml", "io.djltp.blocks"},
             {"tp-blocks/spark/pom.xml", "io.djltp.spark"},
+            {"tp-blocks/llm/pom.xml", "io.djltp.llm"},
             {"examples/pom.xml", "io.djltp.examples"},
         };
     }

@@ -69,7 +69,7 @@ final class LmOptions extends JobOptions {
             defaultValue = "0.7",
             description =
                     "What the logits are divided by where the model writes; 0 for the likeliest"
-                            + " character each time (${DEFAULT-VALUE}).")
+                            + " token each time (${DEFAULT-VALUE}).")
     double temperature;
 
     @Option(
@@ -77,6 +77,13 @@ final class LmOptions extends JobOptions {
             defaultValue = "300",
             description = "Characters that the model writes at the end (${DEFAULT-VALUE}).")
     int characters;
+
+    @Option(
+            names = "--save",
+            description =
+                    "Folder for the trained model, as Hugging Face lays it out: for tp generate and"
+                            + " others.")
+    Path save;
 
     @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
     @Nullable Path out;
@@ -105,7 +112,7 @@ final class LmOptions extends JobOptions {
     @Override
     protected Set<String> trainingOptions() { // of --steps, learning rates follow
         return Set.of(
-                "--layers --width --heads --kv-heads --context --batch --steps --lr --clip --seed"
+                "--layers --width --heads --kv-heads --context --vocabulary --batch --steps --lr --clip --seed"
                         .split(" "));
     }
 
@@ -145,7 +152,7 @@ final class LmOptions extends JobOptions {
     }
 
     /** Refuses a text that is too short for the windows. */
-    void checkText(CharacterText text) {
+    void checkText(TokenText text) {
         int most = Math.min(text.training().length, text.heldOut().length) - 1;
         if (sizes.context > most) {
             throw new BadInputException(

@@ -8,7 +8,6 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.lm.CharacterText;
 import io.djltp.examples.lm.LmNetwork;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -70,14 +69,15 @@ enum PlannedModel {
             "--heads",
             "--kv-heads",
             "--context",
+            "--vocabulary",
             "--sequence-parallel",
             "--optimizer") {
         @Override
         Planned create(PlanOptions options, int batch) throws IOException {
             options.sizes.check();
-            int characters = CharacterText.read().vocabulary();
             return new Planned(
-                    LmNetwork.create(options.sizes, characters, options.sequenceParallel),
+                    LmNetwork.create(
+                            options.sizes, options.sizes.vocabulary, options.sequenceParallel),
                     new Shape[] {LmNetwork.inputShape(batch, options.sizes)},
                     new VocabParallelCrossEntropyLoss());
         }

@@ -38,7 +38,7 @@ public abstract class JobOptions {
     private static final Set<String> OF_ONE_PROCESS =
             Set.of(
                     ("--tp --out --json --report --tensorboard --keep --held-out --export-split"
-                                    + " --temperature --characters --help --version")
+                                    + " --temperature --characters --save --help --version")
                             .split(" "));
 
     /** Where the ranks compute. */

@@ -112,15 +112,22 @@ final class AttentionMask {
      * @param given what the user gave: a mask [B, S] or [B, T, S], not 0 where a key is seen, and
      *     what is added to the scores, [1 or B, 1 or heads, 1 or T, S]; each may be missing
      * @param causal whether position t sees the positions 0 to t only
+     * @param window of these, how many it sees at most, or 0: all
      * @param query the queries, [B, heads, T, d]
      * @param keys the number S of keys
      * @throws IllegalArgumentException if the mask has another shape
      */
-    static AttentionMask of(NDList given, boolean causal, NDArray query, long keys) {
+    static AttentionMask of(NDList given, boolean causal, int window, NDArray query, long keys) {
+        boolean slides = window > 0 && window < keys;
         DataType type = query.getDataType();
         float lowest = type == DataType.FLOAT16 ? LOWEST_HALF : LOWEST;
+        long positions = query.getShape().get(2);
         NDArray seen = null;
         NDArray added = null;
+        if (slides) {
+            NDArray own = past(query.getManager(), positions, keys, window);
+            seen = own.reshape(1, 1, positions, keys);
+        }
         for (NDArray each : given) {
             NDArray seenHere;
             if (isBias(each)) {
@@ -135,8 +142,8 @@ final class AttentionMask {
         if (seen == null) {
             return new AttentionMask(causal, null, null);
         }
-        if (causal) {
-            seen = seen.logicalAnd(past(seen.getManager(), query.getShape().get(2), keys));
+        if (causal && !slides) {
+            seen = seen.logicalAnd(past(seen.getManager(), positions, keys, 0));
         }
         NDArray number = seen.toType(type, false);
         NDArray bias = seen.logicalNot().toType(type, false).mul(lowest);
@@ -195,10 +202,12 @@ final class AttentionMask {
         }
     }
 
-    /** Returns which keys are not after a query, [T, S]. */
-    private static NDArray past(NDManager manager, long positions, long keys) {
+    /** Returns which keys are not after a query, and not before its window, [T, S]. */
+    private static NDArray past(NDManager manager, long positions, long keys, int window) {
         NDArray rows = manager.arange(0, positions, 1, DataType.INT64).reshape(positions, 1);
-        return rows.gte(manager.arange(0, keys, 1, DataType.INT64).reshape(1, keys));
+        NDArray columns = manager.arange(0, keys, 1, DataType.INT64).reshape(1, keys);
+        NDArray past = rows.gte(columns);
+        return window == 0 ? past : past.logicalAnd(rows.sub(window).lt(columns));
     }
 
     /** Returns whether a query sees the keys up to its own position, and {@link #bias} is null. */
@@ -224,7 +233,7 @@ final class AttentionMask {
             return scores;
         }
         Shape shape = scores.getShape();
-        NDArray later = past(scores.getManager(), shape.get(2), shape.get(3)).logicalNot();
+        NDArray later = past(scores.getManager(), shape.get(2), shape.get(3), 0).logicalNot();
         float lowest = scores.getDataType() == DataType.FLOAT16 ? LOWEST_HALF : LOWEST;
         return scores.add(later.toType(scores.getDataType(), false).mul(lowest));
     }

@@ -81,6 +81,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     private final AttentionShape shape;
     private final boolean crossed;
     private final boolean causal;
+    private final int window; // or 0
     private final boolean recomputed;
     private final @Nullable RotaryEmbedding rotary;
     private final @Nullable ColumnParallelLinear stacked; // query, key and value in one
@@ -101,6 +102,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         shape = builder.shape();
         crossed = builder.crossAttention;
         causal = builder.causal;
+        window = builder.window;
         recomputed = builder.recomputeCore;
         rotary = builder.rotary;
         int heads = shape.heads();
@@ -252,7 +254,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         NDArray v = local.expand(inputs.get(2)).transpose(0, 2, 1, 3);
         NDList given = inputs.subNDList(3);
         given.forEach(each -> AttentionMask.check(context, each));
-        AttentionMask mask = AttentionMask.of(given, causal, q, k.getShape().get(2));
+        AttentionMask mask = AttentionMask.of(given, causal, window, q, k.getShape().get(2));
         NDArray values =
                 training && dropout != null
                         ? dropped(store, dropout, mask, q, k).matMul(v)
@@ -331,6 +333,24 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
      */
     public boolean isCausal() {
         return causal;
+    }
+
+    /**
+     * Returns how many positions a position sees at most.
+     *
+     * @return what {@code optWindow} has set, or 0 for all
+     */
+    public int getWindow() {
+        return window;
+    }
+
+    /**
+     * Returns what turns queries and keys.
+     *
+     * @return the positions, or {@code null} if there are none
+     */
+    public @Nullable RotaryEmbedding getRotary() {
+        return rotary;
     }
 
     /**
@@ -421,6 +441,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         private boolean bias = true;
         private boolean outputBias = true;
         private boolean causal;
+        private int window;
         private boolean fusedQkv;
         private boolean crossAttention;
         private boolean sequenceParallel;
@@ -515,6 +536,22 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          */
         public Builder optCausal(boolean causal) {
             this.causal = causal;
+            return this;
+        }
+
+        /**
+         * Sets how many positions a position sees at most: itself and those just before it (the
+         * sliding window of Mistral). Default: all that {@code optCausal} lets it see.
+         *
+         * @param positions the number of positions, or 0 for all
+         * @return this builder
+         */
+        public Builder optWindow(int positions) {
+            Errors.check(
+                    positions >= 0,
+                    "A window of attention has 1 position or more, or 0 for all, not %s",
+                    positions);
+            window = positions;
             return this;
         }
 
@@ -648,6 +685,10 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
                     !(crossAttention && rotary != null),
                     "Cross-attention has no rotary positions: those of two sequences have no"
                             + " distance");
+            Errors.check(
+                    window == 0 || causal,
+                    "A window of attention is of the positions before: build it with"
+                            + " optCausal(true)");
             if (rotary != null) {
                 rotary.check(shape().headDim());
             }

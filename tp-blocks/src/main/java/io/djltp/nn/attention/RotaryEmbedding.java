@@ -28,6 +28,7 @@ public final class RotaryEmbedding {
     private final double base;
     private final int dim; // or 0: all features of a head
     private final boolean interleaved;
+    private final @Nullable RotaryScaling scaling;
     private volatile @Nullable Angles known; // of the longest input so far, of any rank
 
     /** Cosines and sines, one row for each position. */
@@ -37,6 +38,7 @@ public final class RotaryEmbedding {
         base = builder.base;
         dim = builder.dim;
         interleaved = builder.interleaved;
+        scaling = builder.scaling;
     }
 
     /**
@@ -65,15 +67,28 @@ public final class RotaryEmbedding {
      * @return the same, rotated by their positions 0 to T - 1
      */
     public NDArray apply(NDArray heads) {
+        return apply(heads, 0);
+    }
+
+    /**
+     * Rotates queries or keys that follow others.
+     *
+     * @param heads the queries or keys, [B, T, H, d]
+     * @param start the number of those before them
+     * @return the same, rotated by their positions start to start + T - 1
+     */
+    public NDArray apply(NDArray heads, int start) {
+        Errors.check(start >= 0, "Positions begin at 0 or later, not at %s", start);
         Shape shape = heads.getShape();
         int positions = Math.toIntExact(shape.get(1));
         long features = shape.get(3);
         int rotated = dim == 0 ? Math.toIntExact(features) : dim;
         int pairs = rotated / 2;
-        Angles angles = angles(positions, pairs);
+        Angles angles = angles(Math.addExact(start, positions), pairs);
         NDManager manager = heads.getManager();
-        NDArray cosines = array(manager, angles.cosines(), positions, pairs, heads);
-        NDArray sines = array(manager, angles.sines(), positions, pairs, heads);
+        Shape table = new Shape(positions, 1, pairs);
+        NDArray cosines = array(manager, angles.cosines(), start, table, heads);
+        NDArray sines = array(manager, angles.sines(), start, table, heads);
         NDArray first;
         NDArray second;
         if (interleaved) {
@@ -102,13 +117,17 @@ public final class RotaryEmbedding {
     }
 
     private static NDArray array(
-            NDManager manager, float[] values, int positions, int pairs, NDArray like) {
-        float[] used = Arrays.copyOf(values, positions * pairs);
-        NDArray array = manager.create(used, new Shape(positions, 1, pairs));
+            NDManager manager, float[] values, int start, Shape table, NDArray like) {
+        int from = Math.toIntExact(start * table.get(2));
+        float[] used = Arrays.copyOfRange(values, from, from + Math.toIntExact(table.size()));
+        NDArray array = manager.create(used, table);
         return array.toDevice(like.getDevice(), false).toType(like.getDataType(), false);
     }
 
     private Angles angles(int positions, int pairs) {
+        if (isScaledBy(positions)) { // of no use for another length
+            return compute(positions, pairs);
+        }
         Angles angles = known;
         if (angles == null || angles.positions() < positions || angles.pairs() != pairs) {
             angles = compute(positions, pairs);
@@ -118,16 +137,68 @@ public final class RotaryEmbedding {
     }
 
     private Angles compute(int positions, int pairs) {
-        float[] cosines = new float[positions * pairs];
+        float[] cosines = new float[Math.multiplyExact(positions, pairs)];
         float[] sines = new float[positions * pairs];
+        double[] frequencies = frequencies(2 * pairs, positions);
+        double length = getAttentionFactor();
         for (int i = 0; i < pairs; i++) {
-            double frequency = Math.pow(base, -(double) i / pairs);
             for (int t = 0; t < positions; t++) {
-                cosines[t * pairs + i] = (float) Math.cos(t * frequency);
-                sines[t * pairs + i] = (float) Math.sin(t * frequency);
+                cosines[t * pairs + i] = (float) (length * Math.cos(t * frequencies[i]));
+                sines[t * pairs + i] = (float) (length * Math.sin(t * frequencies[i]));
             }
         }
         return new Angles(positions, pairs, cosines, sines);
+    }
+
+    private double[] frequencies(int features, long length) {
+        if (scaling != null) {
+            return scaling.frequencies(base, features, length);
+        }
+        double[] frequencies = new double[features / 2];
+        Arrays.setAll(frequencies, i -> Math.pow(base, -2.0 * i / features));
+        return frequencies;
+    }
+
+    /**
+     * Returns the angle of each pair of features at position 1. At position t it is t times that.
+     *
+     * @param headDim the features of a head
+     * @param length the length of the text, on which the angles of dynamic scaling depend
+     * @return the angles, one for each pair that is rotated
+     */
+    public double[] getFrequencies(int headDim, long length) {
+        check(headDim);
+        return frequencies(dim == 0 ? headDim : dim, length);
+    }
+
+    /**
+     * Returns by what rotated queries and keys are multiplied. It is 1 but for scaling of YaRN.
+     *
+     * @return the factor of cosines and sines
+     */
+    public double getAttentionFactor() {
+        return scaling == null ? 1 : scaling.length();
+    }
+
+    /**
+     * Returns whether the angles of all positions of a text depend on its length, as they do with
+     * dynamic scaling beyond the original length. Keys that were rotated for a shorter text are
+     * then not those of the longer text.
+     *
+     * @param length the length of the text
+     * @return whether the angles depend on it
+     */
+    public boolean isScaledBy(long length) {
+        return scaling != null && scaling.dependsOn(length);
+    }
+
+    /**
+     * Returns how angles are scaled.
+     *
+     * @return the scaling, or {@code null} if they are not
+     */
+    public @Nullable RotaryScaling getScaling() {
+        return scaling;
     }
 
     /**
@@ -145,6 +216,7 @@ public final class RotaryEmbedding {
         private double base = 10_000;
         private int dim;
         private boolean interleaved;
+        private @Nullable RotaryScaling scaling;
 
         private Builder() {}
 
@@ -184,6 +256,17 @@ public final class RotaryEmbedding {
          */
         public Builder optInterleaved(boolean interleaved) {
             this.interleaved = interleaved;
+            return this;
+        }
+
+        /**
+         * Sets how angles are scaled for longer texts. Default: not.
+         *
+         * @param scaling the scaling, or {@code null} for none
+         * @return this builder
+         */
+        public Builder optScaling(@Nullable RotaryScaling scaling) {
+            this.scaling = scaling;
             return this;
         }
 

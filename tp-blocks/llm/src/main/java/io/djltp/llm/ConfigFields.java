@@ -1,0 +1,317 @@
+package io.djltp.llm;
+
+import ai.djl.MalformedModelException;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
+
+import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.attention.RotaryScaling;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.Reader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+
+/** The fields of a {@code config.json}, of which each is asked for by its name. */
+final class ConfigFields {
+
+    static final List<String> MODEL_TYPES =
+            List.of("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert");
+
+    private static final String ROPE_THETA = "rope_theta";
+
+    /** Fields that say nothing about what the model computes, or only about its training. */
+    private static final Pattern IGNORED =
+            Pattern.compile(
+                    "_.*|unsloth_.*|.*_token_id|.*_pdrop|.*_dropout|.*_dropout_prob|torch_dtype|dtype"
+                            + "|transformers_version|transformers\\.js_config|architectures"
+                            + "|use_cache|initializer_range|pretraining_tp|auto_map|id2label"
+                            + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"
+                            + "|finetuning_task|gradient_checkpointing|max_window_layers"
+                            + "|output_attentions|output_hidden_states|return_dict|license");
+
+    /** Fields that have one value here, and what it is. */
+    private static final JsonObject FIXED =
+            new Gson()
+                    .fromJson(
+                            "{is_encoder_decoder: false, is_decoder: false,"
+                                    + " add_cross_attention: false, scale_attn_weights: true,"
+                                    + " scale_attn_by_inverse_layer_idx: false,"
+                                    + " reorder_and_upcast_attn: false, partial_rotary_factor: 1,"
+                                    + " chunk_size_feed_forward: 0, pruned_heads: {}}",
+                            JsonObject.class);
+
+    /** Ways to generate that are not implemented, and the values without them. */
+    private static final JsonObject NOT_GENERATED =
+            new Gson()
+                    .fromJson(
+                            "{num_beams: 1, num_beam_groups: 1, penalty_alpha: 0, typical_p: 1,"
+                                    + " epsilon_cutoff: 0, eta_cutoff: 0, diversity_penalty: 0,"
+                                    + " encoder_repetition_penalty: 1, no_repeat_ngram_size: 0,"
+                                    + " bad_words_ids: [], forced_bos_token_id: [],"
+                                    + " forced_eos_token_id: [], suppress_tokens: [],"
+                                    + " begin_suppress_tokens: [], sequence_bias: {},"
+                                    + " renormalize_logits: false, guidance_scale: 1,"
+                                    + " exponential_decay_length_penalty: []}",
+                            JsonObject.class);
+
+    private final Path file;
+    private final JsonObject fields;
+    private final Set<String> asked = new LinkedHashSet<>();
+
+    private ConfigFields(Path file, JsonObject fields) {
+        this.file = file;
+        this.fields = fields;
+    }
+
+    static ConfigFields read(Path folder) throws IOException, MalformedModelException {
+        Path file = Files.isDirectory(folder) ? folder.resolve("config.json") : folder;
+        if (!Files.exists(file)) {
+            throw new FileNotFoundException(
+                    "There is no "
+                            + file.toAbsolutePath()
+                            + ": a folder of Hugging Face has it beside model.safetensors");
+        }
+        try (Reader reader = Files.newBufferedReader(file)) {
+            JsonObject fields = new Gson().fromJson(reader, JsonObject.class);
+            if (fields != null) {
+                return new ConfigFields(file, fields);
+            }
+        } catch (JsonParseException e) {
+            throw new MalformedModelException(file + " is not an object of JSON", e);
+        }
+        throw new MalformedModelException(file + " is empty");
+    }
+
+    /** Returns fields that are all missing. */
+    static ConfigFields none() {
+        return new ConfigFields(Path.of(""), new JsonObject());
+    }
+
+    MalformedModelException malformed(String message, @Nullable Object... values) {
+        return new MalformedModelException(
+                file + ": " + String.format(Locale.ROOT, message, values));
+    }
+
+    private @Nullable JsonElement get(String name) {
+        asked.add(name);
+        JsonElement value = fields.get(name);
+        return value == null || value.isJsonNull() ? null : value;
+    }
+
+    boolean has(String name) {
+        return get(name) != null;
+    }
+
+    /** Returns a whole number above 0; the default 0 for a field that must be there. */
+    int count(String name, int byDefault) throws MalformedModelException {
+        double value = number(name, byDefault);
+        if (value == 0 && !has(name)) {
+            throw malformed("%s is missing", name);
+        }
+        if (value < 1 || value != (int) value) {
+            throw malformed("%s is %s, and must be a whole number above 0", name, get(name));
+        }
+        return (int) value;
+    }
+
+    /** Returns a number above 0. */
+    double positive(String name, double byDefault) throws MalformedModelException {
+        double value = number(name, byDefault);
+        if (!(value > 0) || Double.isInfinite(value)) {
+            throw malformed("%s is %s, and must be a number above 0", name, get(name));
+        }
+        return value;
+    }
+
+    void checkRange(String name, double value, double least, double most)
+            throws MalformedModelException {
+        if (!(value >= least && value <= most)) {
+            throw malformed(
+                    "%s is %s, and must be %s or more%s",
+                    name,
+                    get(name),
+                    (float) least,
+                    most > 1 ? "" : ", and at most " + (float) most);
+        }
+    }
+
+    /** Returns an id or several, or none. */
+    List<Integer> ids(String name, int vocabulary) throws MalformedModelException {
+        JsonElement value = get(name);
+        List<Integer> ids = new ArrayList<>();
+        if (value == null) {
+            return ids;
+        }
+        for (JsonElement each : value instanceof JsonArray array ? array : List.of(value)) {
+            boolean number = each instanceof JsonPrimitive primitive && primitive.isNumber();
+            double id = number ? each.getAsDouble() : -1;
+            if (number && id == -1) {
+                continue; // as some write that there is none
+            }
+            if (id < 0 || id >= vocabulary || id != (int) id) {
+                throw malformed(
+                        "%s is %s, and the ids of the model are 0 to %d",
+                        name, value, vocabulary - 1);
+            }
+            ids.add((int) id);
+        }
+        return List.copyOf(ids);
+    }
+
+    /** Checks that nothing asks for another way to generate. */
+    void checkGeneration() throws MalformedModelException {
+        for (String name : NOT_GENERATED.keySet()) {
+            JsonElement value = get(name);
+            if (value != null && !value.equals(NOT_GENERATED.get(name))) {
+                throw malformed(
+                        "%s is %s, which is not implemented: remove it, or set it to %s",
+                        name, value, NOT_GENERATED.get(name));
+            }
+        }
+    }
+
+    double number(String name, double byDefault) throws MalformedModelException {
+        JsonElement value = get(name);
+        if (value == null) {
+            return byDefault;
+        }
+        if (value instanceof JsonPrimitive primitive && primitive.isNumber()) {
+            return primitive.getAsDouble();
+        }
+        throw malformed("%s is %s, and must be a number", name, value);
+    }
+
+    boolean flag(String name, boolean byDefault) throws MalformedModelException {
+        JsonElement value = get(name);
+        if (value == null) {
+            return byDefault;
+        }
+        if (value instanceof JsonPrimitive primitive && primitive.isBoolean()) {
+            return primitive.getAsBoolean();
+        }
+        throw malformed("%s is %s, and must be true or false", name, value);
+    }
+
+    /** Returns one of some words. */
+    String choose(String name, Collection<String> known) throws MalformedModelException {
+        return choose(name, known, null);
+    }
+
+    String choose(String name, Collection<String> known, @Nullable String byDefault)
+            throws MalformedModelException {
+        JsonElement value = get(name);
+        if (value == null && byDefault != null) {
+            return byDefault;
+        }
+        if (value == null) {
+            throw malformed("%s is missing: one of %s", name, new TreeSet<>(known));
+        }
+        if (value instanceof JsonPrimitive word && known.contains(word.getAsString())) {
+            return word.getAsString();
+        }
+        throw malformed("%s is %s; known are %s", name, value, new TreeSet<>(known));
+    }
+
+    RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {
+        RotaryEmbedding.Builder builder = RotaryEmbedding.builder();
+        double base = positive(ROPE_THETA, 10_000);
+        boolean read = false;
+        for (String name : List.of("rope_scaling", "rope_parameters")) { // the second is newer
+            JsonElement value = get(name);
+            if (value == null) {
+                continue;
+            }
+            if (read || !(value instanceof JsonObject rope)) {
+                throw malformed("%s is %s, and must be one object", name, value);
+            }
+            read = true;
+            if (rope.get(ROPE_THETA) instanceof JsonPrimitive own && own.isNumber()) {
+                base = own.getAsDouble();
+            }
+            try {
+                builder.optScaling(RotaryScaling.parse(rope.toString(), maxPositions));
+            } catch (IllegalArgumentException e) {
+                throw malformed("%s is %s: %s", name, value, e.getMessage());
+            }
+        }
+        try {
+            RotaryEmbedding rotary = builder.optBase(base).build();
+            rotary.check(headDim);
+            return rotary;
+        } catch (IllegalArgumentException e) {
+            throw malformed("%s", e.getMessage());
+        }
+    }
+
+    List<Integer> windows(String modelType, int layers, int maxPositions)
+            throws MalformedModelException {
+        boolean mistral = modelType.equals("mistral");
+        boolean qwen = modelType.startsWith("qwen");
+        if (!mistral && !qwen) {
+            return Collections.nCopies(layers, 0);
+        }
+        boolean used = mistral || flag("use_sliding_window", false);
+        int window = used && has("sliding_window") ? count("sliding_window", 0) : 0;
+        get("sliding_window");
+        // Qwen's first layers see all tokens
+        int whole = qwen ? (int) number("max_window_layers", 28) : 0;
+        List<Integer> windows = new ArrayList<>();
+        JsonElement types = get("layer_types");
+        if (types != null && !(types instanceof JsonArray array && array.size() == layers)) {
+            throw malformed("layer_types must be a list of %d words, one a layer", layers);
+        }
+        for (int i = 0; i < layers; i++) {
+            boolean slides = i >= whole;
+            if (types != null) {
+                String type = types.getAsJsonArray().get(i).getAsString();
+                slides = type.equals("sliding_attention");
+                if (!slides && !type.equals("full_attention")) {
+                    throw malformed(
+                            "layer_types has %s; known are full_attention, sliding_attention",
+                            type);
+                }
+            }
+            windows.add(slides && window < maxPositions ? window : 0);
+        }
+        return List.copyOf(windows);
+    }
+
+    /** Checks the fields that nobody has asked for. */
+    void checkRest(String modelType) throws MalformedModelException {
+        for (String name : fields.keySet()) {
+            JsonElement value = fields.get(name);
+            boolean unknown = !asked.contains(name) && !IGNORED.matcher(name).matches();
+            if (!unknown || value.isJsonNull()) {
+                continue;
+            }
+            JsonElement fixed = FIXED.get(name);
+            if (fixed == null) {
+                throw malformed(
+                        "the field %s = %s of a %s is not known. Remove it if it does not change"
+                                + " what the model computes",
+                        name, value, modelType);
+            }
+            if (!value.equals(fixed)) {
+                throw malformed("%s is %s; implemented is %s", name, value, fixed);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+package io.djltp.llm;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
+import io.djltp.internal.decode.PackedWeight;
+import io.djltp.internal.decode.SharedRows;
+import io.djltp.internal.rank.RankPool;
+import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * A model on all ranks, for generation. In a job of several processes, all of them compute the same
+ * steps.
+ */
+final class Decoder implements AutoCloseable {
+
+    private static final int MOST_IDS = 1 << 24; // that a float tells apart
+
+    private final ModelConfig config;
+    private final DecoderSize size;
+    private final SafetensorsFolder files;
+    private final RankPool pool;
+    private final List<RankDecoder> decoders; // of the ranks of this process
+    private boolean closed;
+
+    Decoder(
+            ModelConfig config,
+            Path folder,
+            WeightType type,
+            ParallelConfig parallel,
+            DecoderSize size)
+            throws IOException {
+        this.config = config;
+        this.size = size;
+        Errors.check(
+                parallel.getMode() == ParallelMode.TENSOR,
+                "Generation runs over the ranks of TENSOR mode, not over %s. Use"
+                        + " ParallelConfig.tensor(ranks)",
+                parallel.describe());
+        for (Device device : parallel.getDevices()) {
+            Errors.check(
+                    !device.isGpu(),
+                    "Generation runs on CPUs only, and a rank is to run on %s. Leave the devices"
+                            + " out",
+                    device);
+        }
+        RankWeights.checkRanks(config, parallel.getRanks());
+        Errors.check(
+                config.getVocabularySize() <= MOST_IDS,
+                "The model has %s token ids, and generation knows up to %s",
+                config.getVocabularySize(),
+                MOST_IDS);
+        files = SafetensorsFolder.open(folder);
+        RankPool started = null;
+        List<RankDecoder> made = new ArrayList<>();
+        try {
+            started = new RankPool(parallel);
+            int ranks = parallel.getRanks();
+            boolean together = ranks > 1 && ranks == parallel.getLocalRanks();
+            together &= ranks <= Runtime.getRuntime().availableProcessors();
+            SharedRows shared = together ? new SharedRows(ranks) : null;
+            boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
+            made.addAll(
+                    started.run(
+                            context -> {
+                                if (several) {
+                                    PackedWeight.computeAlone();
+                                }
+                                try (NDManager manager =
+                                        NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
+                                    return new RankDecoder(
+                                            config,
+                                            files,
+                                            type,
+                                            context.getTensorGroup(),
+                                            shared,
+                                            size,
+                                            manager);
+                                }
+                            }));
+        } catch (RuntimeException | Error e) {
+            if (started != null) {
+                started.close();
+            }
+            files.close();
+            throw e;
+        }
+        pool = started;
+        decoders = made;
+    }
+
+    ModelConfig config() {
+        return config;
+    }
+
+    DecoderSize size() {
+        return size;
+    }
+
+    int ranks() {
+        return pool.getWorldSize();
+    }
+
+    /** Returns the memory of weights and cache of each rank of this process. */
+    List<Long> bytes() {
+        return decoders.stream().map(RankDecoder::bytes).toList();
+    }
+
+    String kernel() {
+        return decoders.get(0).kernel();
+    }
+
+    /** Computes a step, and returns the tokens that it asks for. */
+    int[] choose(DecoderStep step) {
+        return pool.run(context -> decoders.get(context.getLocalIndex()).choose(step)).get(0);
+    }
+
+    /** Computes a step, and returns the logits of the rows that it asks for, one after another. */
+    float[][] logits(DecoderStep step) {
+        Errors.check(
+                !pool.isDistributed(), "Logits are put together in one process only, for tests");
+        List<float[]> parts =
+                pool.run(context -> decoders.get(context.getLocalIndex()).logits(step));
+        Cut ids = Cut.balanced(config.getVocabularySize(), parts.size());
+        float[][] logits = new float[step.asked()][config.getVocabularySize()];
+        for (int rank = 0; rank < parts.size(); rank++) {
+            int own = (int) ids.getShardLength(rank);
+            int start = (int) ids.getRange(rank).start();
+            for (int i = 0; i < logits.length; i++) {
+                System.arraycopy(parts.get(rank), i * own, logits[i], start, own);
+            }
+        }
+        return logits;
+    }
+
+    /** Stops the ranks, and frees what they hold. */
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        pool.close();
+        if (pool.isStopped()) { // else a rank uses it
+            decoders.forEach(RankDecoder::close);
+        }
+        try {
+            files.close();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+package io.djltp.llm;
+
+import io.djltp.internal.Errors;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * How tokens are chosen, and when a text ends.
+ *
+ * <p>Choices are made in this order: the repetition penalty, the temperature, the best k, the
+ * likeliest tokens with a share p of the probability, and those that are not much less likely than
+ * the best one. Which token is drawn follows from the seed and the number of tokens generated
+ * before: it depends neither on the number of ranks nor on other prompts of a batch.
+ */
+public final class GenerationOptions {
+
+    private final int maxTokens;
+    private final float temperature;
+    private final int topK;
+    private final float topP;
+    private final float minP;
+    private final float repetitionPenalty;
+    private final long seed;
+    private final List<Integer> stopTokens;
+    private final List<String> stopStrings;
+
+    private GenerationOptions(Builder builder) {
+        maxTokens = builder.maxTokens;
+        temperature = builder.temperature;
+        topK = builder.topK;
+        topP = builder.topP;
+        minP = builder.minP;
+        repetitionPenalty = builder.repetitionPenalty;
+        seed = builder.seed;
+        stopTokens = List.copyOf(builder.stopTokens);
+        stopStrings = List.copyOf(builder.stopStrings);
+    }
+
+    /**
+     * Returns how many tokens are generated at most.
+     *
+     * @return the number of tokens
+     */
+    public int getMaxTokens() {
+        return maxTokens;
+    }
+
+    /**
+     * Returns by what logits are divided.
+     *
+     * @return the temperature, 0 for the likeliest token
+     */
+    public float getTemperature() {
+        return temperature;
+    }
+
+    /**
+     * Returns among how many of the best tokens one is drawn.
+     *
+     * @return the number, or 0 for all
+     */
+    public int getTopK() {
+        return topK;
+    }
+
+    /**
+     * Returns which share of the probability the tokens have among which one is drawn.
+     *
+     * @return the share
+     */
+    public float getTopP() {
+        return topP;
+    }
+
+    /**
+     * Returns which share of the largest probability a token must have.
+     *
+     * @return the share
+     */
+    public float getMinP() {
+        return minP;
+    }
+
+    /**
+     * Returns by what the logits of tokens are divided, or multiplied if negative, that the prompt
+     * or the text has already.
+     *
+     * @return the penalty, 1 for none
+     */
+    public float getRepetitionPenalty() {
+        return repetitionPenalty;
+    }
+
+    /**
+     * Returns what the drawn tokens follow from.
+     *
+     * @return the seed
+     */
+    public long getSeed() {
+        return seed;
+    }
+
+    /**
+     * Returns the tokens that end a text, and are no part of it.
+     *
+     * @return the ids
+     */
+    public List<Integer> getStopTokens() {
+        return stopTokens;
+    }
+
+    /**
+     * Returns what ends a text, and is no part of it.
+     *
+     * @return the strings
+     */
+    public List<String> getStopStrings() {
+        return stopStrings;
+    }
+
+    boolean isGreedy() {
+        return temperature == 0;
+    }
+
+    /**
+     * Creates a builder whose options are those of this object.
+     *
+     * @return a new builder
+     */
+    public Builder toBuilder() {
+        Builder builder = new Builder();
+        builder.maxTokens = maxTokens;
+        builder.temperature = temperature;
+        builder.topK = topK;
+        builder.topP = topP;
+        builder.minP = minP;
+        builder.repetitionPenalty = repetitionPenalty;
+        builder.seed = seed;
+        builder.stopTokens = new ArrayList<>(stopTokens);
+        builder.stopStrings = new ArrayList<>(stopStrings);
+        return builder;
+    }
+
+    /**
+     * Creates a builder of options: the likeliest token, at most 128 of them.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct {@link GenerationOptions}. */
+    public static final class Builder {
+
+        private int maxTokens = 128;
+        private float temperature;
+        private int topK;
+        private float topP = 1;
+        private float minP;
+        private float repetitionPenalty = 1;
+        private long seed;
+        private List<Integer> stopTokens = new ArrayList<>();
+        private List<String> stopStrings = new ArrayList<>();
+
+        private Builder() {}
+
+        /**
+         * Sets how many tokens are generated at most. Default: 128.
+         *
+         * @param maxTokens 1 or more
+         * @return this builder
+         */
+        public Builder optMaxTokens(int maxTokens) {
+            Errors.check(
+                    maxTokens > 0, "The number of tokens must be 1 or more, not %s", maxTokens);
+            this.maxTokens = maxTokens;
+            return this;
+        }
+
+        /**
+         * Sets by what logits are divided. Default: 0, which chooses the likeliest token.
+         *
+         * @param temperature 0 or more
+         * @return this builder
+         */
+        public Builder optTemperature(float temperature) {
+            Errors.check(
+                    temperature >= 0 && temperature <= Float.MAX_VALUE,
+                    "The temperature must be 0 or more, not %s",
+                    temperature);
+            this.temperature = temperature;
+            return this;
+        }
+
+        /**
+         * Sets among how many of the best tokens one is drawn. Default: all.
+         *
+         * @param topK the number, or 0 for all
+         * @return this builder
+         */
+        public Builder optTopK(int topK) {
+            Errors.check(topK >= 0, "The number of best tokens must be 0 or more, not %s", topK);
+            this.topK = topK;
+            return this;
+        }
+
+        /**
+         * Draws among the likeliest tokens that have a share of the probability together. Default:
+         * 1, all.
+         *
+         * @param topP the share, above 0 and at most 1
+         * @return this builder
+         */
+        public Builder optTopP(float topP) {
+            Errors.check(
+                    topP > 0 && topP <= 1,
+                    "The share of the probability (top-p) must be above 0 and at most 1, not %s",
+                    topP);
+            this.topP = topP;
+            return this;
+        }
+
+        /**
+         * Draws among tokens that have a share of the largest probability each. Default: 0, all.
+         *
+         * @param minP the share, from 0 to 1
+         * @return this builder
+         */
+        public Builder optMinP(float minP) {
+            Errors.check(
+                    minP >= 0 && minP <= 1,
+                    "The share of the largest probability (min-p) must be from 0 to 1, not %s",
+                    minP);
+            this.minP = minP;
+            return this;
+        }
+
+        /**
+         * Makes tokens less likely that the prompt or the text has already: their logits are
+         * divided by the penalty or, if negative, multiplied. Default: 1, none.
+         *
+         * @param penalty above 0
+         * @return this builder
+         */
+        public Builder optRepetitionPenalty(float penalty) {
+            Errors.check(
+                    penalty > 0 && penalty <= Float.MAX_VALUE,
+                    "The repetition penalty must be above 0, not %s",
+                    penalty);
+            repetitionPenalty = penalty;
+            return this;
+        }
+
+        /**
+         * Sets what the drawn tokens follow from. Default: 0.
+         *
+         * @param seed any number
+         * @return this builder
+         */
+        public Builder optSeed(long seed) {
+            this.seed = seed;
+            return this;
+        }
+
+        /**
+         * Sets the tokens that end a text. Default: none; those of a model are in the options of
+         * {@link Generator#getDefaults}.
+         *
+         * @param ids the ids
+         * @return this builder
+         */
+        public Builder optStopTokens(List<Integer> ids) {
+            stopTokens = new ArrayList<>(ids);
+            return this;
+        }
+
+        /**
+         * Sets what ends a text. Default: none.
+         *
+         * @param strings the strings, none of them empty
+         * @return this builder
+         */
+        public Builder optStopStrings(List<String> strings) {
+            Errors.check(
+                    strings.stream().noneMatch(String::isEmpty),
+                    "A stop string must have a character or more");
+            stopStrings = new ArrayList<>(strings);
+            return this;
+        }
+
+        /**
+         * Builds the options.
+         *
+         * @return the options
+         */
+        public GenerationOptions build() {
+            return new GenerationOptions(this);
+        }
+    }
+}

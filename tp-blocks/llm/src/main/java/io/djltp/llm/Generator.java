@@ -1,0 +1,540 @@
+package io.djltp.llm;
+
+import ai.djl.MalformedModelException;
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+
+import io.djltp.internal.Errors;
+import io.djltp.internal.report.SystemMemory;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.Objects;
+import java.util.OptionalLong;
+
+/**
+ * Generates text with a language model over ranks, each of which holds its part of the weights and
+ * of the cache of keys and values.
+ *
+ * <pre>{@code
+ * try (Generator generator = Generator.builder().setPath(folder).build()) {
+ *     Generation text = generator.generate("Once upon a time", generator.getDefaults());
+ *     while (text.hasNext()) {
+ *         System.out.print(text.next().text());
+ *     }
+ * }
+ * }</pre>
+ *
+ * <p>The tokens are the same for any number of ranks. By default there is a rank for each processor
+ * that the JVM may use. In a job of several processes, all of them call the same, and get the same
+ * tokens.
+ *
+ * <p>The keys and values of an earlier text stay in the cache: a prompt that begins like it, such
+ * as the next turn of a chat, is computed from where they differ.
+ *
+ * <p>Not for several threads at a time.
+ */
+public final class Generator implements AutoCloseable {
+
+    private static final Logger logger = LoggerFactory.getLogger(Generator.class);
+
+    private static final int ROWS = 256;
+    private static final int LENGTH = 2048; // by default, if the model has as many positions
+
+    private final LanguageModel model;
+    private final boolean ownsModel;
+    private final Decoder decoder;
+    private final GenerationOptions defaults;
+    private final List<Slot> slots = new ArrayList<>();
+    private @Nullable Generation current;
+    private boolean closed;
+
+    /** A place in the cache, and the ids whose keys and values are there. */
+    static final class Slot {
+
+        final int number;
+        int[] ids = new int[16];
+        int count;
+        int partOf; // the length of the text, where that changes all positions
+        boolean taken;
+
+        Slot(int number) {
+            this.number = number;
+        }
+
+        void add(int id) {
+            if (count == ids.length) {
+                ids = Arrays.copyOf(ids, 2 * count);
+            }
+            ids[count++] = id;
+        }
+    }
+
+    private Generator(Builder builder, LanguageModel model, boolean ownsModel) throws IOException {
+        this.model = model;
+        this.ownsModel = ownsModel;
+        ModelConfig config = model.getConfig();
+        int most = config.getMaxPositions();
+        int length = builder.maxLength == 0 ? Math.min(most, LENGTH) : builder.maxLength;
+        Errors.check(
+                length <= most,
+                "The model is made for %s positions, not for a length of %s: give optMaxLength at"
+                        + " most %1$s",
+                most,
+                length);
+        ParallelConfig parallel = builder.parallel == null ? byDefault(config) : builder.parallel;
+        DecoderSize size = new DecoderSize(builder.batch, length, Math.max(ROWS, builder.batch));
+        checkMemory(config, builder.weights, parallel, size);
+        decoder = new Decoder(config, model.getFolder(), builder.weights, parallel, size);
+        for (int i = 0; i < builder.batch; i++) {
+            slots.add(new Slot(i));
+        }
+        defaults = defaults(model.getGenerationConfig());
+        logger.debug(
+                "{}: {} weights by {}, {} MB a rank",
+                model.getFolder(),
+                builder.weights,
+                decoder.kernel(),
+                decoder.bytes().get(0) / 1_000_000);
+    }
+
+    private static ParallelConfig byDefault(ModelConfig config) {
+        int processors = Runtime.getRuntime().availableProcessors();
+        int ranks = Math.min(processors, config.getHeads());
+        return ParallelConfig.builder()
+                .setMode(ParallelMode.TENSOR)
+                .setRanks(ranks)
+                .optThreadsPerRank(1)
+                .build();
+    }
+
+    private static GenerationOptions defaults(GenerationConfig config) {
+        GenerationOptions.Builder builder =
+                GenerationOptions.builder()
+                        .optRepetitionPenalty(config.getRepetitionPenalty())
+                        .optStopTokens(config.getEndIds());
+        if (config.isSampled()) {
+            builder.optTemperature(config.getTemperature()).optTopK(config.getTopK());
+            builder.optTopP(config.getTopP()).optMinP(config.getMinP());
+        }
+        return builder.build();
+    }
+
+    private static void checkMemory(
+            ModelConfig config, WeightType type, ParallelConfig parallel, DecoderSize size) {
+        int ranks = parallel.getRanks();
+        RankWeights.checkRanks(config, ranks);
+        long weights = RankWeights.forecast(config, type, ranks) * parallel.getLocalRanks();
+        long heads = Math.max(config.getKeyValueHeads(), Math.min(ranks, config.getHeads()));
+        long cache =
+                2L
+                        * Float.BYTES
+                        * config.getLayers()
+                        * size.batch()
+                        * heads
+                        * size.length()
+                        * config.getHeadDim()
+                        * parallel.getLocalRanks()
+                        / ranks;
+        OptionalLong available = SystemMemory.available();
+        if (available.isPresent() && weights + cache > available.getAsLong()) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            Locale.ROOT,
+                            "The model needs %.1f GB for %s weights and %.1f GB for a cache of %d"
+                                    + " texts of %d tokens, and this machine has %.1f GB left. Use"
+                                    + " smaller weights (int8), a shorter optMaxLength, a smaller"
+                                    + " optBatch or more machines",
+                            weights / 1e9,
+                            type,
+                            cache / 1e9,
+                            size.batch(),
+                            size.length(),
+                            available.getAsLong() / 1e9));
+        }
+    }
+
+    /**
+     * Begins to generate text after a prompt.
+     *
+     * @param prompt the prompt
+     * @param options how tokens are chosen
+     * @return the tokens, as they are generated
+     * @throws IllegalArgumentException if the prompt is empty or too long
+     * @throws IllegalStateException if the model has no tokenizer, or the generator is closed
+     */
+    public Generation generate(String prompt, GenerationOptions options) {
+        return generate(List.of(prompt), options);
+    }
+
+    /**
+     * Begins to generate text after each of some prompts, together.
+     *
+     * @param prompts the prompts, of any lengths
+     * @param options how tokens are chosen, for all
+     * @return the tokens, as they are generated
+     * @throws IllegalArgumentException if a prompt is empty or too long
+     * @throws IllegalStateException if the model has no tokenizer, or the generator is closed
+     */
+    public Generation generate(List<String> prompts, GenerationOptions options) {
+        return generateIds(prompts.stream().map(this::encode).toList(), options);
+    }
+
+    /**
+     * Begins to generate tokens after each of some prompts.
+     *
+     * @param prompts the token ids of the prompts, of any lengths
+     * @param options how tokens are chosen, for all
+     * @return the tokens, as they are generated
+     * @throws IllegalArgumentException if a prompt is empty or too long, or has an id that the
+     *     model does not have
+     * @throws IllegalStateException if stop strings are given and the model has no tokenizer, or
+     *     the generator is closed
+     */
+    public Generation generateIds(List<int[]> prompts, GenerationOptions options) {
+        checkOpen();
+        Errors.check(!prompts.isEmpty(), "There must be a prompt or more");
+        for (int[] prompt : prompts) {
+            check(prompt);
+        }
+        int ids = model.getConfig().getVocabularySize();
+        for (int id : options.getStopTokens()) {
+            Errors.check(id >= 0 && id < ids, "The stop token %s is none of %s ids", id, ids);
+        }
+        if (!options.getStopStrings().isEmpty()) {
+            tokenizer();
+        }
+        if (current != null) {
+            current.end();
+        }
+        current = new Generation(this, decoder, model.getTokenizer(), prompts, options);
+        return current;
+    }
+
+    private void check(int[] prompt) {
+        Errors.check(
+                prompt.length > 0,
+                "A prompt has no tokens. Begin it with a word, or with the id of the beginning"
+                        + " of a text");
+        int length = decoder.size().length();
+        Errors.check(
+                prompt.length < length,
+                "The prompt has %s tokens, and the generator has room for %s, with one to"
+                        + " generate. Give optMaxLength up to %s, or a shorter prompt",
+                prompt.length,
+                length,
+                model.getConfig().getMaxPositions());
+        int ids = model.getConfig().getVocabularySize();
+        for (int id : prompt) {
+            Errors.check(id >= 0 && id < ids, "The id %s of the prompt is none of %s", id, ids);
+        }
+    }
+
+    /**
+     * Returns the ids of a text, with those that the tokenizer puts before it.
+     *
+     * @param text the text
+     * @return the ids
+     * @throws IllegalStateException if the model has no tokenizer
+     */
+    public int[] encode(String text) {
+        return Arrays.stream(tokenizer().encode(text).getIds())
+                .mapToInt(Math::toIntExact)
+                .toArray();
+    }
+
+    /**
+     * Returns the text of ids, without those that are no text.
+     *
+     * @param ids the ids
+     * @return the text
+     * @throws IllegalStateException if the model has no tokenizer
+     */
+    public String decode(int[] ids) {
+        return tokenizer().decode(Arrays.stream(ids).asLongStream().toArray(), true);
+    }
+
+    private HuggingFaceTokenizer tokenizer() {
+        HuggingFaceTokenizer tokenizer = model.getTokenizer();
+        if (tokenizer == null) {
+            throw new IllegalStateException(
+                    "There is no tokenizer.json in "
+                            + model.getFolder()
+                            + ", so that prompts must be ids, without stop strings");
+        }
+        return tokenizer;
+    }
+
+    /**
+     * Returns the logits of all tokens after a prompt, where all ranks are of this process.
+     *
+     * @param prompt the token ids
+     * @return the logits, one for each id
+     * @throws IllegalArgumentException as {@link #generateIds}
+     */
+    public float[] getLogits(int[] prompt) {
+        checkOpen();
+        check(prompt);
+        if (current != null) {
+            current.end();
+            current = null;
+        }
+        Slot slot = slots.get(0);
+        slot.count = 0; // of no use to the next prompt
+        for (int at = 0; ; ) {
+            DecoderStep step = new DecoderStep(decoder.size().rows());
+            while (at < prompt.length && !step.isFull()) {
+                step.add(0, at, prompt[at++], prompt.length);
+            }
+            if (at == prompt.length) {
+                step.ask(new DecoderStep.Sampling(defaults, 0, new int[0]));
+                return decoder.logits(step)[0];
+            }
+            decoder.choose(step);
+        }
+    }
+
+    int[] choose(DecoderStep step) {
+        return decoder.choose(step);
+    }
+
+    /** Takes the free place whose text has the most in common with another. */
+    @Nullable Slot takeSlot(int[] ids, int count) {
+        Slot best = null;
+        int common = -1;
+        for (Slot slot : slots) {
+            if (!slot.taken) {
+                int most = Math.min(slot.count, count - 1); // a row must be computed
+                int same = Arrays.mismatch(slot.ids, 0, most, ids, 0, most);
+                same = same < 0 ? most : same;
+                if (slot.partOf > 0) {
+                    same = 0;
+                }
+                if (same > common) {
+                    best = slot;
+                    common = same;
+                }
+            }
+        }
+        if (best != null) {
+            best.taken = true;
+            best.count = common;
+            best.partOf = 0;
+        }
+        return best;
+    }
+
+    void giveBack(Slot slot) {
+        slot.taken = false;
+    }
+
+    /** Checks that a generation may go on. */
+    void check(Generation generation) {
+        checkOpen();
+        if (generation != current) {
+            throw new IllegalStateException(
+                    "The generator has begun another generation, which ended this one. Give several"
+                            + " prompts at once, or use a generator for each");
+        }
+    }
+
+    private void checkOpen() {
+        if (closed) {
+            throw new IllegalStateException("The generator is closed");
+        }
+    }
+
+    /**
+     * Returns how the model is meant to generate: what its {@code generation_config.json} says, and
+     * the tokens that end a text.
+     *
+     * @return the options
+     */
+    public GenerationOptions getDefaults() {
+        return defaults;
+    }
+
+    /**
+     * Returns the model.
+     *
+     * @return the model
+     */
+    public LanguageModel getModel() {
+        return model;
+    }
+
+    /**
+     * Returns the most tokens of a text, prompt and new ones together.
+     *
+     * @return the length
+     */
+    public int getMaxLength() {
+        return decoder.size().length();
+    }
+
+    /**
+     * Returns the number of ranks.
+     *
+     * @return the ranks of all processes
+     */
+    public int getRanks() {
+        return decoder.ranks();
+    }
+
+    /**
+     * Returns what computes the products.
+     *
+     * @return the library, and its arithmetic
+     */
+    public String getKernel() {
+        return decoder.kernel();
+    }
+
+    /**
+     * Returns the memory that weights and cache take of each rank of this process.
+     *
+     * @return the bytes
+     */
+    public List<Long> getBytes() {
+        return decoder.bytes();
+    }
+
+    /** Stops the ranks, and frees weights and cache. */
+    @Override
+    public void close() {
+        if (!closed) {
+            closed = true;
+            decoder.close();
+            if (ownsModel) {
+                model.close();
+            }
+        }
+    }
+
+    /**
+     * Creates a builder to build a {@code Generator}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link Generator}. */
+    public static final class Builder {
+
+        private @Nullable Path path;
+        private @Nullable LanguageModel model;
+        private @Nullable ParallelConfig parallel;
+        private WeightType weights = WeightType.FLOAT32;
+        private int maxLength;
+        private int batch = 1;
+
+        private Builder() {}
+
+        /**
+         * Sets the folder of the model.
+         *
+         * @param path a folder of Hugging Face
+         * @return this builder
+         */
+        public Builder setPath(Path path) {
+            this.path = path;
+            return this;
+        }
+
+        /**
+         * Sets the model, instead of its folder.
+         *
+         * @param model the model, whose weights are read from its folder; it is closed by the
+         *     caller
+         * @return this builder
+         */
+        public Builder setModel(LanguageModel model) {
+            this.model = model;
+            return this;
+        }
+
+        /**
+         * Sets the ranks. Default: one for each processor, and at most one for each query head,
+         * with a thread each, which is faster than one rank of several threads.
+         *
+         * @param config the ranks, of the mode TENSOR
+         * @return this builder
+         */
+        public Builder optConfig(ParallelConfig config) {
+            parallel = config;
+            return this;
+        }
+
+        /**
+         * Sets how weights are held. Default: float32.
+         *
+         * @param type the type
+         * @return this builder
+         */
+        public Builder optWeights(WeightType type) {
+            weights = type;
+            return this;
+        }
+
+        /**
+         * Sets the most tokens of a text, prompt and new ones together, for which the cache has
+         * room. Default: the positions of the model, at most 2,048.
+         *
+         * @param maxLength 2 or more
+         * @return this builder
+         */
+        public Builder optMaxLength(int maxLength) {
+            Errors.check(maxLength > 1, "The length must be 2 or more, not %s", maxLength);
+            this.maxLength = maxLength;
+            return this;
+        }
+
+        /**
+         * Sets how many texts are generated at a time. Default: 1.
+         *
+         * @param batch 1 or more
+         * @return this builder
+         */
+        public Builder optBatch(int batch) {
+            Errors.check(batch > 0, "The number of texts must be 1 or more, not %s", batch);
+            this.batch = batch;
+            return this;
+        }
+
+        /**
+         * Reads the weights.
+         *
+         * @return the generator
+         * @throws IOException if a file is missing, is not complete, or cannot be read
+         * @throws MalformedModelException if the folder is not that of a model that is implemented
+         * @throws IllegalArgumentException if there are more ranks than heads, or the model does
+         *     not fit
+         */
+        public Generator build() throws IOException, MalformedModelException {
+            Errors.check(
+                    (path == null) != (model == null),
+                    "A Generator needs setPath or setModel, and not both");
+            if (model != null) {
+                return new Generator(this, model, false);
+            }
+            LanguageModel opened = LanguageModel.load(Objects.requireNonNull(path));
+            try {
+                return new Generator(this, opened, true);
+            } catch (IOException | RuntimeException e) {
+                opened.close();
+                throw e;
+            }
+        }
+    }
+}

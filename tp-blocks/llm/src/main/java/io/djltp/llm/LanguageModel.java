@@ -1,0 +1,316 @@
+package io.djltp.llm;
+
+import ai.djl.Device;
+import ai.djl.MalformedModelException;
+import ai.djl.Model;
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.PretrainedWeights;
+import io.djltp.exchange.WeightExport;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A language model of a Hugging Face folder.
+ *
+ * <pre>{@code
+ * try (LanguageModel model = LanguageModel.load(folder)) {
+ *     Block network = model.getModel().getBlock(); // token ids [B, T] to logits [B, T, vocabulary]
+ * }
+ * }</pre>
+ *
+ * <p>The folder has {@code config.json}, {@code model.safetensors} or its shards with {@code
+ * model.safetensors.index.json}, and optionally {@code tokenizer.json} and {@code
+ * generation_config.json}. Names, shapes and types of all tensors are checked before any is read.
+ * The network is one of this library's layers, of which nothing is in memory at first: a {@link
+ * io.djltp.training.ParallelTrainer} or {@link io.djltp.training.ParallelPredictor} of the model
+ * reads for each rank the bytes of its shards, {@link #readWhole} all.
+ */
+public final class LanguageModel implements AutoCloseable {
+
+    /** The files of a folder that a saved model has as they are. */
+    private static final List<String> COPIED =
+            List.of(
+                    "config.json",
+                    "generation_config.json",
+                    "tokenizer.json",
+                    "tokenizer_config.json",
+                    "special_tokens_map.json",
+                    "added_tokens.json",
+                    "chat_template.jinja",
+                    "tokenizer.model",
+                    "vocab.json",
+                    "merges.txt");
+
+    private static final Shape PROBE = new Shape(1, 1);
+
+    private final Path folder;
+    private final ModelConfig config;
+    private final GenerationConfig generation;
+    private final @Nullable HuggingFaceTokenizer tokenizer;
+    private final NameMapping mapping;
+    private final Model model;
+    private final PretrainedWeights weights;
+
+    private LanguageModel(Builder builder) throws IOException, MalformedModelException {
+        folder = builder.folder;
+        config = ModelConfig.read(folder);
+        generation = GenerationConfig.read(folder, config);
+        mapping = mapping(config);
+        tokenizer = tokenizer(folder, config);
+        Model created = null;
+        PretrainedWeights opened = null;
+        try {
+            opened = PretrainedWeights.builder().setPath(folder).setMapping(mapping).build();
+            created = Model.newInstance(config.getModelType(), builder.device);
+            created.setBlock(
+                    config.isEncoder()
+                            ? new EncoderNetwork(config)
+                            : new DecoderNetwork(config, !builder.shardedLogits));
+            opened.bind(created, PROBE);
+        } catch (IOException | MalformedModelException | RuntimeException e) {
+            close(tokenizer, created, opened);
+            throw e;
+        }
+        model = created;
+        weights = opened;
+    }
+
+    /**
+     * Opens a folder. Its weights are read later, by who uses the model.
+     *
+     * @param folder the folder
+     * @return the model
+     * @throws IOException if a file is missing, is not complete, or cannot be read
+     * @throws MalformedModelException if {@code config.json} has a field that is not known or is
+     *     not implemented, the tensors are not those of such a model, or the tokenizer has ids that
+     *     the model does not have
+     */
+    public static LanguageModel load(Path folder) throws IOException, MalformedModelException {
+        return builder(folder).load();
+    }
+
+    /**
+     * Creates a builder that loads a folder.
+     *
+     * @param folder the folder
+     * @return a new builder
+     */
+    public static Builder builder(Path folder) {
+        return new Builder(folder);
+    }
+
+    private static NameMapping mapping(ModelConfig config) {
+        if (config.isEncoder()) {
+            return EncoderNetwork.mapping();
+        }
+        String table = config.getModelType().equals("gpt2") ? "gpt2.names" : "llama.names";
+        try (InputStream is = LanguageModel.class.getResourceAsStream(table)) {
+            if (is == null) {
+                throw new IllegalStateException("There is no " + table + " in the jar of tp-llm");
+            }
+            return NameMapping.parse(new String(is.readAllBytes(), StandardCharsets.UTF_8));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private static @Nullable HuggingFaceTokenizer tokenizer(Path folder, ModelConfig config)
+            throws IOException, MalformedModelException {
+        Path file = folder.resolve("tokenizer.json");
+        if (!Files.exists(file)) {
+            return null;
+        }
+        TokenizerIds.check(file, config.getVocabularySize());
+        // neither cut nor filled up, which would be for batches of an encoder
+        try {
+            String longest = Integer.toString(config.getMaxPositions()); // else it warns
+            return HuggingFaceTokenizer.newInstance(
+                    file, Map.of("truncation", "false", "padding", "false", "maxLength", longest));
+        } catch (RuntimeException e) { // of its native library
+            throw new MalformedModelException(file + " is no tokenizer: " + e.getMessage(), e);
+        }
+    }
+
+    /**
+     * Reads all weights, whole: for DJL's own {@code Predictor} and {@code Trainer}, and to save.
+     */
+    public void readWhole() {
+        model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, PROBE);
+    }
+
+    /**
+     * Saves the model as a folder that {@link #load} and others read: weights with the names of
+     * Hugging Face, and the other files of the folder that it was loaded from.
+     *
+     * @param target the folder, new or without weights
+     * @param dataType the data type of the weights: float32, float16 or bfloat16
+     * @throws IOException if a file cannot be written, or there are weights already
+     * @throws IllegalStateException if the weights are neither read nor on ranks
+     */
+    public void save(Path target, DataType dataType) throws IOException {
+        WeightExport.builder()
+                .setMapping(mapping)
+                .optDataType(dataType)
+                .build()
+                .write(model.getBlock(), target);
+        for (String name : COPIED) {
+            Path file = folder.resolve(name);
+            if (Files.exists(file)) {
+                Files.copy(file, target.resolve(name), StandardCopyOption.REPLACE_EXISTING);
+            }
+        }
+    }
+
+    /**
+     * Returns the folder.
+     *
+     * @return the folder that was loaded
+     */
+    public Path getFolder() {
+        return folder;
+    }
+
+    /**
+     * Returns what {@code config.json} says.
+     *
+     * @return the configuration
+     */
+    public ModelConfig getConfig() {
+        return config;
+    }
+
+    /**
+     * Returns what {@code generation_config.json} says.
+     *
+     * @return how the model is meant to generate
+     */
+    public GenerationConfig getGenerationConfig() {
+        return generation;
+    }
+
+    /**
+     * Returns the tokenizer.
+     *
+     * @return the tokenizer, or {@code null} if the folder has no {@code tokenizer.json}
+     */
+    public @Nullable HuggingFaceTokenizer getTokenizer() {
+        return tokenizer;
+    }
+
+    /**
+     * Returns the names of the tensors in the files for the parameters of the network.
+     *
+     * @return the mapping
+     */
+    public NameMapping getMapping() {
+        return mapping;
+    }
+
+    /**
+     * Returns the model of DJL, whose block takes token ids [B, T], and optionally a mask [B, T] or
+     * [B, T, T] whose 0 hides a token, and returns logits [B, T, vocabulary]. That of an encoder
+     * returns the features of the tokens, [B, T, width], and takes after the mask the kinds of the
+     * tokens, [B, T], which are 0 without it.
+     *
+     * @return the model, which is closed with this one
+     */
+    public Model getModel() {
+        return model;
+    }
+
+    /**
+     * Returns the opened files of weights.
+     *
+     * @return the weights
+     */
+    PretrainedWeights getWeights() {
+        return weights;
+    }
+
+    /** Closes the model, its files and its tokenizer. */
+    @Override
+    public void close() {
+        close(tokenizer, model, weights);
+    }
+
+    private static void close(
+            @Nullable HuggingFaceTokenizer tokenizer,
+            @Nullable Model model,
+            @Nullable PretrainedWeights weights) {
+        if (tokenizer != null) {
+            tokenizer.close();
+        }
+        if (model != null) {
+            model.close();
+        }
+        if (weights != null) {
+            try {
+                weights.close();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+    }
+
+    /** The builder that loads a {@link LanguageModel}. */
+    public static final class Builder {
+
+        private final Path folder;
+        private Device device = Device.cpu();
+        private boolean shardedLogits;
+
+        private Builder(Path folder) {
+            this.folder = folder;
+        }
+
+        /**
+         * Sets where {@link #readWhole} puts the weights. That of ranks is theirs. Default: the
+         * CPU.
+         *
+         * @param device the device
+         * @return this builder
+         */
+        public Builder optDevice(Device device) {
+            this.device = device;
+            return this;
+        }
+
+        /**
+         * Sets whether each rank keeps the logits of its part of the vocabulary, as {@link
+         * io.djltp.loss.VocabParallelCrossEntropyLoss} takes them. Default: false, the logits of
+         * all ranks are put together, as predictions need them.
+         *
+         * @param shardedLogits whether logits stay on their rank
+         * @return this builder
+         */
+        public Builder optShardedLogits(boolean shardedLogits) {
+            this.shardedLogits = shardedLogits;
+            return this;
+        }
+
+        /**
+         * Opens the folder, as {@link LanguageModel#load} does.
+         *
+         * @return the model
+         * @throws IOException if a file is missing, is not complete, or cannot be read
+         * @throws MalformedModelException if the folder is not that of a model that is implemented
+         */
+        public LanguageModel load() throws IOException, MalformedModelException {
+            return new LanguageModel(this);
+        }
+    }
+}

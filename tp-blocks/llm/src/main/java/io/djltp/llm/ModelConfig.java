@@ -1,0 +1,375 @@
+package io.djltp.llm;
+
+import ai.djl.MalformedModelException;
+
+import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.attention.RotaryScaling;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+
+/**
+ * What the {@code config.json} of a Hugging Face folder says about a language model.
+ *
+ * <p>It is read strictly: a field that changes what the model computes is implemented, or throws by
+ * its name. So does a field that is not known.
+ *
+ * <table>
+ * <caption>Architectures</caption>
+ * <tr><th>model_type</th><th>models</th></tr>
+ * <tr><td>{@code llama}</td><td>Llama 2, 3, 3.1, 3.2, and what is built like them</td></tr>
+ * <tr><td>{@code mistral}</td><td>Mistral 7B</td></tr>
+ * <tr><td>{@code qwen2}</td><td>Qwen 2 and 2.5</td></tr>
+ * <tr><td>{@code qwen3}</td><td>Qwen 3, dense</td></tr>
+ * <tr><td>{@code gpt2}</td><td>GPT-2</td></tr>
+ * <tr><td>{@code bert}</td><td>the encoders BERT, MiniLM and others of this form</td></tr>
+ * </table>
+ *
+ * <p>Dropout, which some configurations name, is not part of the networks.
+ */
+public final class ModelConfig {
+
+    /** The function between the layers of an MLP. */
+    public enum Activation {
+        /** x times its sigmoid. */
+        SILU("silu", "swish"),
+        /** The Gaussian error linear unit. */
+        GELU("gelu"),
+        /** Its approximation by a hyperbolic tangent. */
+        GELU_TANH("gelu_new", "gelu_pytorch_tanh"),
+        /** The positive part of x. */
+        RELU("relu");
+
+        private final List<String> names;
+
+        Activation(String... names) {
+            this.names = List.of(names);
+        }
+
+        private static List<String> known() {
+            return Arrays.stream(values()).flatMap(each -> each.names.stream()).toList();
+        }
+
+        private static Activation named(String name) {
+            return Arrays.stream(values())
+                    .filter(each -> each.names.contains(name))
+                    .findFirst()
+                    .orElseThrow();
+        }
+    }
+
+    private final String modelType;
+    private final int vocabularySize;
+    private final int width;
+    private final int layers;
+    private final int heads;
+    private final int keyValueHeads;
+    private final int headDim;
+    private final int hiddenFeatures;
+    private final int maxPositions;
+    private final float epsilon;
+    private final Activation activation;
+    private final boolean inputBias;
+    private final boolean outputBias;
+    private final boolean mlpBias;
+    private final boolean tied;
+    private final @Nullable RotaryEmbedding rotary; // or null: positions are learned
+    private final int tokenTypes; // of an encoder
+    private final List<Integer> windows; // of each layer, 0 for none
+
+    private ModelConfig(ConfigFields fields) throws MalformedModelException {
+        modelType = fields.choose("model_type", ConfigFields.MODEL_TYPES);
+        boolean gpt2 = modelType.equals("gpt2");
+        boolean bert = isEncoder();
+        boolean learned = gpt2 || bert; // positions
+        vocabularySize = fields.count("vocab_size", 0);
+        width = fields.count(gpt2 ? "n_embd" : "hidden_size", 0);
+        layers = fields.count(gpt2 ? "n_layer" : "num_hidden_layers", 0);
+        heads = fields.count(gpt2 ? "n_head" : "num_attention_heads", 0);
+        // older Llamas have no such field; of the others the default is another number each
+        boolean grouped = !learned && !modelType.equals("llama");
+        keyValueHeads = learned ? heads : fields.count("num_key_value_heads", grouped ? 0 : heads);
+        if (heads % keyValueHeads != 0) {
+            throw fields.malformed(
+                    "num_attention_heads %d is not a multiple of num_key_value_heads %d",
+                    heads, keyValueHeads);
+        }
+        headDim = headDim(fields, learned);
+        hiddenFeatures =
+                gpt2 ? fields.count("n_inner", 4 * width) : fields.count("intermediate_size", 0);
+        int longest = fields.count(gpt2 ? "n_positions" : "max_position_embeddings", 0);
+        String norm = gpt2 ? "layer_norm_epsilon" : bert ? "layer_norm_eps" : "rms_norm_eps";
+        epsilon = (float) fields.positive(norm, gpt2 ? 1e-5 : bert ? 1e-12 : 1e-6);
+        String function = gpt2 ? "activation_function" : "hidden_act";
+        String name =
+                fields.choose(
+                        function, Activation.known(), gpt2 ? "gelu_new" : bert ? "gelu" : "silu");
+        activation = Activation.named(name);
+        boolean chosen = modelType.equals("llama") || modelType.equals("qwen3");
+        boolean bias = learned || chosen && fields.flag("attention_bias", false);
+        inputBias = bias || modelType.equals("qwen2");
+        outputBias = bias;
+        mlpBias = learned || modelType.equals("llama") && fields.flag("mlp_bias", false);
+        tied = fields.flag("tie_word_embeddings", learned);
+        rotary = learned ? null : fields.rotary(headDim, longest);
+        RotaryScaling scaling = rotary == null ? null : rotary.getScaling();
+        maxPositions = scaling == null ? longest : scaling.getMaxPositions(longest);
+        windows = fields.windows(modelType, layers, maxPositions);
+        tokenTypes = bert ? fields.count("type_vocab_size", 2) : 0;
+        if (bert) {
+            fields.choose("position_embedding_type", List.of("absolute"), "absolute");
+        }
+        fields.checkRest(modelType);
+    }
+
+    private int headDim(ConfigFields fields, boolean learned) throws MalformedModelException {
+        boolean qwen3 = modelType.equals("qwen3");
+        boolean named = !learned && (qwen3 || fields.has("head_dim"));
+        if (!named && width % heads != 0) {
+            throw fields.malformed(
+                    "%d heads do not divide a width of %d, and head_dim is not there",
+                    heads, width);
+        }
+        int features = named ? fields.count("head_dim", qwen3 ? 128 : 0) : width / heads;
+        return features;
+    }
+
+    /**
+     * Reads the configuration of a folder.
+     *
+     * @param folder a folder with a {@code config.json}, or such a file
+     * @return the configuration
+     * @throws IOException if there is no such file, or it cannot be read
+     * @throws MalformedModelException if a field is missing, is not known, or has a value that is
+     *     not implemented
+     */
+    public static ModelConfig read(Path folder) throws IOException, MalformedModelException {
+        return new ModelConfig(ConfigFields.read(folder));
+    }
+
+    /**
+     * Returns the architecture.
+     *
+     * @return {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3}, {@code gpt2} or {@code
+     *     bert}
+     */
+    public String getModelType() {
+        return modelType;
+    }
+
+    /**
+     * Returns whether the model is an encoder, whose tokens see those after them too, and whose
+     * output is features of each token, not logits.
+     *
+     * @return whether it is an encoder
+     */
+    public boolean isEncoder() {
+        return modelType.equals("bert");
+    }
+
+    /**
+     * Returns how many kinds of tokens an encoder knows, such as those of a first and a second
+     * sentence.
+     *
+     * @return the number of kinds, or 0 of a decoder
+     */
+    public int getTokenTypes() {
+        return tokenTypes;
+    }
+
+    /**
+     * Returns the number of token ids, which may be more than the tokenizer has.
+     *
+     * @return the number of rows of the embedding
+     */
+    public int getVocabularySize() {
+        return vocabularySize;
+    }
+
+    /**
+     * Returns the features of a token between layers.
+     *
+     * @return the width D
+     */
+    public int getWidth() {
+        return width;
+    }
+
+    /**
+     * Returns the number of layers.
+     *
+     * @return the number of layers
+     */
+    public int getLayers() {
+        return layers;
+    }
+
+    /**
+     * Returns the number of query heads.
+     *
+     * @return the number of query heads
+     */
+    public int getHeads() {
+        return heads;
+    }
+
+    /**
+     * Returns the number of key/value heads, which divides that of the query heads.
+     *
+     * @return the number of key/value heads
+     */
+    public int getKeyValueHeads() {
+        return keyValueHeads;
+    }
+
+    /**
+     * Returns the features of a head. All heads together may have another number than the width.
+     *
+     * @return the features of a head
+     */
+    public int getHeadDim() {
+        return headDim;
+    }
+
+    /**
+     * Returns the features between the layers of an MLP.
+     *
+     * @return the hidden features
+     */
+    public int getHiddenFeatures() {
+        return hiddenFeatures;
+    }
+
+    /**
+     * Returns how many positions the model is made for, prompt and new tokens together, with what
+     * scaled rotary positions add to those of {@code max_position_embeddings}.
+     *
+     * @return the number of positions
+     */
+    public int getMaxPositions() {
+        return maxPositions;
+    }
+
+    /**
+     * Returns the epsilon of all norms.
+     *
+     * @return the epsilon
+     */
+    public float getEpsilon() {
+        return epsilon;
+    }
+
+    /**
+     * Returns whether norms are RMS norms, without mean and bias, and not layer norms.
+     *
+     * @return whether they are RMS norms
+     */
+    public boolean isRmsNorm() {
+        return rotary != null;
+    }
+
+    /**
+     * Returns the function between the layers of an MLP.
+     *
+     * @return the activation
+     */
+    public Activation getActivation() {
+        return activation;
+    }
+
+    /**
+     * Returns whether the MLP is gated, {@code down(act(gate(x)) * up(x))}.
+     *
+     * @return whether it is gated
+     */
+    public boolean isGated() {
+        return rotary != null;
+    }
+
+    /**
+     * Returns whether the projections to queries, keys and values have biases.
+     *
+     * @return whether they have biases
+     */
+    public boolean hasQueryKeyValueBias() {
+        return inputBias;
+    }
+
+    /**
+     * Returns whether the output projection of attention has a bias.
+     *
+     * @return whether it has a bias
+     */
+    public boolean hasOutputBias() {
+        return outputBias;
+    }
+
+    /**
+     * Returns whether the layers of an MLP have biases.
+     *
+     * @return whether they have biases
+     */
+    public boolean hasMlpBias() {
+        return mlpBias;
+    }
+
+    /**
+     * Returns whether queries and keys of each head are normalized before they are turned.
+     *
+     * @return whether they are normalized
+     */
+    public boolean hasQueryKeyNorm() {
+        return modelType.equals("qwen3");
+    }
+
+    /**
+     * Returns whether the head of the model is its embedding.
+     *
+     * @return whether they have one weight
+     */
+    public boolean isTied() {
+        return tied;
+    }
+
+    /**
+     * Returns the rotary positions.
+     *
+     * @return the positions, or {@code null} if the model has learned ones
+     */
+    public @Nullable RotaryEmbedding getRotary() {
+        return rotary;
+    }
+
+    /**
+     * Returns how many tokens a token of a layer sees: itself and those just before it.
+     *
+     * @param layer the number of the layer, from 0
+     * @return the number of tokens, or 0 if it sees all
+     */
+    public int getSlidingWindow(int layer) {
+        return windows.get(layer);
+    }
+
+    /** Returns architecture and sizes. */
+    @Override
+    public String toString() {
+        return String.format(
+                Locale.ROOT,
+                "%s of %d layers, width %d, %d heads and %d key/value heads of %d features,"
+                        + " %d hidden features, %d token ids, %d positions",
+                modelType,
+                layers,
+                width,
+                heads,
+                keyValueHeads,
+                headDim,
+                hiddenFeatures,
+                vocabularySize,
+                maxPositions);
+    }
+}

@@ -1,0 +1,342 @@
+package io.djltp.llm;
+
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.collective.Communicator;
+import io.djltp.internal.decode.KeyValueCache;
+import io.djltp.internal.decode.PackedWeight;
+import io.djltp.internal.decode.RankRows;
+import io.djltp.internal.decode.RowActivation;
+import io.djltp.internal.decode.RowBuffer;
+import io.djltp.internal.decode.SharedRows;
+import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.nn.attention.RotaryEmbedding;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * The network of a model on one rank, for rows of any texts: its heads, its hidden features and its
+ * token ids, with the sum over ranks behind attention and MLP. Products and attention are
+ * libtorch's, what is small is computed in Java.
+ */
+final class RankDecoder implements AutoCloseable {
+
+    private final ModelConfig config;
+    private final RankWeights weights;
+    private final RankRows group;
+    private final @Nullable SharedRows shared;
+    private final RowBuffer buffer;
+    private final KeyValueCache cache;
+    private final RowActivation activation;
+    private final TokenSampler sampler;
+    private final int width;
+    private final int dim;
+    private final int heads;
+    private final int keyHeads;
+    private final int stride; // of queries, keys and values of a row
+    private final int hidden;
+    private final float scale;
+    private final @Nullable RotaryEmbedding rotary;
+    private final Angles angles;
+
+    private final float[] x;
+    private final float[] y;
+    private final float[] projected;
+    private final float[] mixed;
+    private final float[] raised;
+    private final float[] activated;
+    private float[] logits = {};
+    private @Nullable Angles scaledAngles; // of a text of the length
+    private int scaledLength;
+
+    /** Cosines and sines, one row for each position. */
+    private static final class Angles {
+
+        private final float[] cosines;
+        private final float[] sines;
+
+        Angles(double[] frequencies, double factor, int positions) {
+            cosines = new float[Math.multiplyExact(positions, frequencies.length)];
+            sines = new float[cosines.length];
+            for (int t = 0; t < positions; t++) {
+                for (int i = 0; i < frequencies.length; i++) {
+                    int at = t * frequencies.length + i;
+                    cosines[at] = (float) (factor * Math.cos(t * frequencies[i]));
+                    sines[at] = (float) (factor * Math.sin(t * frequencies[i]));
+                }
+            }
+        }
+    }
+
+    RankDecoder(
+            ModelConfig config,
+            SafetensorsFolder files,
+            WeightType type,
+            Communicator ranks,
+            @Nullable SharedRows shared,
+            DecoderSize size,
+            NDManager manager)
+            throws IOException {
+        this.config = config;
+        this.shared = shared;
+        width = config.getWidth();
+        dim = config.getHeadDim();
+        int rank = ranks.getRank();
+        int most = size.rows();
+        long widest = Math.max(width, Math.max((long) config.getHeads() * dim, hiddenOf(ranks)));
+        buffer = new RowBuffer(PackedWeight.roomFor(most, widest));
+        weights = new RankWeights(config, files, type, rank, ranks.getSize(), buffer, manager);
+        heads = (int) weights.queryHeads().length();
+        keyHeads = (int) weights.keyHeads().length();
+        hidden = (int) weights.hidden().length();
+        stride = (heads + 2 * keyHeads) * dim;
+        scale = (float) (1 / Math.sqrt(dim));
+        int sharing = config.getHeads() / config.getKeyValueHeads();
+        int[] places = new int[heads];
+        int begin = (int) weights.queryHeads().start();
+        Arrays.setAll(places, i -> begin + i - (int) weights.keyHeads().start() * sharing);
+        cache =
+                new KeyValueCache(
+                        config.getLayers(),
+                        size.batch(),
+                        keyHeads,
+                        sharing,
+                        places,
+                        size.length(),
+                        dim);
+        int ids = config.getVocabularySize();
+        int mostIds = (ids + ranks.getSize() - 1) / ranks.getSize();
+        group = new RankRows(ranks, shared, (long) most * width, 2L * mostIds + 2);
+        int own = (int) weights.ids().length();
+        int from = (int) weights.ids().start();
+        sampler = new TokenSampler(group, rank, ranks.getSize(), from, own, mostIds);
+        activation = RowActivation.valueOf(config.getActivation().name());
+        rotary = config.getRotary();
+        angles =
+                rotary == null
+                        ? new Angles(new double[0], 1, 0)
+                        : new Angles(
+                                rotary.getFrequencies(dim, 1),
+                                rotary.getAttentionFactor(),
+                                size.length());
+        x = new float[most * width];
+        y = new float[most * width];
+        projected = new float[most * stride];
+        mixed = new float[most * heads * dim];
+        raised = new float[most * hidden * (config.isGated() ? 2 : 1)];
+        activated = new float[most * hidden];
+    }
+
+    private long hiddenOf(Communicator ranks) {
+        return (config.getHiddenFeatures() + ranks.getSize() - 1) / ranks.getSize();
+    }
+
+    /** Returns the memory of weights and cache. */
+    long bytes() {
+        return weights.bytes() + cache.getBytes();
+    }
+
+    String kernel() {
+        return weights.head().getKernel();
+    }
+
+    /** Computes a step, and chooses the tokens that are asked for: the same on all ranks. */
+    int[] choose(DecoderStep step) throws IOException {
+        int[] tokens = new int[step.asked()];
+        run(step);
+        int own = (int) weights.ids().length();
+        for (int i = 0; i < tokens.length; i++) {
+            tokens[i] = sampler.choose(logits, i * own, step.sampling(i));
+        }
+        return tokens;
+    }
+
+    /** Computes a step, and returns the rank's part of the logits of the rows that are asked. */
+    float[] logits(DecoderStep step) throws IOException {
+        run(step);
+        return Arrays.copyOf(logits, step.asked() * (int) weights.ids().length());
+    }
+
+    private void run(DecoderStep step) throws IOException {
+        try {
+            compute(step);
+        } catch (IOException | RuntimeException | Error e) {
+            if (shared != null) {
+                shared.fail(e);
+            }
+            throw e;
+        }
+    }
+
+    private void compute(DecoderStep step) throws IOException {
+        int count = step.count();
+        Arrays.fill(x, 0, count * width, 0);
+        for (int i = 0; i < count; i++) {
+            weights.embedding().add(step.id(i), x, i * width);
+            if (weights.positions() != null) {
+                weights.positions().add(step.position(i), x, i * width);
+            }
+        }
+        for (int i = 0; i < config.getLayers(); i++) {
+            RankWeights.Layer layer = weights.layers().get(i);
+            normalize(layer.attentionNorm(), x, y, count);
+            layer.queryKeyValue().multiply(y, count, projected);
+            attend(i, layer, step);
+            layer.output().multiply(mixed, count, y);
+            addSum(count);
+            normalize(layer.mlpNorm(), x, y, count);
+            layer.hidden().multiply(y, count, raised);
+            activation.apply(buffer, raised, count, hidden, config.isGated(), activated);
+            layer.down().multiply(activated, count, y);
+            addSum(count);
+        }
+        int asked = step.asked();
+        if (asked == 0) {
+            return;
+        }
+        for (int i = 0; i < asked; i++) {
+            int row = step.askedRow(i); // rows go up: nothing is overwritten that is needed
+            System.arraycopy(x, row * width, x, i * width, width);
+        }
+        normalize(weights.norm(), x, y, asked);
+        int size = asked * weights.head().getOutputs();
+        if (logits.length < size) {
+            logits = new float[size];
+        }
+        weights.head().multiply(y, asked, logits);
+    }
+
+    private void addSum(int count) {
+        group.sum(y, count * width);
+        for (int i = 0; i < count * width; i++) {
+            x[i] += y[i];
+        }
+    }
+
+    private void attend(int number, RankWeights.Layer layer, DecoderStep step) {
+        int count = step.count();
+        int window = config.getSlidingWindow(number);
+        for (int i = 0; i < count; i++) {
+            int at = i * stride;
+            if (layer.queryNorm() != null && layer.keyNorm() != null) {
+                for (int h = 0; h < heads + keyHeads; h++) {
+                    float[] norm = h < heads ? layer.queryNorm() : layer.keyNorm();
+                    normalizeHead(norm, at + h * dim);
+                }
+            }
+            int position = step.position(i);
+            if (rotary != null) {
+                int length = step.length(i);
+                Angles own = rotary.isScaledBy(length) ? scaledAngles(rotary, length) : angles;
+                for (int h = 0; h < heads + keyHeads; h++) {
+                    rotate(at + h * dim, position, own);
+                }
+            }
+            for (int j = at; j < at + heads * dim; j++) {
+                projected[j] *= scale;
+            }
+            int text = step.text(i);
+            cache.put(number, false, text, position, projected, at + heads * dim);
+            cache.put(number, true, text, position, projected, at + (heads + keyHeads) * dim);
+        }
+        int from = 0;
+        for (int i = 1; i <= count; i++) {
+            if (i == count || step.text(i) != step.text(i - 1)) {
+                cache.attend(
+                        number,
+                        step.text(from),
+                        step.position(from),
+                        i - from,
+                        window,
+                        projected,
+                        from * stride,
+                        stride,
+                        mixed,
+                        from * heads * dim);
+                from = i;
+            }
+        }
+    }
+
+    private Angles scaledAngles(RotaryEmbedding scaled, int length) {
+        Angles known = scaledAngles;
+        if (known == null || scaledLength != length) {
+            double[] frequencies = scaled.getFrequencies(dim, length);
+            known = new Angles(frequencies, scaled.getAttentionFactor(), length);
+            scaledAngles = known;
+            scaledLength = length;
+        }
+        return known;
+    }
+
+    private void rotate(int at, int position, Angles own) {
+        int half = dim / 2;
+        int table = position * half;
+        for (int j = 0; j < half; j++) {
+            float a = projected[at + j];
+            float b = projected[at + half + j];
+            float cosine = own.cosines[table + j];
+            float sine = own.sines[table + j];
+            projected[at + j] = a * cosine - b * sine;
+            projected[at + half + j] = b * cosine + a * sine;
+        }
+    }
+
+    private void normalizeHead(float[] norm, int at) {
+        double sum = 0;
+        for (int j = at; j < at + dim; j++) {
+            sum += (double) projected[j] * projected[j];
+        }
+        float factor = (float) (1 / Math.sqrt(sum / dim + config.getEpsilon()));
+        for (int j = 0; j < dim; j++) {
+            projected[at + j] *= factor * norm[j];
+        }
+    }
+
+    private void normalize(RankWeights.Norm norm, float[] from, float[] to, int count) {
+        float[] weight = norm.weight();
+        float[] bias = norm.bias();
+        for (int i = 0; i < count; i++) {
+            int at = i * width;
+            double mean = 0;
+            if (bias != null) {
+                for (int j = at; j < at + width; j++) {
+                    mean += from[j];
+                }
+                mean /= width;
+            }
+            double sum = 0;
+            for (int j = at; j < at + width; j++) {
+                double difference = from[j] - mean;
+                sum += difference * difference;
+            }
+            float factor = (float) (1 / Math.sqrt(sum / width + config.getEpsilon()));
+            float middle = (float) mean;
+            for (int j = 0; j < width; j++) {
+                to[at + j] = (from[at + j] - middle) * factor * weight[j];
+            }
+            if (bias != null) {
+                for (int j = 0; j < width; j++) {
+                    to[at + j] += bias[j];
+                }
+            }
+        }
+    }
+
+    @Override
+    public void close() {
+        List<AutoCloseable> all = new ArrayList<>(List.of(weights, cache, group, buffer));
+        for (AutoCloseable each : all) {
+            try {
+                each.close();
+            } catch (Exception e) {
+                throw new IllegalStateException(e);
+            }
+        }
+    }
+}

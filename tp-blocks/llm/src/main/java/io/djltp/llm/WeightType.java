@@ -1,0 +1,73 @@
+package io.djltp.llm;
+
+import io.djltp.internal.decode.PackedWeight;
+
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.stream.Collectors;
+
+/**
+ * How the weights of a model are held for generation. Activations, sums and the cache are float32.
+ */
+public enum WeightType {
+
+    /** 4 bytes a number: the weights as they are. */
+    FLOAT32(PackedWeight.Type.FLOAT32),
+
+    /** 2 bytes a number, with 8 bits of significand. Fast where the processor multiplies them. */
+    BFLOAT16(PackedWeight.Type.BFLOAT16),
+
+    /** 2 bytes a number, with 11 bits of significand; up to 65,504. */
+    FLOAT16(PackedWeight.Type.FLOAT16),
+
+    /** 1 byte a number, with a scale for each output of a layer. */
+    INT8(PackedWeight.Type.INT8);
+
+    private final PackedWeight.Type type;
+
+    WeightType(PackedWeight.Type type) {
+        this.type = type;
+    }
+
+    PackedWeight.Type type() {
+        return type;
+    }
+
+    /**
+     * Returns the type of a name.
+     *
+     * @param name {@code float32}, {@code bfloat16}, {@code float16} or {@code int8}
+     * @return the type
+     * @throws IllegalArgumentException if the name is another one
+     */
+    public static WeightType of(String name) {
+        return Arrays.stream(values())
+                .filter(each -> each.toString().equals(name))
+                .findFirst()
+                .orElseThrow(
+                        () ->
+                                new IllegalArgumentException(
+                                        "The type of weights must be one of %s, not %s"
+                                                .formatted(
+                                                        Arrays.stream(values())
+                                                                .map(WeightType::toString)
+                                                                .collect(Collectors.joining(", ")),
+                                                        name)));
+    }
+
+    /**
+     * Returns the kernel that computes products with such weights on this processor.
+     *
+     * @return the library and its arithmetic; of a type for which the processor has none, that its
+     *     numbers are widened to float32
+     */
+    public String getKernel() {
+        return PackedWeight.kernelOf(type);
+    }
+
+    /** {@return the name that {@link #of} takes} */
+    @Override
+    public String toString() {
+        return name().toLowerCase(Locale.ROOT);
+    }
+}

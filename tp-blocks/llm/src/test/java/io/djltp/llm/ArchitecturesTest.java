@@ -1,0 +1,186 @@
+package io.djltp.llm;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
+import ai.djl.translate.NoopTranslator;
+import ai.djl.util.Utils;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonObject;
+
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelPredictor;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.stream.IntStream;
+
+/**
+ * Logits of random models of all architectures, of odd sizes, on 1 to 4 ranks, against PyTorch's
+ * float64 ({@code src/test/resources/llm/reference.py}).
+ */
+public class ArchitecturesTest {
+
+    private static final double TOLERANCE = 1e-5; // of the largest logit
+    private static final int ROWS = 2;
+    private static final int LENGTH = 19;
+
+    static final Map<String, JsonObject> MODELS = new LinkedHashMap<>();
+
+    static {
+        add("llama", "llama", "'tie_word_embeddings': true");
+        add("llama untied", "llama", "'rope_theta': 500.0");
+        add("llama of one key", "llama", "'num_key_value_heads': 1, 'num_attention_heads': 5");
+        add("llama of 5 heads", "llama", "'num_key_value_heads': 5, 'num_attention_heads': 5");
+        add("llama with biases", "llama", "'attention_bias': true, 'mlp_bias': true");
+        add("llama of old", "llama", "'hidden_size': 24, 'head_dim': null, 'hidden_act': 'gelu'");
+        String longer = "'max_position_embeddings': 8, 'rope_scaling': ";
+        add("llama linear", "llama", longer + "{'type': 'linear', 'factor': 2.5}");
+        add("llama dynamic", "llama", longer + "{'rope_type': 'dynamic', 'factor': 2.0}");
+        add(
+                "llama 3.1",
+                "llama",
+                longer
+                        + "{'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0,"
+                        + " 'high_freq_factor': 4.0, 'original_max_position_embeddings': 8}");
+        add(
+                "qwen2 yarn",
+                "qwen2",
+                longer
+                        + "{'type': 'yarn', 'factor': 4.0,"
+                        + " 'original_max_position_embeddings': 8}");
+        add("mistral", "mistral", "'sliding_window': null");
+        add("mistral sliding", "mistral", "'sliding_window': 5");
+        add("qwen2", "qwen2", "'tie_word_embeddings': true, 'sliding_window': 5");
+        add(
+                "qwen2 sliding",
+                "qwen2",
+                "'use_sliding_window': true, 'sliding_window': 5, 'max_window_layers': 1");
+        add("qwen3", "qwen3", "'tie_word_embeddings': true, 'rope_theta': 1000000");
+        add("qwen3 with biases", "qwen3", "'attention_bias': true, 'hidden_act': 'relu'");
+        add("gpt2", "gpt2", "'n_inner': null");
+        add("gpt2 untied", "gpt2", "'tie_word_embeddings': false, 'n_inner': 33");
+        add("gpt2 gelu", "gpt2", "'activation_function': 'gelu'");
+    }
+
+    private final Map<String, double[]> expected = new LinkedHashMap<>();
+    private Path folder;
+    private long[] ids;
+
+    private static void add(String name, String modelType, String fields) {
+        MODELS.put(name, RandomFolder.config(modelType, fields));
+    }
+
+    @BeforeClass
+    public void compute() throws Exception {
+        folder = Files.createTempDirectory("llm");
+        Random random = new Random(3);
+        ids = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
+        List<String> lines = new ArrayList<>();
+        for (Map.Entry<String, JsonObject> each : MODELS.entrySet()) {
+            Path own = folder.resolve(each.getKey());
+            RandomFolder.write(own, each.getValue(), each.getKey().hashCode());
+            JsonObject line = new JsonObject();
+            line.addProperty("folder", own.toString());
+            long[][] rows =
+                    IntStream.range(0, ROWS)
+                            .mapToObj(i -> Arrays.copyOfRange(ids, i * LENGTH, (i + 1) * LENGTH))
+                            .toArray(long[][]::new);
+            line.add("ids", new Gson().toJsonTree(rows));
+            lines.add(line.toString());
+        }
+        List<String> results = PyTorch.run("llm/reference.py", lines);
+        int i = 0;
+        for (String name : MODELS.keySet()) {
+            expected.put(name, new Gson().fromJson(results.get(i++), double[].class));
+        }
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public static Object[][] models() {
+        return MODELS.keySet().stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
+    }
+
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void testEqualsPyTorchOnRanks(String name) throws Exception {
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            try (LanguageModel model = LanguageModel.load(folder.resolve(name))) {
+                check(name, ranks + " ranks", logits(model.getModel(), ranks));
+            }
+        }
+    }
+
+    private float[] logits(Model model, int ranks) throws Exception {
+        NDManager manager = model.getNDManager();
+        try (ParallelPredictor<NDList, NDList> predictor =
+                        new ParallelPredictor<>(
+                                model, new NoopTranslator(), ParallelConfig.tensor(ranks));
+                NDArray input = manager.create(ids, new Shape(ROWS, LENGTH))) {
+            return predictor.predict(new NDList(input)).head().toFloatArray();
+        }
+    }
+
+    private void check(String name, String what, float[] found) {
+        double[] all = expected.get(name);
+        Assert.assertEquals(found.length, all.length);
+        double largest = 0;
+        double difference = 0;
+        for (int i = 0; i < all.length; i++) {
+            largest = Math.max(largest, Math.abs(all[i]));
+            difference = Math.max(difference, Math.abs(all[i] - found[i]));
+        }
+        Assert.assertTrue(
+                difference <= TOLERANCE * largest,
+                name + ", " + what + ": " + difference + " of " + largest);
+    }
+
+    /** Saved, read whole again and computed by DJL alone, it is the same model. */
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void testSavesWhatItLoads(String name) throws Exception {
+        Path saved = folder.resolve(name + " saved");
+        try (LanguageModel model = LanguageModel.load(folder.resolve(name))) {
+            model.readWhole();
+            model.save(saved, DataType.FLOAT32);
+        }
+        try (LanguageModel model = LanguageModel.load(saved)) {
+            model.readWhole();
+            check(name, "saved", whole(model.getModel()));
+        }
+        try (SafetensorsFile file = SafetensorsFile.open(saved.resolve("model.safetensors"))) {
+            Map<String, Shape> shapes = new LinkedHashMap<>();
+            file.getTensors().values().forEach(each -> shapes.put(each.name(), each.shape()));
+            Assert.assertEquals(shapes, RandomFolder.tensors(MODELS.get(name)), name);
+        }
+    }
+
+    private float[] whole(Model model) {
+        try (NDManager manager = model.getNDManager().newSubManager()) {
+            NDArray input = manager.create(ids, new Shape(ROWS, LENGTH));
+            ParameterStore store = new ParameterStore(manager, false);
+            return model.getBlock().forward(store, new NDList(input), false).head().toFloatArray();
+        }
+    }
+}

@@ -1,0 +1,140 @@
+package io.djltp.llm;
+
+import ai.djl.util.Utils;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonObject;
+
+import io.djltp.rank.ParallelConfig;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+
+/**
+ * Logits of the decoder, by steps of any tokens, for random models of all architectures on 1 to 4
+ * ranks against PyTorch's float64.
+ */
+public class DecoderTest {
+
+    private static final int LENGTH = 19;
+
+    private final Map<String, double[]> expected = new LinkedHashMap<>();
+    private Path folder;
+    private int[][] ids;
+
+    @BeforeClass
+    public void compute() throws Exception {
+        folder = Files.createTempDirectory("decoder");
+        Random random = new Random(11);
+        ids = new int[2][];
+        Arrays.setAll(ids, i -> random.ints(LENGTH, 0, 53).toArray());
+        List<String> lines = new ArrayList<>();
+        for (Map.Entry<String, JsonObject> each : ArchitecturesTest.MODELS.entrySet()) {
+            Path own = folder.resolve(each.getKey());
+            RandomFolder.write(own, each.getValue(), each.getKey().hashCode());
+            JsonObject line = new JsonObject();
+            line.addProperty("folder", own.toString());
+            line.add("ids", new Gson().toJsonTree(ids));
+            lines.add(line.toString());
+        }
+        List<String> results = PyTorch.run("llm/reference.py", lines);
+        int i = 0;
+        for (String name : ArchitecturesTest.MODELS.keySet()) {
+            expected.put(name, new Gson().fromJson(results.get(i++), double[].class));
+        }
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public static Object[][] models() {
+        return ArchitecturesTest.models();
+    }
+
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void logitsEqualPyTorch(String name) throws Exception {
+        check(name, WeightType.FLOAT32, 1e-5);
+    }
+
+    /** Of other types, as far as their rounding lets them. */
+    @Test(timeOut = 120_000)
+    public void smallWeightsAreNear() throws Exception {
+        for (String name : List.of("llama", "gpt2", "qwen2")) {
+            check(name, WeightType.FLOAT16, 1e-2);
+            check(name, WeightType.BFLOAT16, 0.15);
+            check(name, WeightType.INT8, 0.1);
+        }
+    }
+
+    private void check(String name, WeightType type, double tolerance) throws Exception {
+        Path own = folder.resolve(name);
+        ModelConfig config = ModelConfig.read(own);
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            try (Decoder decoder =
+                    new Decoder(
+                            config,
+                            own,
+                            type,
+                            ParallelConfig.tensor(ranks),
+                            new DecoderSize(2, LENGTH, 9))) {
+                float[][][] found = new float[2][LENGTH][];
+                int[] done = new int[2];
+                // rows of one text or both, one or more
+                for (int[] counts : new int[][] {{7, 0}, {1, 1}, {0, 9}, {1, 1}, {3, 6}, {7, 2}}) {
+                    run(decoder, counts, done, found);
+                }
+                Assert.assertEquals(done, new int[] {LENGTH, LENGTH});
+                compare(name + " " + type + " on " + ranks + " ranks", found, name, tolerance);
+            }
+        }
+    }
+
+    private void run(Decoder decoder, int[] counts, int[] done, float[][][] found) {
+        DecoderStep step = new DecoderStep(9);
+        List<float[][]> texts = new ArrayList<>();
+        List<Integer> rows = new ArrayList<>();
+        for (int text = 0; text < 2; text++) {
+            for (int i = 0; i < counts[text]; i++) {
+                step.add(text, done[text], ids[text][done[text]], LENGTH);
+                step.ask(
+                        new DecoderStep.Sampling(
+                                GenerationOptions.builder().build(), 0, new int[0]));
+                texts.add(found[text]);
+                rows.add(done[text]++);
+            }
+        }
+        float[][] logits = decoder.logits(step);
+        for (int i = 0; i < logits.length; i++) {
+            texts.get(i)[rows.get(i)] = logits[i];
+        }
+    }
+
+    private void compare(String what, float[][][] found, String name, double tolerance) {
+        double[] all = expected.get(name);
+        int vocabulary = all.length / (2 * LENGTH);
+        double largest = Arrays.stream(all).map(Math::abs).max().orElseThrow();
+        double difference = 0;
+        for (int i = 0; i < all.length; i++) {
+            int row = i / vocabulary;
+            float own = found[row / LENGTH][row % LENGTH][i % vocabulary];
+            difference = Math.max(difference, Math.abs(all[i] - own));
+        }
+        Assert.assertTrue(
+                difference <= tolerance * largest, what + ": " + difference + " of " + largest);
+    }
+}

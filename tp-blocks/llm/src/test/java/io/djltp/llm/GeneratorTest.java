@@ -1,0 +1,403 @@
+package io.djltp.llm;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.llm.GeneratedToken.FinishReason;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.List;
+import java.util.NoSuchElementException;
+import java.util.Random;
+import java.util.Set;
+import java.util.stream.IntStream;
+
+public class GeneratorTest {
+
+    private static final int TOKENS = 300;
+    private static final int VOCABULARY = 263;
+
+    private Path folder;
+    private LanguageModel model;
+    private int[][] prompts;
+
+    @BeforeClass
+    public void write() throws Exception {
+        folder = Files.createTempDirectory("generator");
+        JsonObject config =
+                RandomFolder.config(
+                        "llama",
+                        "'vocab_size': 263, 'max_position_embeddings': 400,"
+                                + " 'eos_token_id': 262, 'tie_word_embeddings': true");
+        RandomFolder.write(folder, config, 7);
+        ByteTokenizer.write(folder);
+        model = LanguageModel.load(folder);
+        model.readWhole();
+        Random random = new Random(2);
+        prompts = new int[8][];
+        Arrays.setAll(prompts, i -> random.ints(3 + 7L * i, 0, 256).toArray());
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void close() {
+        model.close();
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public static Object[][] choices() {
+        return new Object[][] {
+            {options().build()},
+            {options().optTemperature(0.8f).optSeed(5).build()},
+            {options().optTemperature(1.3f).optTopK(7).optSeed(-9).build()},
+            {options().optTemperature(1.1f).optTopP(0.7f).optSeed(1).build()},
+            {options().optTemperature(2f).optTopP(0.999f).optSeed(2).build()}, // beyond 64 tokens
+            {options().optTemperature(1.5f).optMinP(0.1f).optSeed(3).build()},
+            {
+                options()
+                        .optTemperature(1.2f)
+                        .optTopK(40)
+                        .optTopP(0.9f)
+                        .optMinP(0.05f)
+                        .optRepetitionPenalty(1.3f)
+                        .optSeed(4)
+                        .build()
+            },
+            {options().optRepetitionPenalty(1.2f).build()},
+        };
+    }
+
+    private static GenerationOptions.Builder options() {
+        return GenerationOptions.builder().optMaxTokens(TOKENS);
+    }
+
+    private Generator generator(int ranks, int batch) throws Exception {
+        return Generator.builder()
+                .setModel(model)
+                .optConfig(ParallelConfig.tensor(ranks))
+                .optBatch(batch)
+                .build();
+    }
+
+    /** 1 to 4 ranks with a cache generate what the whole network does without. */
+    @Test(dataProvider = "choices", timeOut = 300_000)
+    public void ranksGenerateTheSame(GenerationOptions options) throws Exception {
+        int[] expected = withoutCache(prompts[1], options, 60);
+        int[] before = null;
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            try (Generator generator = generator(ranks, 1)) {
+                Generation text = generator.generateIds(List.of(prompts[1]), options);
+                text.finish();
+                int[] ids = text.getIds(0);
+                Assert.assertEquals(ids.length, TOKENS);
+                Assert.assertEquals(Arrays.copyOf(ids, 60), expected, ranks + " ranks");
+                Assert.assertTrue(before == null || Arrays.equals(ids, before), ranks + " ranks");
+                before = ids;
+                Assert.assertEquals(text.getFinishReason(0), FinishReason.LENGTH);
+                if (!options.isGreedy()) {
+                    Assert.assertTrue(Arrays.stream(ids).distinct().count() > 10);
+                }
+            }
+        }
+    }
+
+    /** By softmax of float64 over the logits of the whole text, and sorting. */
+    private int[] withoutCache(int[] prompt, GenerationOptions options, int tokens) {
+        int[] ids = prompt.clone();
+        for (int i = 0; i < tokens; i++) {
+            float[] logits = logits(ids);
+            ids = Arrays.copyOf(ids, ids.length + 1);
+            ids[ids.length - 1] = choose(logits, Arrays.copyOf(ids, ids.length - 1), options, i);
+        }
+        return Arrays.copyOfRange(ids, prompt.length, ids.length);
+    }
+
+    private float[] logits(int[] ids) {
+        try (NDManager manager = model.getModel().getNDManager().newSubManager()) {
+            NDArray input = manager.create(ids).toType(DataType.INT64, false);
+            NDList all =
+                    model.getModel()
+                            .getBlock()
+                            .forward(
+                                    new ParameterStore(manager, false),
+                                    new NDList(input.reshape(new Shape(1, ids.length))),
+                                    false);
+            return all.head().get("0, -1").toFloatArray();
+        }
+    }
+
+    private static int choose(float[] logits, int[] context, GenerationOptions options, int i) {
+        double[] values = new double[logits.length];
+        Set<Integer> seen = new HashSet<>(Arrays.stream(context).boxed().toList());
+        for (int id = 0; id < values.length; id++) {
+            float penalty = seen.contains(id) ? options.getRepetitionPenalty() : 1;
+            values[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+        }
+        List<Integer> order = new ArrayList<>(IntStream.range(0, values.length).boxed().toList());
+        order.sort(Comparator.comparingDouble(id -> -values[id]));
+        if (options.getTemperature() == 0) {
+            return order.get(0);
+        }
+        if (options.getTopK() > 0) {
+            order = order.subList(0, options.getTopK());
+        }
+        double best = values[order.get(0)];
+        double[] weights = new double[values.length];
+        double all = 0;
+        for (int id : order) {
+            weights[id] = Math.exp((values[id] - best) / options.getTemperature());
+            all += weights[id];
+        }
+        List<Integer> kept = new ArrayList<>();
+        double sum = 0;
+        for (int id : order) {
+            if (sum < options.getTopP() * all && weights[id] >= options.getMinP()) {
+                kept.add(id);
+            }
+            sum += weights[id];
+        }
+        kept.sort(null);
+        double ofKept = kept.stream().mapToDouble(id -> weights[id]).sum();
+        double wanted = TokenSampler.chance(options.getSeed(), i) * ofKept;
+        sum = 0;
+        for (int id : kept) {
+            sum += weights[id];
+            if (sum > wanted) {
+                return id;
+            }
+        }
+        throw new AssertionError("no token");
+    }
+
+    /** Texts of a batch, of different lengths, are those of each prompt alone. */
+    @Test(timeOut = 300_000)
+    public void aBatchIsWhatEachIsAlone() throws Exception {
+        for (GenerationOptions options :
+                List.of(options().build(), options().optTemperature(0.9f).optSeed(3).build())) {
+            List<int[]> alone = new ArrayList<>();
+            try (Generator generator = generator(2, 1)) {
+                for (int[] prompt : prompts) {
+                    Generation text = generator.generateIds(List.of(prompt), options);
+                    text.finish();
+                    alone.add(text.getIds(0));
+                }
+            }
+            for (int batch : new int[] {8, 3}) { // with 3 places, others wait
+                try (Generator generator = generator(2, batch)) {
+                    Generation texts = generator.generateIds(List.of(prompts), options);
+                    texts.finish();
+                    for (int i = 0; i < prompts.length; i++) {
+                        Assert.assertEquals(texts.getIds(i), alone.get(i), "text " + i);
+                        Assert.assertEquals(texts.getPromptIds(i), prompts[i]);
+                    }
+                }
+            }
+        }
+    }
+
+    /** A prompt that begins like the text before is computed from where it differs. */
+    @Test(timeOut = 120_000)
+    public void aPrefixIsUsedAgain() throws Exception {
+        GenerationOptions options = GenerationOptions.builder().optMaxTokens(20).build();
+        try (Generator generator = generator(2, 1);
+                Generator fresh = generator(2, 1)) {
+            Generation first = generator.generateIds(List.of(prompts[5]), options);
+            first.finish();
+            Assert.assertEquals(first.getPrefillTokens(), prompts[5].length);
+            int[] longer = Arrays.copyOf(prompts[5], prompts[5].length + 12);
+            System.arraycopy(first.getIds(0), 0, longer, prompts[5].length, 10);
+            Generation second = generator.generateIds(List.of(longer), options);
+            second.finish();
+            Assert.assertEquals(second.getPrefillTokens(), 2);
+            Generation other = fresh.generateIds(List.of(longer), options);
+            other.finish();
+            Assert.assertEquals(second.getIds(0), other.getIds(0));
+            int[] same = prompts[5].clone();
+            Generation third = generator.generateIds(List.of(same), options);
+            third.finish();
+            Assert.assertEquals(third.getIds(0), first.getIds(0));
+        }
+    }
+
+    /** Dynamic scaling changes the angles of all positions with each token. */
+    @Test(timeOut = 120_000)
+    public void dynamicPositionsAreThoseOfTheWholeText() throws Exception {
+        Path own = folder.resolve("dynamic");
+        JsonObject config =
+                RandomFolder.config(
+                        "llama",
+                        "'max_position_embeddings': 8,"
+                                + " 'rope_scaling': {'rope_type': 'dynamic', 'factor': 4.0}");
+        RandomFolder.write(own, config, 3);
+        GenerationOptions options = GenerationOptions.builder().optMaxTokens(20).build();
+        try (LanguageModel dynamic = LanguageModel.load(own);
+                Generator generator =
+                        Generator.builder()
+                                .setModel(dynamic)
+                                .optConfig(ParallelConfig.tensor(2))
+                                .build()) {
+            Generation text = generator.generateIds(List.of(new int[] {5, 2, 9}), options);
+            text.finish();
+            int[] all = new int[23];
+            System.arraycopy(text.getPromptIds(0), 0, all, 0, 3);
+            System.arraycopy(text.getIds(0), 0, all, 3, 20);
+            for (int i = 3; i < 23; i++) {
+                float[] logits = generator.getLogits(Arrays.copyOf(all, i));
+                int best = 0;
+                for (int id = 0; id < logits.length; id++) {
+                    best = logits[id] > logits[best] ? id : best;
+                }
+                Assert.assertEquals(all[i], best, "token " + i);
+            }
+        }
+    }
+
+    @Test(timeOut = 120_000)
+    public void textsStreamAndStop() throws Exception {
+        try (Generator generator = generator(2, 2)) {
+            Assert.assertEquals(generator.getDefaults().getStopTokens(), List.of(262));
+            GenerationOptions.Builder builder = generator.getDefaults().toBuilder();
+            Generation all =
+                    generator.generate(
+                            List.of("hello", "f\u00fcr"), builder.optMaxTokens(40).build());
+            StringBuilder[] texts = {new StringBuilder(), new StringBuilder()};
+            int[] counts = new int[2];
+            while (all.hasNext()) {
+                GeneratedToken token = all.next();
+                texts[token.prompt()].append(token.text());
+                counts[token.prompt()]++;
+            }
+            for (int i = 0; i < 2; i++) {
+                Assert.assertEquals(all.getText(i), texts[i].toString());
+                Assert.assertEquals(counts[i], 40);
+                Assert.assertEquals(all.getIds(i).length, 40);
+            }
+            Assert.expectThrows(NoSuchElementException.class, all::next);
+            // what comes sixth ends the text
+            int sixth = all.getIds(0)[5];
+            int at = 0;
+            while (all.getIds(0)[at] != sixth) {
+                at++;
+            }
+            GenerationOptions stopping = builder.optStopTokens(List.of(sixth)).build();
+            Generation stopped = generator.generate("hello", stopping);
+            stopped.finish();
+            Assert.assertEquals(stopped.getIds(0), Arrays.copyOf(all.getIds(0), at));
+            Assert.assertEquals(stopped.getFinishReason(0), FinishReason.STOP);
+            String text = all.getText(0);
+            String stop = text.substring(text.length() / 2, text.length() / 2 + 2);
+            stopping = builder.optStopTokens(List.of()).optStopStrings(List.of(stop)).build();
+            List<String> ended = generator.generate(List.of("hello"), stopping).finish();
+            Assert.assertEquals(ended.get(0), text.substring(0, text.indexOf(stop)));
+        }
+    }
+
+    /** A rank holds its part: together they have the weights once, and the cache. */
+    @Test
+    public void ranksHoldTheirParts() throws Exception {
+        long whole;
+        try (Generator generator = generator(1, 2)) {
+            whole = generator.getBytes().get(0);
+            Assert.assertEquals(generator.getMaxLength(), 400);
+        }
+        try (Generator generator = generator(3, 2)) {
+            long all = generator.getBytes().stream().mapToLong(Long::longValue).sum();
+            Assert.assertEquals(generator.getBytes().size(), 3);
+            Assert.assertEquals(all, whole);
+            Assert.assertTrue(generator.getBytes().get(0) < whole * 0.36);
+        }
+    }
+
+    @Test
+    public void wrongInputThrows() throws Exception {
+        GenerationOptions options = GenerationOptions.builder().build();
+        try (Generator generator = generator(2, 1)) {
+            throwsArgument(
+                    () -> generator.generateIds(List.of(new int[400]), options),
+                    "The prompt has 400 tokens, and the generator has room for 400.*up to 400.*");
+            throwsArgument(
+                    () -> generator.generateIds(List.of(new int[0]), options),
+                    "A prompt has no tokens.*");
+            throwsArgument(() -> generator.generateIds(List.of(), options), "There must be .*");
+            throwsArgument(
+                    () -> generator.generateIds(List.of(new int[] {1, VOCABULARY}), options),
+                    "The id 263 of the prompt is none of 263");
+            throwsArgument(
+                    () ->
+                            generator.generateIds(
+                                    List.of(new int[] {1}),
+                                    options.toBuilder().optStopTokens(List.of(-1)).build()),
+                    "The stop token -1 is none of 263 ids");
+            Generation first = generator.generate("hello", options);
+            first.next();
+            generator.generate("hello", options).next();
+            IllegalStateException e =
+                    Assert.expectThrows(
+                            IllegalStateException.class,
+                            () -> {
+                                while (true) {
+                                    first.next();
+                                }
+                            });
+            Assert.assertTrue(e.getMessage().contains("another generation"), e.getMessage());
+        }
+        Generator closed = generator(1, 1);
+        closed.close();
+        closed.close();
+        Assert.expectThrows(IllegalStateException.class, () -> closed.generate("hello", options));
+        throwsArgument(() -> generator(7, 1), "7 ranks are more than the 6 query heads.*");
+        throwsArgument(
+                () -> Generator.builder().setModel(model).optMaxLength(401).build(),
+                "The model is made for 400 positions, not for a length of 401.*");
+        throwsArgument(
+                () -> Generator.builder().setModel(model).optBatch(100_000_000).build(),
+                "The model needs .* GB for float32 weights .*");
+        throwsArgument(() -> Generator.builder().build(), "A Generator needs setPath or .*");
+        throwsArgument(
+                () ->
+                        Generator.builder()
+                                .setModel(model)
+                                .optConfig(
+                                        ParallelConfig.builder()
+                                                .setMode(ParallelMode.DATA)
+                                                .setRanks(2)
+                                                .build())
+                                .build(),
+                "Generation runs over the ranks of TENSOR mode.*");
+        throwsArgument(() -> WeightType.of("int3"), "The type of weights must be one of.*");
+        GenerationOptions.Builder builder = GenerationOptions.builder();
+        throwsArgument(() -> builder.optMaxTokens(0), ".*1 or more, not 0");
+        throwsArgument(() -> builder.optTemperature(-1), ".*0 or more, not -1.0");
+        throwsArgument(() -> builder.optTemperature(Float.NaN), ".*not NaN");
+        throwsArgument(() -> builder.optTopK(-1), ".*not -1");
+        throwsArgument(() -> builder.optTopP(0), ".*not 0.0");
+        throwsArgument(() -> builder.optMinP(2), ".*not 2.0");
+        throwsArgument(() -> builder.optRepetitionPenalty(0), ".*not 0.0");
+        throwsArgument(() -> builder.optStopStrings(List.of("")), "A stop string .*");
+    }
+
+    private static void throwsArgument(Assert.ThrowingRunnable call, String message) {
+        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
+        Assert.assertTrue(e.getMessage().matches(message), e.getMessage());
+    }
+}

@@ -1,0 +1,140 @@
+package io.djltp.llm;
+
+import ai.djl.MalformedModelException;
+import ai.djl.util.Utils;
+
+import io.djltp.nn.attention.RotaryScaling;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** What a {@code config.json} says, and what it must not say. */
+public class ModelConfigTest {
+
+    private static final String LLAMA =
+            "'model_type': 'llama', 'vocab_size': 101, 'hidden_size': 20, 'num_hidden_layers': 2,"
+                    + " 'num_attention_heads': 5, 'intermediate_size': 33,"
+                    + " 'max_position_embeddings': 64";
+
+    private Path folder;
+
+    @BeforeClass
+    public void makeFolder() throws IOException {
+        folder = Files.createTempDirectory("config");
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    private ModelConfig read(String fields) throws IOException, MalformedModelException {
+        String text = "{" + fields.replace('\'', '"') + "}";
+        Files.writeString(folder.resolve("config.json"), text);
+        return ModelConfig.read(folder);
+    }
+
+    @Test
+    public void testLlama() throws Exception {
+        ModelConfig config =
+                read(
+                        LLAMA
+                                + ", 'num_key_value_heads': 1, 'head_dim': 6, 'rms_norm_eps': 1e-5,"
+                                + " 'torch_dtype': 'bfloat16', 'attention_dropout': 0.0,"
+                                + " 'rope_scaling': null, 'tie_word_embeddings': true");
+        Assert.assertEquals(config.getVocabularySize(), 101);
+        Assert.assertEquals(config.getKeyValueHeads(), 1);
+        Assert.assertEquals(config.getHeadDim(), 6);
+        Assert.assertEquals(config.getEpsilon(), 1e-5f);
+        Assert.assertTrue(config.isTied());
+        Assert.assertFalse(config.hasQueryKeyValueBias());
+        Assert.assertEquals(read(LLAMA).getKeyValueHeads(), 5);
+        Assert.assertEquals(read(LLAMA).getHeadDim(), 4);
+    }
+
+    @Test
+    public void testRotaryScaling() throws Exception {
+        String yarn = "{'rope_type': 'yarn', 'factor': 4.0, 'rope_theta': 500.0}";
+        for (String name : new String[] {"rope_scaling", "rope_parameters"}) {
+            ModelConfig config = read(LLAMA + ", '" + name + "': " + yarn);
+            Assert.assertEquals(config.getRotary().getScaling(), RotaryScaling.yarn(4, 64));
+            Assert.assertEquals(config.getMaxPositions(), 256);
+            double[] frequencies = config.getRotary().getFrequencies(4, 1);
+            Assert.assertEquals(frequencies.length, 2);
+        }
+        String plain = ", 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500.0}";
+        double[] frequencies = read(LLAMA + plain).getRotary().getFrequencies(4, 1);
+        Assert.assertEquals(frequencies[1], Math.pow(500, -0.5));
+        Assert.assertNull(read(LLAMA + plain).getRotary().getScaling());
+    }
+
+    @Test
+    public void testGpt2() throws Exception {
+        ModelConfig config =
+                read(
+                        "'model_type': 'gpt2', 'vocab_size': 7, 'n_embd': 12, 'n_layer': 1,"
+                                + " 'n_head': 3, 'n_positions': 32, 'n_ctx': 32, 'n_inner': null,"
+                                + " 'resid_pdrop': 0.1, 'scale_attn_weights': true");
+        Assert.assertEquals(config.getHiddenFeatures(), 48);
+        Assert.assertTrue(config.isTied() && config.hasMlpBias() && config.hasOutputBias());
+        Assert.assertNull(config.getRotary());
+        Assert.assertEquals(config.getActivation(), ModelConfig.Activation.GELU_TANH);
+    }
+
+    @Test
+    public void testSlidingWindows() throws Exception {
+        String window = LLAMA + ", 'num_key_value_heads': 1, 'sliding_window': 16";
+        Assert.assertEquals(read(window.replace("llama", "mistral")).getSlidingWindow(1), 16);
+        String qwen = window.replace("llama", "qwen2");
+        Assert.assertEquals(read(qwen).getSlidingWindow(1), 0);
+        qwen += ", 'use_sliding_window': true, 'max_window_layers': 1";
+        Assert.assertEquals(read(qwen).getSlidingWindow(0), 0);
+        Assert.assertEquals(read(qwen).getSlidingWindow(1), 16);
+    }
+
+    @DataProvider
+    public static Object[][] wrong() {
+        return new Object[][] {
+            {LLAMA.replace("llama", "mamba"), "model_type is \"mamba\"; known are .*gpt2, llama"},
+            {LLAMA.replace("'vocab_size': 101, ", ""), "vocab_size is missing"},
+            {LLAMA.replace("101", "'many'"), "vocab_size is \"many\", and must be a number"},
+            {LLAMA.replace("101", "1.5"), "vocab_size is 1.5, and must be a whole number"},
+            {LLAMA + ", 'num_key_value_heads': 2", "5 is not a multiple of .* 2"},
+            {LLAMA.replace("'hidden_size': 20", "'hidden_size': 21"), "5 heads do not divide"},
+            {LLAMA + ", 'rope_scaling': {'type': 'su'}", "rope_type is .*su.*; known are"},
+            {LLAMA + ", 'rope_scaling': 'yarn'", "rope_scaling is .*, and must be one object"},
+            {LLAMA + ", 'head_dim': 5", "a head has 5"},
+            {LLAMA + ", 'hidden_act': 'mish'", "hidden_act is \"mish\"; known are .*silu"},
+            {LLAMA + ", 'attention_bias': 1", "attention_bias is 1, and must be true or false"},
+            {LLAMA + ", 'partial_rotary_factor': 0.5", "is 0.5; implemented is 1"},
+            {LLAMA + ", 'quantization_config': {'bits': 4}", "quantization_config = .* not known"},
+            {LLAMA + ", 'residual_multiplier': 2", "residual_multiplier = 2 of a llama is not"},
+            {LLAMA + ", 'rms_norm_eps': 0", "rms_norm_eps is 0, and must be a number above 0"},
+        };
+    }
+
+    @Test(dataProvider = "wrong", expectedExceptions = MalformedModelException.class)
+    public void testRefuses(String fields, String message) throws Exception {
+        try {
+            read(fields);
+        } catch (MalformedModelException e) {
+            Assert.assertTrue(e.getMessage().matches(".*config.json: .*" + message + ".*"), e + "");
+            throw e;
+        }
+    }
+
+    @Test
+    public void testNoJson() throws Exception {
+        for (String text : new String[] {"", "[1]", "{\"a\""}) {
+            Files.writeString(folder.resolve("config.json"), text);
+            Assert.assertThrows(MalformedModelException.class, () -> ModelConfig.read(folder));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+package io.djltp.llm;
+
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+
+import io.djltp.internal.safetensors.SafetensorsWriter;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Random;
+
+/** Folders of models with random weights, as Hugging Face lays them out. */
+final class RandomFolder {
+
+    private RandomFolder() {}
+
+    /** Returns a configuration, written with ' for ". */
+    static JsonObject config(String json) {
+        return new Gson().fromJson(json.replace('\'', '"'), JsonObject.class);
+    }
+
+    /** Returns a configuration of two layers, with other fields than those of a table. */
+    static JsonObject config(String modelType, String other) {
+        boolean gpt2 = modelType.equals("gpt2");
+        String sizes =
+                gpt2
+                        ? "'vocab_size': 53, 'n_embd': 20, 'n_layer': 2, 'n_head': 5,"
+                                + " 'n_positions': 32, 'layer_norm_epsilon': 1e-5"
+                        : "'vocab_size': 53, 'hidden_size': 20, 'num_hidden_layers': 2,"
+                                + " 'num_attention_heads': 6, 'num_key_value_heads': 3,"
+                                + " 'head_dim': 6, 'intermediate_size': 31,"
+                                + " 'max_position_embeddings': 32, 'rms_norm_eps': 1e-5";
+        JsonObject config = config("{'model_type': '" + modelType + "', " + sizes + "}");
+        for (Map.Entry<String, JsonElement> each : config("{" + other + "}").entrySet()) {
+            config.add(each.getKey(), each.getValue());
+        }
+        return config;
+    }
+
+    /** Writes config.json and model.safetensors. */
+    static void write(Path folder, JsonObject config, long seed) throws IOException {
+        Files.createDirectories(folder);
+        Files.writeString(folder.resolve("config.json"), config.toString());
+        write(folder.resolve("model.safetensors"), tensors(config), seed);
+    }
+
+    /** Writes tensors of float32. */
+    static void write(Path file, Map<String, Shape> tensors, long seed) throws IOException {
+        write(file, tensors, Map.of(), seed);
+    }
+
+    /** Writes tensors of float32, and some of other data types, which are zeros. */
+    static void write(Path file, Map<String, Shape> tensors, Map<String, DataType> types, long seed)
+            throws IOException {
+        SafetensorsWriter.Builder builder = SafetensorsWriter.builder();
+        tensors.forEach(
+                (name, shape) ->
+                        builder.addTensor(name, types.getOrDefault(name, DataType.FLOAT32), shape));
+        builder.optMetadata("format", "pt");
+        Random random = new Random(seed);
+        try (SafetensorsWriter writer =
+                builder.build(
+                        FileChannel.open(
+                                file,
+                                StandardOpenOption.CREATE,
+                                StandardOpenOption.TRUNCATE_EXISTING,
+                                StandardOpenOption.WRITE))) {
+            for (Map.Entry<String, Shape> each : tensors.entrySet()) {
+                Shape shape = each.getValue();
+                if (types.containsKey(each.getKey())) {
+                    int size = types.get(each.getKey()).getNumOfBytes();
+                    writer.write(ByteBuffer.allocate((int) shape.size() * size));
+                    continue;
+                }
+                boolean vector = shape.dimension() == 1;
+                boolean norm = vector && each.getKey().endsWith("weight");
+                double deviation = vector ? 0.2 : 1.5 / Math.sqrt(shape.get(1));
+                ByteBuffer bytes =
+                        ByteBuffer.allocate((int) shape.size() * 4).order(ByteOrder.LITTLE_ENDIAN);
+                for (long i = 0; i < shape.size(); i++) {
+                    bytes.putFloat((float) ((norm ? 1 : 0) + deviation * random.nextGaussian()));
+                }
+                writer.write(bytes.flip());
+            }
+            writer.finish();
+        }
+    }
+
+    /** Returns the tensors that a model of a configuration has. */
+    static Map<String, Shape> tensors(JsonObject config) {
+        return switch (config.get("model_type").getAsString()) {
+            case "gpt2" -> gpt2(config);
+            case "bert" -> bert(config);
+            default -> llama(config);
+        };
+    }
+
+    private static Map<String, Shape> llama(JsonObject config) {
+        String type = config.get("model_type").getAsString();
+        long width = get(config, "hidden_size", 0);
+        long heads = get(config, "num_attention_heads", 0);
+        long groups = get(config, "num_key_value_heads", heads);
+        long dim = get(config, "head_dim", width / heads);
+        long hidden = get(config, "intermediate_size", 0);
+        boolean bias = is(config, "attention_bias", false);
+        boolean inputBias = bias || type.equals("qwen2");
+        boolean mlpBias = is(config, "mlp_bias", false);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        Shape table = new Shape(get(config, "vocab_size", 0), width);
+        tensors.put("model.embed_tokens.weight", table);
+        for (int i = 0; i < get(config, "num_hidden_layers", 0); i++) {
+            String layer = "model.layers." + i + ".";
+            tensors.put(layer + "input_layernorm.weight", new Shape(width));
+            linear(tensors, layer + "self_attn.q_proj", heads * dim, width, inputBias);
+            linear(tensors, layer + "self_attn.k_proj", groups * dim, width, inputBias);
+            linear(tensors, layer + "self_attn.v_proj", groups * dim, width, inputBias);
+            linear(tensors, layer + "self_attn.o_proj", width, heads * dim, bias);
+            if (type.equals("qwen3")) {
+                tensors.put(layer + "self_attn.q_norm.weight", new Shape(dim));
+                tensors.put(layer + "self_attn.k_norm.weight", new Shape(dim));
+            }
+            tensors.put(layer + "post_attention_layernorm.weight", new Shape(width));
+            linear(tensors, layer + "mlp.gate_proj", hidden, width, mlpBias);
+            linear(tensors, layer + "mlp.up_proj", hidden, width, mlpBias);
+            linear(tensors, layer + "mlp.down_proj", width, hidden, mlpBias);
+        }
+        tensors.put("model.norm.weight", new Shape(width));
+        if (!is(config, "tie_word_embeddings", false)) {
+            tensors.put("lm_head.weight", table);
+        }
+        return tensors;
+    }
+
+    private static Map<String, Shape> gpt2(JsonObject config) {
+        long width = get(config, "n_embd", 0);
+        long hidden = get(config, "n_inner", 4 * width);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        Shape table = new Shape(get(config, "vocab_size", 0), width);
+        tensors.put("transformer.wte.weight", table);
+        tensors.put("transformer.wpe.weight", new Shape(get(config, "n_positions", 0), width));
+        for (int i = 0; i < get(config, "n_layer", 0); i++) {
+            String layer = "transformer.h." + i + ".";
+            norm(tensors, layer + "ln_1", width);
+            transposed(tensors, layer + "attn.c_attn", 3 * width, width);
+            transposed(tensors, layer + "attn.c_proj", width, width);
+            norm(tensors, layer + "ln_2", width);
+            transposed(tensors, layer + "mlp.c_fc", hidden, width);
+            transposed(tensors, layer + "mlp.c_proj", width, hidden);
+        }
+        norm(tensors, "transformer.ln_f", width);
+        if (!is(config, "tie_word_embeddings", true)) {
+            tensors.put("lm_head.weight", table);
+        }
+        return tensors;
+    }
+
+    private static Map<String, Shape> bert(JsonObject config) {
+        long width = get(config, "hidden_size", 0);
+        long hidden = get(config, "intermediate_size", 0);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        String first = "embeddings.";
+        Shape words = new Shape(get(config, "vocab_size", 0), width);
+        tensors.put(first + "word_embeddings.weight", words);
+        Shape places = new Shape(get(config, "max_position_embeddings", 0), width);
+        tensors.put(first + "position_embeddings.weight", places);
+        Shape kinds = new Shape(get(config, "type_vocab_size", 2), width);
+        tensors.put(first + "token_type_embeddings.weight", kinds);
+        norm(tensors, first + "LayerNorm", width);
+        for (int i = 0; i < get(config, "num_hidden_layers", 0); i++) {
+            String layer = "encoder.layer." + i + ".";
+            linear(tensors, layer + "attention.self.query", width, width, true);
+            linear(tensors, layer + "attention.self.key", width, width, true);
+            linear(tensors, layer + "attention.self.value", width, width, true);
+            linear(tensors, layer + "attention.output.dense", width, width, true);
+            norm(tensors, layer + "attention.output.LayerNorm", width);
+            linear(tensors, layer + "intermediate.dense", hidden, width, true);
+            linear(tensors, layer + "output.dense", width, hidden, true);
+            norm(tensors, layer + "output.LayerNorm", width);
+        }
+        return tensors;
+    }
+
+    private static void linear(
+            Map<String, Shape> tensors, String name, long out, long in, boolean bias) {
+        tensors.put(name + ".weight", new Shape(out, in));
+        if (bias) {
+            tensors.put(name + ".bias", new Shape(out));
+        }
+    }
+
+    private static void transposed(Map<String, Shape> tensors, String name, long out, long in) {
+        tensors.put(name + ".weight", new Shape(in, out));
+        tensors.put(name + ".bias", new Shape(out));
+    }
+
+    private static void norm(Map<String, Shape> tensors, String name, long width) {
+        tensors.put(name + ".weight", new Shape(width));
+        tensors.put(name + ".bias", new Shape(width));
+    }
+
+    private static long get(JsonObject config, String name, long byDefault) {
+        JsonElement value = config.get(name);
+        return value == null || value.isJsonNull() ? byDefault : value.getAsLong();
+    }
+
+    private static boolean is(JsonObject config, String name, boolean byDefault) {
+        return config.has(name) ? config.get(name).getAsBoolean() : byDefault;
+    }
+}

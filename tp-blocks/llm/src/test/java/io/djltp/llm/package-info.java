@@ -1,0 +1,2 @@
+/** Tests of language models. */
+package io.djltp.llm;

@@ -1,0 +1,54 @@
+package io.djltp.testing;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+
+import java.io.IOException;
+import java.lang.ProcessBuilder.Redirect;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/** PyTorch 1.13 for Python, {@code -Ddjltp.python=PYTHON} or {@code /usr/bin/python3}. */
+public final class PyTorch {
+
+    private PyTorch() {}
+
+    /**
+     * Runs a script.
+     *
+     * @param script its place in src/test/resources
+     * @param lines what it reads
+     * @return the lines that it prints
+     * @throws SkipException if there is no PyTorch
+     */
+    public static List<String> run(String script, List<String> lines)
+            throws IOException, InterruptedException {
+        String python = System.getProperty("djltp.python", "/usr/bin/python3");
+        ProcessBuilder check = new ProcessBuilder(python, "-c", "import torch");
+        check.redirectError(Redirect.DISCARD);
+        boolean found;
+        try {
+            found = check.start().waitFor() == 0;
+        } catch (IOException e) {
+            found = false; // there is no such program
+        }
+        if (!found) {
+            throw new SkipException(
+                    "There is no PyTorch for Python: apt-get install python3-torch (650 MB)");
+        }
+        Path in = Files.createTempFile("cases", "");
+        Path out = Files.createTempFile("results", "");
+        try {
+            Files.write(in, lines);
+            Path file = Path.of(System.getProperty("basedir", "."), "src/test/resources", script);
+            ProcessBuilder builder = new ProcessBuilder(python, file.toString());
+            builder.redirectError(Redirect.INHERIT).redirectInput(in.toFile());
+            Assert.assertEquals(builder.redirectOutput(out.toFile()).start().waitFor(), 0, script);
+            return Files.readAllLines(out);
+        } finally {
+            Files.delete(in);
+            Files.delete(out);
+        }
+    }
+}

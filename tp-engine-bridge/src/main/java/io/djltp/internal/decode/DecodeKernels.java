@@ -1,0 +1,497 @@
+package io.djltp.internal.decode;
+
+import com.sun.jna.Function;
+
+import io.djltp.internal.decode.PackedWeight.Type;
+import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.libtorch.LibTorchFunctions;
+import io.djltp.internal.libtorch.ProcessorArithmetic;
+import io.djltp.internal.torch.TorchScope;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Context;
+import org.bytedeco.pytorch.Dispatcher;
+import org.bytedeco.pytorch.IValue;
+import org.bytedeco.pytorch.IValueVector;
+import org.bytedeco.pytorch.OperatorHandle;
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.EnumMap;
+import java.util.Locale;
+import java.util.Map;
+
+/**
+ * The kernels of {@link PackedWeight}. Which one a type gets is decided once, by a small product
+ * whose result is known: where a library is missing, or computes something else, it is the plain
+ * one, and a warning says so.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+enum DecodeKernels {
+
+    /** XNNPACK's products of float32, of packed weights that it reads from first to last. */
+    XNNPACK {
+        @Override
+        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+            return new Xnnpack(weight, bias, rows);
+        }
+
+        @Override
+        String describe(Type type) {
+            return "XNNPACK, float32";
+        }
+    },
+
+    /** FBGEMM's products of packed float16 weights and float32 rows. */
+    FBGEMM_FLOAT16 {
+        @Override
+        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+            return new FbgemmFloat16(weight, bias, rows);
+        }
+
+        @Override
+        String describe(Type type) {
+            return "FBGEMM, float16 weights, float32 rows";
+        }
+    },
+
+    /** FBGEMM's products of 8 bits, of rows in two parts of 7 bits. */
+    FBGEMM_INT8 {
+        @Override
+        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+            return new FbgemmInt8(weight, bias, rows);
+        }
+
+        @Override
+        String describe(Type type) {
+            return "FBGEMM, int8 weights, rows of 14 bits";
+        }
+    },
+
+    /** Libtorch's own products in bfloat16. */
+    LIBTORCH_BFLOAT16 {
+        @Override
+        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+            return new LibtorchBFloat16(weight, bias, rows);
+        }
+
+        @Override
+        String describe(Type type) {
+            return "libtorch, bfloat16 weights and rows";
+        }
+    },
+
+    /** The weight as it is, widened to float32 in blocks. */
+    PLAIN {
+        @Override
+        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+            return new Plain(type, weight, bias, rows);
+        }
+
+        @Override
+        String describe(Type type) {
+            return "libtorch, " + word(type) + (type == Type.FLOAT32 ? "" : " widened to float32");
+        }
+    };
+
+    private static final Logger logger = LoggerFactory.getLogger(DecodeKernels.class);
+
+    private static final Map<Type, DecodeKernels> FOUND = new EnumMap<>(Type.class);
+
+    /** Packs a weight. */
+    abstract PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows);
+
+    /** Names library and arithmetic. */
+    abstract String describe(Type type);
+
+    private static String word(Type type) {
+        return type.name().toLowerCase(Locale.ROOT);
+    }
+
+    /** Returns the kernel for weights of a type. */
+    static synchronized DecodeKernels find(Type type) {
+        return FOUND.computeIfAbsent(type, DecodeKernels::choose);
+    }
+
+    private static DecodeKernels choose(Type type) {
+        DecodeKernels best =
+                switch (type) {
+                    case FLOAT32 -> XNNPACK;
+                    case FLOAT16 -> FBGEMM_FLOAT16;
+                    case INT8 -> FBGEMM_INT8;
+                    case BFLOAT16 -> LIBTORCH_BFLOAT16;
+                };
+        String why = best == LIBTORCH_BFLOAT16 ? whyNoBFloat16() : best.whyNot(type);
+        if (why == null) {
+            return best;
+        }
+        logger.warn(
+                "Products with {} weights are slow here: {} ({})",
+                word(type),
+                PLAIN.describe(type),
+                why);
+        return PLAIN;
+    }
+
+    private static String whyNoBFloat16() {
+        return ProcessorArithmetic.whyNoBFloat16().map(why -> "bfloat16 " + why).orElse(null);
+    }
+
+    /** Tries a product, and returns why there is none, or null. */
+    private String whyNot(Type type) {
+        LibTorch.load();
+        float[] x = new float[3 * 16];
+        float[] y = new float[3 * 24];
+        try (TorchScope scope = TorchScope.withoutGraph();
+                RowBuffer rows = new RowBuffer(PackedWeight.roomFor(3, 16))) {
+            Tensor weight = torch.arange(new Scalar(24 * 16)).to(ScalarType.Float).reshape(24, 16);
+            for (int i = 0; i < x.length; i++) {
+                x[i] = i % 7 - 3;
+            }
+            try (PackedWeight packed = pack(type, weight, null, rows)) {
+                packed.multiply(x, 3, y);
+            }
+        } catch (RuntimeException e) {
+            return describe(type) + ": " + e.getMessage().lines().findFirst().orElse("");
+        }
+        for (int i = 0; i < 3; i++) {
+            for (int j = 0; j < 24; j++) {
+                double exact = 0;
+                for (int k = 0; k < 16; k++) {
+                    exact += (double) x[i * 16 + k] * (j * 16 + k);
+                }
+                if (!(Math.abs(y[i * 24 + j] - exact) < 150)) { // of sums of up to 18,000
+                    return describe(type) + " computes " + y[i * 24 + j] + " instead of " + exact;
+                }
+            }
+        }
+        return null;
+    }
+
+    /**
+     * Lets products of the calling thread run in it alone. XNNPACK's have a pool of threads that
+     * all of the process share, and wait for one another there: of ranks with a thread each, none
+     * must use it.
+     */
+    static void leavePool() {
+        Function leave = LibTorchFunctions.find("_ZN6caffe219_NoPThreadPoolGuard11set_enabledEb");
+        if (leave != null) {
+            leave.invoke(new Object[] {1});
+        }
+    }
+
+    private static OperatorHandle operator(String name) {
+        return Dispatcher.singleton().findSchemaOrThrow(name, "").retainReference();
+    }
+
+    /** Calls an operator that the preset does not bind. */
+    private static IValue call(OperatorHandle operator, IValue... arguments) {
+        IValueVector stack = new IValueVector(arguments);
+        operator.callBoxed(stack);
+        return stack.get(0);
+    }
+
+    /** Keeps a value beyond the scope that is open. */
+    private static IValue keep(IValue value) {
+        return new IValue(value).retainReference();
+    }
+
+    private static final class Xnnpack extends PackedWeight {
+
+        private static final OperatorHandle PACK = operator("prepacked::linear_clamp_prepack");
+        private static final OperatorHandle RUN = operator("prepacked::linear_clamp_run");
+
+        private final IValue packed;
+        private final long bytes;
+
+        Xnnpack(Tensor weight, float[] bias, RowBuffer rows) {
+            super(Type.FLOAT32, weight, bias, rows);
+            packed = pack(weight);
+            bytes = weight.numel() * 4;
+        }
+
+        /** Packs a weight. What is packed keeps the original, too, unless a setting says not. */
+        private static synchronized IValue pack(Tensor weight) {
+            Context settings = torch.globalContext();
+            boolean before = settings.releaseWeightsWhenPrepacking();
+            settings.setReleaseWeightsWhenPrepacking(true);
+            try {
+                // a copy: with the setting, the original is emptied
+                IValue own = new IValue(weight.clone());
+                return keep(call(PACK, own, new IValue(), new IValue(), new IValue()));
+            } finally {
+                settings.setReleaseWeightsWhenPrepacking(before);
+            }
+        }
+
+        @Override
+        public String getKernel() {
+            return XNNPACK.describe(Type.FLOAT32);
+        }
+
+        @Override
+        long bytes() {
+            return bytes;
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            return call(RUN, new IValue(x), packed).toTensor();
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            packed.close();
+        }
+    }
+
+    private static final class FbgemmFloat16 extends PackedWeight {
+
+        private static final OperatorHandle PACK = operator("quantized::linear_prepack_fp16");
+        private static final OperatorHandle RUN = operator("quantized::linear_dynamic_fp16");
+
+        private final IValue packed;
+        private final long bytes;
+
+        FbgemmFloat16(Tensor weight, float[] bias, RowBuffer rows) {
+            super(Type.FLOAT16, weight, bias, rows);
+            packed = keep(call(PACK, new IValue(weight), new IValue()));
+            bytes = weight.numel() * 2;
+        }
+
+        @Override
+        public String getKernel() {
+            return FBGEMM_FLOAT16.describe(Type.FLOAT16);
+        }
+
+        @Override
+        long bytes() {
+            return bytes;
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            return call(RUN, new IValue(x), packed).toTensor();
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            packed.close();
+        }
+    }
+
+    /**
+     * A row x becomes two of integers up to 63, of which FBGEMM, told of a scale of 1, computes the
+     * products exactly: \(x = s (h + l / 126)\) with \(s = \max |x| / 63\). Both are multiplied in
+     * one call, which reads the weight once.
+     */
+    private static final class FbgemmInt8 extends PackedWeight {
+
+        private static final OperatorHandle PACK = operator("quantized::linear_prepack");
+        private static final OperatorHandle RUN =
+                operator("quantized::linear_with_input_q_dq_qweight_dq_output_fp32");
+
+        /** With 7 bits two products of 8 bits added up stay within 16, which AVX2 adds them in. */
+        private static final float MOST = 63;
+
+        private static final float PARTS = 126; // of a step of the first row
+
+        private final IValue packed;
+        private final long bytes;
+        private final IValue one = new IValue(1.0).retainReference();
+        private final IValue zero = new IValue(64L).retainReference();
+        private float[] parts = {};
+        private float[] scales = {};
+
+        FbgemmInt8(Tensor weight, float[] bias, RowBuffer rows) {
+            super(Type.INT8, weight, bias, rows);
+            long outputs = weight.size(0);
+            Tensor scale = scalesOf(weight);
+            Tensor zeroPoints = torch.zeros(outputs).to(ScalarType.Long);
+            Tensor rounded =
+                    torch.quantize_per_channel(
+                            weight, scale.to(ScalarType.Double), zeroPoints, 0, ScalarType.QInt8);
+            packed = keep(call(PACK, new IValue(rounded), new IValue()));
+            bytes = weight.numel() + outputs * 12; // a scale, a zero point and a sum
+        }
+
+        @Override
+        public String getKernel() {
+            return FBGEMM_INT8.describe(Type.INT8);
+        }
+
+        @Override
+        long bytes() {
+            return bytes;
+        }
+
+        @Override
+        int rowsOf(int count) {
+            return 2 * count;
+        }
+
+        @Override
+        void put(RowBuffer to, float[] x, int count) {
+            int in = getInputs();
+            if (scales.length < count) {
+                scales = new float[count];
+                parts = new float[2 * count * in];
+            }
+            int second = count * in;
+            for (int i = 0; i < count; i++) {
+                int at = i * in;
+                float most = 0;
+                for (int j = at; j < at + in; j++) {
+                    most = Math.max(most, Math.abs(x[j])); // NaN stays
+                }
+                scales[i] = most / MOST;
+                float inverse = most > 0 ? MOST / most : most; // NaN stays
+                for (int j = at; j < at + in; j++) {
+                    float scaled = x[j] * inverse;
+                    // rounds to the nearest as long as numbers are below 2^22
+                    float whole = (scaled + 12582912f) - 12582912f;
+                    parts[j] = whole;
+                    parts[second + j] = (scaled - whole) * PARTS;
+                }
+            }
+            to.memory().put(0, parts, 0, 2 * second);
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            return call(RUN, new IValue(x), one, zero, packed).toTensor();
+        }
+
+        @Override
+        void take(Tensor product, float[] y, int count) {
+            int out = getOutputs();
+            int all = count * out;
+            if (parts.length < 2 * all) {
+                parts = new float[2 * all];
+            }
+            RowBuffer.read(product, parts, 2 * all);
+            for (int i = 0; i < count; i++) {
+                float scale = scales[i];
+                for (int j = i * out; j < (i + 1) * out; j++) {
+                    y[j] = (parts[j] + parts[all + j] * (1 / PARTS)) * scale;
+                }
+            }
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            packed.close();
+            one.close();
+            zero.close();
+        }
+    }
+
+    /** Returns the scale of each row of a weight in 8 bits. */
+    private static Tensor scalesOf(Tensor weight) {
+        Tensor scales = weight.abs().amax(new long[] {1}, false).div_(new Scalar(127f));
+        return scales.masked_fill_(scales.eq(new Scalar(0f)), new Scalar(1f));
+    }
+
+    private static final class LibtorchBFloat16 extends PackedWeight {
+
+        private final Tensor weight;
+
+        LibtorchBFloat16(Tensor weight, float[] bias, RowBuffer rows) {
+            super(Type.BFLOAT16, weight, bias, rows);
+            this.weight = weight.to(ScalarType.BFloat16).retainReference();
+        }
+
+        @Override
+        public String getKernel() {
+            return LIBTORCH_BFLOAT16.describe(Type.BFLOAT16);
+        }
+
+        @Override
+        long bytes() {
+            return weight.numel() * 2;
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            return torch.linear(x.to(ScalarType.BFloat16), weight).to(ScalarType.Float);
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            weight.close();
+        }
+    }
+
+    private static final class Plain extends PackedWeight {
+
+        private static final long BLOCK = 1 << 18; // numbers: 1 MiB of float32
+
+        private final Tensor weight;
+        private final Tensor scales; // or null
+
+        Plain(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+            super(type, weight, bias, rows);
+            if (type == Type.INT8) {
+                scales = scalesOf(weight).retainReference();
+                Tensor steps = weight.div(scales.unsqueeze(1)).round_();
+                this.weight = steps.to(ScalarType.Char).retainReference();
+            } else {
+                scales = null;
+                // not the caller's memory
+                Tensor own = weight.to(type.scalarType());
+                this.weight = (type == Type.FLOAT32 ? own.clone() : own).retainReference();
+            }
+        }
+
+        @Override
+        public String getKernel() {
+            return PLAIN.describe(getType());
+        }
+
+        @Override
+        long bytes() {
+            long scaled = scales == null ? 0 : scales.numel() * 4;
+            return weight.numel() * getType().getBytes() + scaled;
+        }
+
+        @Override
+        int rowsOf(int count) {
+            return count;
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            if (getType() == Type.FLOAT32) {
+                return torch.linear(x, weight);
+            }
+            long outputs = getOutputs();
+            long step = Math.max(1, BLOCK / Math.max(1, getInputs()));
+            Tensor y = torch.empty(x.size(0), outputs);
+            for (long at = 0; at < outputs; at += step) {
+                try (PointerScope scope = new PointerScope()) {
+                    long count = Math.min(step, outputs - at);
+                    Tensor part = weight.narrow(0, at, count).to(ScalarType.Float);
+                    torch.mm_out(y.narrow(1, at, count), x, part.t());
+                }
+            }
+            return scales == null ? y : y.mul_(scales);
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            weight.close();
+            if (scales != null) {
+                scales.close();
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+package io.djltp.internal.decode;
+
+import ai.djl.ndarray.NDArray;
+
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
+
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.Locale;
+
+/**
+ * A weight [out, in] of a linear layer that is not trained, in the form in which a kernel of
+ * libtorch multiplies it: \(y = x W^T + b\) of one row or many, of float32 in and out.
+ *
+ * <p>Of each type there is a plain form too, which any processor has: the weight as it is, widened
+ * to float32 in blocks that stay in the cache. {@link #getKernel} says which one it is.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public abstract class PackedWeight implements AutoCloseable {
+
+    /** How the numbers of a weight are held. Sums are float32 in all of them. */
+    public enum Type {
+
+        /** As they are. */
+        FLOAT32(4),
+
+        /** Rounded to 8 bits of significand. */
+        BFLOAT16(2),
+
+        /** Rounded to 11 bits of significand, and at most 65,504. */
+        FLOAT16(2),
+
+        /** Rounded to 8 bits, with a scale for each row; the rows that are multiplied have 14. */
+        INT8(1);
+
+        private final int bytes;
+
+        Type(int bytes) {
+            this.bytes = bytes;
+        }
+
+        /**
+         * Returns the size of a number.
+         *
+         * @return its bytes
+         */
+        public int getBytes() {
+            return bytes;
+        }
+
+        ScalarType scalarType() {
+            return switch (this) {
+                case FLOAT32 -> ScalarType.Float;
+                case BFLOAT16 -> ScalarType.BFloat16;
+                case FLOAT16 -> ScalarType.Half;
+                case INT8 -> ScalarType.Char;
+            };
+        }
+    }
+
+    private final Type type;
+    private final int outputs;
+    private final int inputs;
+    private final RowBuffer rows;
+    private final Tensor one; // a row of the buffer
+    private final float[] bias; // or null
+
+    PackedWeight(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+        this.type = type;
+        outputs = Math.toIntExact(weight.size(0));
+        inputs = Math.toIntExact(weight.size(1));
+        this.bias = bias;
+        this.rows = rows;
+        one = rows.view(rowsOf(1), inputs).retainReference();
+    }
+
+    /**
+     * Packs a weight for the best kernel that the processor has.
+     *
+     * @param weight the weight, [out, in], float32, on the CPU; not used afterwards
+     * @param bias the bias, [out], or {@code null}
+     * @param type how its numbers are held
+     * @param rows where rows go in, with room for {@link #roomFor} of each product. Weights that
+     *     are not used at a time may share it
+     * @return the packed weight
+     * @throws IllegalArgumentException if the type cannot hold a number
+     */
+    public static PackedWeight of(NDArray weight, NDArray bias, Type type, RowBuffer rows) {
+        return of(weight, bias, type, rows, DecodeKernels.find(type));
+    }
+
+    /** Packs a weight in the plain form. */
+    static PackedWeight plain(NDArray weight, NDArray bias, Type type, RowBuffer rows) {
+        return of(weight, bias, type, rows, DecodeKernels.PLAIN);
+    }
+
+    private static PackedWeight of(
+            NDArray weight, NDArray bias, Type type, RowBuffer rows, DecodeKernels kernel) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor w = TensorView.of(weight).tensor();
+            float[] b = null;
+            if (bias != null) {
+                b = new float[Math.toIntExact(bias.size())];
+                RowBuffer.read(TensorView.of(bias).tensor().contiguous(), b, b.length);
+            }
+            checkRange(w, type);
+            return kernel.pack(type, w.contiguous(), b, rows);
+        }
+    }
+
+    private static void checkRange(Tensor weight, Type type) {
+        if (type == Type.FLOAT32 || weight.numel() == 0) {
+            return;
+        }
+        double largest = HostReads.number(weight.abs().max());
+        double most = type == Type.FLOAT16 ? 65504 : Float.MAX_VALUE;
+        if (!(largest <= most)) {
+            throw new IllegalArgumentException(
+                    ("A weight has a number of %s, and %s holds up to %s: use bfloat16 or"
+                                    + " float32 weights")
+                            .formatted(largest, type.name().toLowerCase(Locale.ROOT), most));
+        }
+    }
+
+    /**
+     * Lets products of the calling thread run in it alone, also where libtorch has threads for all
+     * of a process: where each of several ranks has one, they would wait for one another.
+     */
+    public static void computeAlone() {
+        DecodeKernels.leavePool();
+    }
+
+    /**
+     * Returns the name of the kernel that weights of a type get here.
+     *
+     * @param type the type
+     * @return the library and the arithmetic, or that it is the plain form
+     */
+    public static String kernelOf(Type type) {
+        return DecodeKernels.find(type).describe(type);
+    }
+
+    /**
+     * Returns the room that a product needs in its {@link RowBuffer}.
+     *
+     * @param rows the most rows that are multiplied at once
+     * @param inputs the features of a row
+     * @return the number of floats
+     */
+    public static long roomFor(long rows, long inputs) {
+        return 2 * rows * inputs; // 8 bits take rows apart
+    }
+
+    /**
+     * Returns the kernel.
+     *
+     * @return the library and the arithmetic, or that it is the plain form
+     */
+    public abstract String getKernel();
+
+    /** Returns the memory of the weight in bytes. */
+    abstract long bytes();
+
+    /** Multiplies rows of the buffer, [count, out], to be freed by the scope that is open. */
+    abstract Tensor product(Tensor x);
+
+    /** Puts rows into the buffer. */
+    void put(RowBuffer to, float[] x, int count) {
+        to.memory().put(0, x, 0, count * inputs);
+    }
+
+    /** Takes the rows of a product. */
+    void take(Tensor product, float[] y, int count) {
+        RowBuffer.read(product, y, count * outputs);
+    }
+
+    /** Returns how many rows a kernel multiplies instead of some. */
+    int rowsOf(int count) {
+        return count;
+    }
+
+    /**
+     * Multiplies rows.
+     *
+     * @param x the rows, [count, in]
+     * @param count how many
+     * @param y where the results go, [count, out]
+     */
+    public final void multiply(float[] x, int count, float[] y) {
+        put(rows, x, count);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor in = count == 1 ? one : rows.view(rowsOf(count), inputs);
+            take(product(in), y, count);
+        }
+        if (bias != null) {
+            for (int i = 0; i < count; i++) {
+                int at = i * outputs;
+                for (int j = 0; j < outputs; j++) {
+                    y[at + j] += bias[j];
+                }
+            }
+        }
+    }
+
+    /**
+     * Returns how the numbers are held.
+     *
+     * @return the type
+     */
+    public final Type getType() {
+        return type;
+    }
+
+    /**
+     * Returns the features of a result.
+     *
+     * @return the number of outputs
+     */
+    public final int getOutputs() {
+        return outputs;
+    }
+
+    /**
+     * Returns the features of a row.
+     *
+     * @return the number of inputs
+     */
+    public final int getInputs() {
+        return inputs;
+    }
+
+    /**
+     * Returns the memory that it takes.
+     *
+     * @return the bytes of the weight, its scales and its bias
+     */
+    public final long getBytes() {
+        return bytes() + (bias == null ? 0 : 4L * bias.length);
+    }
+
+    /** Frees the weight. */
+    @Override
+    public void close() {
+        one.close();
+    }
+}

@@ -1,0 +1,90 @@
+package io.djltp.internal.decode;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
+
+import java.util.Arrays;
+
+/** Rows in Java arrays that the ranks of a group add up, or put together. */
+@SuppressWarnings("try") // a scope is used by being open
+public final class RankRows implements AutoCloseable {
+
+    private final Communicator group;
+    private final SharedRows shared; // or null
+    private long meetings; // there
+    private final RowBuffer own;
+    private final RowBuffer gathered;
+    private final long[] counts;
+
+    /**
+     * Creates a rank's end.
+     *
+     * @param group the group
+     * @param shared where ranks of one process put small rows, or {@code null}
+     * @param summed the most numbers that are summed at once
+     * @param gathered the most numbers of a rank that are gathered at once
+     */
+    public RankRows(Communicator group, SharedRows shared, long summed, long gathered) {
+        this.group = group;
+        this.shared = shared;
+        counts = new long[group.getSize()];
+        own = new RowBuffer(Math.max(summed, gathered));
+        this.gathered = new RowBuffer(Math.max(1, gathered * counts.length));
+    }
+
+    /**
+     * Adds up rows over the ranks, in the order of the ranks.
+     *
+     * @param x the rows, which become the sums
+     * @param count how many numbers
+     */
+    public void sum(float[] x, int count) {
+        if (counts.length == 1) {
+            return;
+        }
+        if (shared != null && count <= SharedRows.CAPACITY) {
+            shared.sum(group.getRank(), meetings++, x, count);
+            return;
+        }
+        own.memory().put(0, x, 0, count);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            group.allReduce(TensorView.of(own.view(1, count)), ReduceOp.SUM).await();
+        }
+        own.memory().get(0, x, 0, count);
+    }
+
+    /**
+     * Puts numbers of all ranks one after another.
+     *
+     * @param x the numbers of this rank
+     * @param count how many, the same on all ranks
+     * @param all where those of all go, in the order of the ranks
+     */
+    public void gather(float[] x, int count, float[] all) {
+        if (counts.length == 1) {
+            System.arraycopy(x, 0, all, 0, count);
+            return;
+        }
+        if (shared != null && count <= SharedRows.CAPACITY) {
+            shared.gather(group.getRank(), meetings++, x, count, all);
+            return;
+        }
+        Arrays.fill(counts, count);
+        own.memory().put(0, x, 0, count);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            TensorView from = TensorView.of(own.view(1, count));
+            TensorView to = TensorView.of(gathered.view(counts.length, count));
+            group.allGather(from, to, counts).await();
+        }
+        gathered.memory().get(0, all, 0, count * counts.length);
+    }
+
+    /** Frees the memory. */
+    @Override
+    public void close() {
+        own.close();
+        gathered.close();
+    }
+}

@@ -1,0 +1,130 @@
+package io.djltp.internal.decode;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.internal.decode.PackedWeight.Type;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.Random;
+
+public class PackedWeightTest {
+
+    @DataProvider
+    public Object[][] types() {
+        return new Object[][] {
+            // type, relative error of products whose weight is rounded to it
+            {Type.FLOAT32, 2e-6}, {Type.FLOAT16, 5e-4}, {Type.BFLOAT16, 6e-3}, {Type.INT8, 1e-2}
+        };
+    }
+
+    /** Products of one row and of many are those of float64, by the kernel and in plain form. */
+    @Test(dataProvider = "types")
+    public void multipliesAsFloat64(Type type, double limit) {
+        for (int[] size : new int[][] {{1, 1}, {3, 5}, {37, 53}, {64, 128}, {300, 257}}) {
+            for (int count : new int[] {1, 2, 7, 33}) {
+                check(type, size[0], size[1], count, false, limit);
+                check(type, size[0], size[1], count, true, limit);
+            }
+        }
+    }
+
+    private static void check(Type type, int out, int in, int count, boolean plain, double limit) {
+        Random random = new Random(7L * out + in + count);
+        float[] w = floats(random, out * in);
+        float[] b = floats(random, out);
+        float[] x = floats(random, count * in);
+        float[] y = new float[count * out];
+        try (NDManager manager = NDManager.newBaseManager("PyTorch");
+                RowBuffer rows = new RowBuffer(PackedWeight.roomFor(count, in))) {
+            NDArray weight = manager.create(w, new Shape(out, in));
+            NDArray bias = count % 2 == 0 ? null : manager.create(b);
+            try (PackedWeight packed =
+                    plain
+                            ? PackedWeight.plain(weight, bias, type, rows)
+                            : PackedWeight.of(weight, bias, type, rows)) {
+                weight.muli(0); // nobody's any more
+                Assert.assertEquals(packed.getOutputs(), out);
+                Assert.assertEquals(packed.getInputs(), in);
+                Assert.assertEquals(packed.getType(), type);
+                Assert.assertTrue(packed.getBytes() >= (long) out * in * type.getBytes());
+                for (int repeat = 0; repeat < 2; repeat++) {
+                    packed.multiply(x, count, y);
+                    double error = 0;
+                    double size = 0;
+                    for (int i = 0; i < count; i++) {
+                        for (int j = 0; j < out; j++) {
+                            double exact = bias == null ? 0 : b[j];
+                            for (int k = 0; k < in; k++) {
+                                exact += (double) x[i * in + k] * w[j * in + k];
+                            }
+                            error += (y[i * out + j] - exact) * (y[i * out + j] - exact);
+                            size += exact * exact;
+                        }
+                    }
+                    double relative = Math.sqrt(error / size);
+                    String what = packed.getKernel() + " " + out + "x" + in + " of " + count;
+                    Assert.assertTrue(relative <= limit, what + ": " + relative);
+                }
+            }
+        }
+    }
+
+    private static float[] floats(Random random, int count) {
+        float[] numbers = new float[count];
+        for (int i = 0; i < count; i++) {
+            numbers[i] = (float) random.nextGaussian();
+        }
+        return numbers;
+    }
+
+    /** Rows of zeros, of numbers that are not, and a row among larger ones. */
+    @Test
+    public void rowsOfAnySizeKeepTheirDigits() {
+        try (NDManager manager = NDManager.newBaseManager("PyTorch");
+                RowBuffer rows = new RowBuffer(PackedWeight.roomFor(4, 8))) {
+            NDArray weight = manager.arange(24f).reshape(3, 8).subi(12);
+            try (PackedWeight packed = PackedWeight.of(weight, null, Type.INT8, rows)) {
+                float[] x = new float[32];
+                x[8] = 1e-20f;
+                x[16] = 1e20f;
+                x[24] = Float.NaN;
+                float[] y = new float[12];
+                packed.multiply(x, 4, y);
+                for (int j = 0; j < 3; j++) {
+                    Assert.assertEquals(y[j], 0f);
+                    Assert.assertEquals(y[3 + j], (8 * j - 12) * 1e-20f, 1e-21f);
+                    Assert.assertEquals(y[6 + j], (8 * j - 12) * 1e20f, 1e19f);
+                    Assert.assertTrue(Float.isNaN(y[9 + j]));
+                }
+            }
+        }
+    }
+
+    @Test(
+            expectedExceptions = IllegalArgumentException.class,
+            expectedExceptionsMessageRegExp = ".*70000.0, and float16 holds up to 65504.*")
+    public void whatFloat16CannotHoldThrows() {
+        try (NDManager manager = NDManager.newBaseManager("PyTorch");
+                RowBuffer rows = new RowBuffer(64)) {
+            PackedWeight.of(manager.full(new Shape(2, 8), 70000f), null, Type.FLOAT16, rows);
+        }
+    }
+
+    /** On the platform that is tested, no type is slow in silence. */
+    @Test
+    public void kernelsHaveNames() {
+        if (!"amd64".equals(System.getProperty("os.arch"))) {
+            throw new SkipException("FBGEMM is a library of x86-64");
+        }
+        Assert.assertEquals(PackedWeight.kernelOf(Type.FLOAT32), "XNNPACK, float32");
+        Assert.assertTrue(PackedWeight.kernelOf(Type.FLOAT16).startsWith("FBGEMM"));
+        Assert.assertTrue(PackedWeight.kernelOf(Type.INT8).startsWith("FBGEMM"));
+        Assert.assertTrue(PackedWeight.kernelOf(Type.BFLOAT16).startsWith("libtorch"));
+    }
+}
