@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDManager;
 
 import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
-import io.djltp.internal.decode.PackedWeight;
+import io.djltp.internal.decode.RankThread;
 import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.safetensors.SafetensorsFolder;
@@ -66,15 +66,17 @@ final class Decoder implements AutoCloseable {
         try {
             started = new RankPool(parallel);
             int ranks = parallel.getRanks();
-            boolean together = ranks > 1 && ranks == parallel.getLocalRanks();
-            together &= ranks <= Runtime.getRuntime().availableProcessors();
+            boolean together =
+                    ranks > 1
+                            && ranks == parallel.getLocalRanks()
+                            && ranks <= Runtime.getRuntime().availableProcessors();
             SharedRows shared = together ? new SharedRows(ranks) : null;
             boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
             made.addAll(
                     started.run(
                             context -> {
                                 if (several) {
-                                    PackedWeight.computeAlone();
+                                    RankThread.computeAlone();
                                 }
                                 try (NDManager manager =
                                         NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
