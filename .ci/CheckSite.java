@@ -15,11 +15,11 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * Opens every page of docs/target/site in headless Chromium, 1300 and 400 pixels wide. Fails for a link that leads nowhere, a
- * picture that does not load, and a page that is wider than its window.
+ * Opens every page of docs/target/site in headless Chromium, 1300 and 400 pixels wide. Fails for a link that leads
+ * nowhere, a picture that does not load, and a page that is wider than its window.
  *
  * <pre>
- * ./mvnw -Psite -pl :docs -am -DskipTests package
+ * ./mvnw -Psite -pl :docs -am -Dmaven.test.skip package
  * java .ci/CheckSite.java [folder for screenshots of all pages, light and dark]
  * </pre>
  */
@@ -34,7 +34,7 @@ public class CheckSite {
             const ids = new Map(); // of a page, or of another file that a link leads to
             const links = new Map(); // from an address to the first page that has it
             const problems = new Set();
-            const sizes = [];
+            const lines = []; // of the report
 
             async function open(page, width) {
                 frame.width = width;
@@ -43,10 +43,12 @@ public class CheckSite {
                     frame.src = page;
                 });
                 const opened = frame.contentDocument;
-                for (const image of opened.images) await image.decode().catch(() => problems.add(`${page}: no picture ${image.src}`));
+                for (const image of opened.images)
+                    await image.decode().catch(() => problems.add(`${page}: no picture ${image.src}`));
                 const root = opened.documentElement;
-                sizes.push(`${page} ${width} ${root.scrollHeight}`);
-                if (root.scrollWidth > width) problems.add(`${page}: ${root.scrollWidth} pixels wide in a window of ${width}`);
+                lines.push(`size ${page} ${width} ${root.scrollHeight}`);
+                if (root.scrollWidth > width)
+                    problems.add(`${page}: ${root.scrollWidth} pixels wide in a window of ${width}`);
                 ids.set(page, new Set([...opened.querySelectorAll('[id]')].map(each => each.id)));
                 for (const {href} of opened.links)
                     if (href.startsWith(location.origin) && !links.has(href)) links.set(href, page);
@@ -69,8 +71,11 @@ public class CheckSite {
                     if (!found || hash && !found.has(decodeURIComponent(hash.slice(1))))
                         problems.add(`${page}: a link leads nowhere: ${pathname}${hash}`);
                 }
-            })().catch(problem => problems.add(`The check failed: ${problem}`)).finally(() =>
-                fetch('/report', {method: 'POST', body: [`${links.size} links`, ...sizes, '', ...problems].join('\\n')}));
+                lines.push(`${links.size} links`);
+            })().catch(problem => problems.add(`The check failed: ${problem}`)).finally(() => {
+                problems.forEach(each => lines.push(`problem ${each}`));
+                fetch('/report', {method: 'POST', body: lines.join('\\n')});
+            });
             </script>
             """;
 
@@ -92,11 +97,19 @@ public class CheckSite {
     }
 
     public static void main(String[] args) throws Exception {
-        System.exit(new CheckSite().run(args) ? 0 : 1);
+        CheckSite check = new CheckSite();
+        check.server.start();
+        boolean well;
+        try {
+            well = check.run(args);
+        } finally {
+            check.server.stop(0);
+        }
+        System.exit(well ? 0 : 1);
     }
 
     private boolean run(String[] args) throws Exception {
-        server.start();
+        System.out.println("check-site: " + pages.size() + " pages");
         Process browser = chromium("/check");
         List<String> lines;
         try {
@@ -105,35 +118,37 @@ public class CheckSite {
             browser.destroy();
             browser.waitFor();
         }
-        int end = lines.indexOf("");
-        List<String> problems = lines.subList(end + 1, lines.size());
-        problems.forEach(System.out::println);
-        System.out.printf("check-site: %d pages, %s, %d problems%n", pages.size(), lines.get(0), problems.size());
+        lines.stream().filter(each -> !each.startsWith("size")).forEach(System.out::println);
         if (args.length > 0) {
             Path folder = Files.createDirectories(Path.of(args[0]));
-            for (String line : lines.subList(1, end)) {
-                String[] size = line.split(" ");
-                for (String scheme : List.of("dark", "light")) {
-                    String name = size[0].substring(1).replace("/", "-").replace(".html", "-" + size[1] + "-" + scheme + ".png");
-                    chromium(
-                                    size[0],
-                                    "--window-size=" + size[1] + "," + size[2],
-                                    "--blink-settings=preferredColorScheme=" + (scheme.equals("dark") ? 0 : 1),
-                                    "--screenshot=" + folder.resolve(name).toAbsolutePath())
-                            .waitFor();
+            for (String line : lines) {
+                if (line.startsWith("size")) {
+                    takePictures(folder, line.split(" "));
                 }
             }
         }
-        server.stop(0);
-        return problems.isEmpty() && !pages.isEmpty();
+        return !pages.isEmpty() && lines.stream().noneMatch(each -> each.startsWith("problem"));
+    }
+
+    private void takePictures(Path folder, String[] size) throws Exception {
+        for (String scheme : List.of("dark", "light")) {
+            String name = size[1].substring(1).replace("/", "-").replace(".html", "-" + size[2] + "-" + scheme + ".png");
+            chromium(
+                            size[1],
+                            "--window-size=" + size[2] + "," + size[3],
+                            "--blink-settings=preferredColorScheme=" + (scheme.equals("dark") ? 0 : 1),
+                            "--screenshot=" + folder.resolve(name).toAbsolutePath())
+                    .waitFor();
+        }
     }
 
     private Process chromium(String page, String... options) throws IOException {
-        List<String> command = new ArrayList<>(List.of(browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"));
-        command.add("--user-data-dir=" + profile);
+        List<String> command = new ArrayList<>(List.of(browser(), "--headless", "--no-sandbox", "--disable-gpu"));
+        command.addAll(List.of("--hide-scrollbars", "--user-data-dir=" + profile));
         command.addAll(List.of(options));
         command.add("http://localhost:" + server.getAddress().getPort() + page);
-        return new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(profile.resolve("log").toFile()).start();
+        File log = profile.resolve("log").toFile();
+        return new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(log).start();
     }
 
     private static String browser() {
@@ -159,9 +174,10 @@ public class CheckSite {
             if (type != null) {
                 exchange.getResponseHeaders().set("Content-Type", type);
             }
+            String list = pages.stream().collect(Collectors.joining("', '", "['", "']"));
             byte[] bytes =
                     path.equals("/check")
-                            ? CHECK.replace("PAGES", pages.stream().collect(Collectors.joining("','", "['", "']"))).getBytes()
+                            ? CHECK.replace("PAGES", list).getBytes()
                             : found ? Files.readAllBytes(file) : new byte[0];
             exchange.sendResponseHeaders(found ? 200 : 404, bytes.length == 0 ? -1 : bytes.length);
             exchange.getResponseBody().write(bytes);

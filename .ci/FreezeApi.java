@@ -28,7 +28,7 @@ import java.util.zip.ZipOutputStream;
  * and protected classes outside io.djltp.internal, and their supertypes, without code and private members. Needs
  * JDK 24 or newer:
  *
- * <pre>./mvnw -q -Pspark -DskipTests package &amp;&amp; java .ci/FreezeApi.java 0.1.0</pre>
+ * <pre>./mvnw -q -Pspark -Dmaven.test.skip package &amp;&amp; java .ci/FreezeApi.java 0.1.0</pre>
  */
 class FreezeApi {
     private static final Map<String, String> MODULES =

@@ -4,7 +4,9 @@ python3 reference.py < cases > results     (PyTorch 1.13)
 
 A line of the cases is {"folder": a folder with config.json and model.safetensors, "ids": [[...],
 ...]}, a line of the results the logits of all tokens, flat. With "greedy": n a line has the n
-likeliest next tokens of the first row, each computed from the whole text.
+likeliest next tokens of the first row, each computed from the whole text. With "labels", "steps" and
+"rate" it has the mean losses of so many steps of SGD. An encoder has "mask" and "kinds" too, and a
+line of the results the features of all tokens.
 """
 import json
 import math
@@ -167,12 +169,54 @@ def gpt2(c, w, ids):
     return norm(x, "ln_f") @ w["wte.weight" if tied else "lm_head.weight"].T
 
 
+def bert(c, w, ids, mask, kinds):
+    w = {name[5:] if name.startswith("bert.") else name: each for name, each in w.items()}
+    heads, eps, act = c["num_attention_heads"], c["layer_norm_eps"], ACTIVATIONS[c.get("hidden_act", "gelu")]
+    linear = lambda x, name: F.linear(x, w[name + ".weight"], w[name + ".bias"])
+
+    def norm(x, name):
+        x = x - x.mean(-1, keepdim=True)
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w[name + ".weight"] + w[name + ".bias"]
+
+    p = "embeddings."
+    x = w[p + "word_embeddings.weight"][ids] + w[p + "token_type_embeddings.weight"][kinds]
+    x = norm(x + w[p + "position_embeddings.weight"][:ids.shape[1]], p + "LayerNorm")
+    for i in range(c["num_hidden_layers"]):
+        p = "encoder.layer.%d." % i
+        q, k, v = (linear(x, p + "attention.self." + n).unflatten(-1, (heads, -1)).transpose(1, 2)
+                   for n in ("query", "key", "value"))
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        y = torch.softmax(scores.masked_fill(mask[:, None, None] == 0, -math.inf), -1) @ v
+        y = y.transpose(1, 2).flatten(2)
+        x = norm(x + linear(y, p + "attention.output.dense"), p + "attention.output.LayerNorm")
+        y = linear(act(linear(x, p + "intermediate.dense")), p + "output.dense")
+        x = norm(x + y, p + "output.LayerNorm")
+    return x
+
+
 for line in sys.stdin:
     case = json.loads(line)
     config, weights = read(case["folder"])
     network = gpt2 if config["model_type"] == "gpt2" else llama
     ids = torch.tensor(case["ids"])
-    if "greedy" in case:
+    if "kinds" in case:
+        mask, kinds = torch.tensor(case["mask"]), torch.tensor(case["kinds"])
+        print(json.dumps(bert(config, weights, ids, mask, kinds).flatten().tolist()))
+    elif "steps" in case:
+        labels, losses = torch.tensor(case["labels"]), []
+        for w in weights.values():
+            w.requires_grad_()
+        for _ in range(case["steps"]):
+            logits = network(config, weights, ids)
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            loss.backward()
+            losses.append(loss.item())
+            for w in weights.values():
+                if w.grad is not None:
+                    w.data -= case["rate"] * w.grad
+                    w.grad = None
+        print(json.dumps(losses))
+    elif "greedy" in case:
         first = ids.shape[1]
         for _ in range(case["greedy"]):
             ids = torch.cat([ids, network(config, weights, ids)[:, -1:].argmax(-1)], 1)

@@ -1,5 +1,7 @@
 package io.djltp.examples;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Locale;
 import java.util.function.Supplier;
 
@@ -21,9 +23,9 @@ public final class BadInputException extends RuntimeException {
      * Creates an exception.
      *
      * @param message what is wrong and what to do
-     * @param cause the reason
+     * @param cause the reason; its message may be all there is to say
      */
-    public BadInputException(String message, Throwable cause) {
+    public BadInputException(@Nullable String message, Throwable cause) {
         super(message, cause);
     }
 
@@ -36,7 +38,7 @@ public final class BadInputException extends RuntimeException {
      * @return what it returns
      * @throws BadInputException if it throws IllegalArgumentException
      */
-    public static <T> T check(String prefix, Supplier<T> call) {
+    public static <T extends @Nullable Object> T check(String prefix, Supplier<T> call) {
         try {
             return call.get();
         } catch (IllegalArgumentException e) {
@@ -50,7 +52,7 @@ public final class BadInputException extends RuntimeException {
      * @param format what is wrong and what to do, with places for values
      * @param values the values
      */
-    public BadInputException(String format, Object... values) {
+    public BadInputException(String format, @Nullable Object... values) {
         this(String.format(Locale.ROOT, format, values));
     }
 }

@@ -3,6 +3,8 @@ package io.djltp.examples;
 import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -22,7 +24,7 @@ public final class JsonFile {
      * @param option the option that names the file
      * @param file the file, or {@code null} if none is wanted
      */
-    public static void check(String option, Path file) {
+    public static void check(String option, @Nullable Path file) {
         if (file != null && !isWritable(file)) {
             throw new BadInputException(
                     option
@@ -57,7 +59,7 @@ public final class JsonFile {
      * @param object the object
      * @throws IOException if the file cannot be written
      */
-    public static void write(Path file, Object object) throws IOException {
+    public static void write(@Nullable Path file, Object object) throws IOException {
         if (file != null) {
             Files.writeString(file, GSON.toJson(object) + "\n");
         }

@@ -1,2 +1,5 @@
 /** Contains the {@code tp} command. */
+@NullMarked
 package io.djltp.examples;
+
+import org.jspecify.annotations.NullMarked;

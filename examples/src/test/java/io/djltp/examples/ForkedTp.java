@@ -167,7 +167,6 @@ public final class ForkedTp implements AutoCloseable {
         command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.addAll(List.of("--enable-native-access=ALL-UNNAMED", "-Dai.djl.offline=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
-        command.add("-Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error");
         command.addAll(List.of("-cp", classPath(), Tp.class.getName()));
         return command;
     }

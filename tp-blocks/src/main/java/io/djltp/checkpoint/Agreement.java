@@ -9,12 +9,16 @@ import io.djltp.internal.rank.RankPool.RankTask;
 import io.djltp.job.Job;
 import io.djltp.training.TrainerState;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Closeable;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.stream.LongStream;
 
@@ -49,10 +53,10 @@ final class Agreement {
      * @throws IOException if files are the reason, in whichever process
      */
     <T> T run(String what, Callable<T> task) throws IOException {
-        T result = null;
+        List<T> result = new ArrayList<>(1);
         Exception failure = null;
         try {
-            result = task.call();
+            result.add(task.call());
         } catch (Exception e) {
             failure = e;
         }
@@ -65,11 +69,11 @@ final class Agreement {
                             .orElse(null);
             failure = first == null ? null : heard(first, failure);
         }
-        if (failure != null && result instanceof Closeable opened) {
+        if (failure != null && !result.isEmpty() && result.get(0) instanceof Closeable opened) {
             opened.close();
         }
         throwIfAny(failure);
-        return result;
+        return result.get(0);
     }
 
     /**
@@ -78,21 +82,21 @@ final class Agreement {
      * @param part what each rank does, without collective operations
      */
     void runOnRanks(PartOfRank part) throws IOException {
-        RankTask<Exception> task =
+        RankTask<Optional<Exception>> task =
                 context -> {
                     try {
                         part.run(context);
-                        return null;
+                        return Optional.empty();
                     } catch (IOException | RuntimeException e) {
-                        return e;
+                        return Optional.of(e);
                     }
                 };
-        for (Exception failure : state.getRanks().run(task)) {
-            throwIfAny(failure);
+        for (Optional<Exception> failure : state.getRanks().run(task)) {
+            throwIfAny(failure.orElse(null));
         }
     }
 
-    private static void throwIfAny(Exception failure) throws IOException {
+    private static void throwIfAny(@Nullable Exception failure) throws IOException {
         if (failure instanceof IOException io) {
             throw io;
         } else if (failure != null) {
@@ -102,7 +106,8 @@ final class Agreement {
 
     /** Returns the kind of a failure, and what its text is in all processes. */
     private byte[] say(String what, Exception failure) {
-        Job job = state.getConfig().getJob(); // without one there are no other processes
+        // without a job there are no other processes
+        Job job = Objects.requireNonNull(state.getConfig().getJob(), "job");
         String kind =
                 failure instanceof IOException
                         ? "F"
@@ -114,7 +119,7 @@ final class Agreement {
         return Arrays.copyOf(text, Math.min(text.length, LONGEST));
     }
 
-    private static Exception heard(byte[] first, Exception own) {
+    private static Exception heard(byte[] first, @Nullable Exception own) {
         String text = new String(first, 1, first.length - 1, StandardCharsets.UTF_8);
         return switch (first[0]) {
             case 'F' -> new CheckpointException(text, own);

@@ -9,10 +9,13 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 
 import io.djltp.checkpoint.TensorReader.PartFile;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
 import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.internal.torch.TensorBuffers;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.Closeable;
 import java.io.IOException;
@@ -272,7 +275,7 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if it cannot be read
      * @throws IllegalArgumentException if the tensor has no such axis or range
      */
-    public NDArray read(String name, int axis, List<ShardRange> ranges, NDManager manager)
+    public NDArray read(String name, int axis, @Nullable List<ShardRange> ranges, NDManager manager)
             throws IOException {
         CutTensor tensor = getTensor(name);
         check(tensor, axis, ranges);
@@ -300,7 +303,7 @@ public final class Checkpoint implements Closeable {
      *     the ranges; its shape may be another. If the tensor is damaged, it has what was read
      *     before the damage
      */
-    void readInto(String name, int axis, List<ShardRange> ranges, NDArray target)
+    void readInto(String name, int axis, @Nullable List<ShardRange> ranges, NDArray target)
             throws IOException {
         CutTensor tensor = getTensor(name);
         check(tensor, axis, ranges);
@@ -316,7 +319,7 @@ public final class Checkpoint implements Closeable {
         idle.add(reader);
     }
 
-    private static void check(CutTensor tensor, int axis, List<ShardRange> ranges) {
+    private static void check(CutTensor tensor, int axis, @Nullable List<ShardRange> ranges) {
         if (ranges == null) {
             return;
         }
@@ -386,8 +389,8 @@ public final class Checkpoint implements Closeable {
                 writer.add(
                         other,
                         part -> {
-                            List<ShardRange> ranges =
-                                    other.isWhole() ? null : other.cut().getRanges(part);
+                            Cut cut = other.cut();
+                            List<ShardRange> ranges = cut == null ? null : cut.getRanges(part);
                             return out -> copy(other, part, ranges, out);
                         });
             }
@@ -397,7 +400,8 @@ public final class Checkpoint implements Closeable {
         }
     }
 
-    private void copy(CutTensor tensor, int part, List<ShardRange> ranges, SafetensorsWriter out)
+    private void copy(
+            CutTensor tensor, int part, @Nullable List<ShardRange> ranges, SafetensorsWriter out)
             throws IOException {
         try (NDManager manager = NDManager.newBaseManager(Device.cpu());
                 NDArray shard = read(tensor.name(), tensor.axis(), ranges, manager)) {

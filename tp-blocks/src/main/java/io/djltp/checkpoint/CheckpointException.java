@@ -1,5 +1,7 @@
 package io.djltp.checkpoint;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
@@ -18,7 +20,7 @@ public final class CheckpointException extends IOException {
         super(message);
     }
 
-    CheckpointException(String message, Throwable cause) {
+    CheckpointException(String message, @Nullable Throwable cause) {
         super(message, cause);
     }
 

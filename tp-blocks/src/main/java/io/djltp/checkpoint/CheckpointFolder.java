@@ -2,6 +2,7 @@ package io.djltp.checkpoint;
 
 import ai.djl.util.Utils;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,6 +30,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.OptionalLong;
 import java.util.TreeSet;
 import java.util.UUID;
@@ -62,12 +64,12 @@ final class CheckpointFolder implements Closeable {
     UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
 
     private final Path path;
-    private final FolderLock lock; // in the process of rank 0
-    private final String run; // null to read only
+    private final @Nullable FolderLock lock; // in the process of rank 0
+    private final @Nullable String run; // null to read only
     private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
     private final List<Path> givenUp = new ArrayList<>(); // a late process may write there again
 
-    private CheckpointFolder(Path path, FolderLock lock, String run) {
+    private CheckpointFolder(Path path, @Nullable FolderLock lock, @Nullable String run) {
         this.path = path;
         this.lock = lock;
         this.run = run;
@@ -152,7 +154,7 @@ final class CheckpointFolder implements Closeable {
     }
 
     /** Returns the name of the run that has opened it, 8 digits; null if it was opened to read. */
-    String getRun() {
+    @Nullable String getRun() {
         return run;
     }
 
@@ -322,7 +324,7 @@ final class CheckpointFolder implements Closeable {
     /** Gives a folder another name, which is on the disk when this returns. */
     static void rename(Path from, Path to) throws IOException {
         Files.move(from, to, StandardCopyOption.ATOMIC_MOVE);
-        syncFolder(to.getParent());
+        syncFolder(Objects.requireNonNull(to.getParent(), "folder"));
     }
 
     /** Lets other runs use the folder. */

@@ -13,6 +13,8 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.job.LibraryVersion;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -93,13 +95,18 @@ record CheckpointIndex(
 
     /** A tensor; {@code ranges} are the ranges along the axis in each part, from begin to end. */
     private record TensorJson(
-            String name, String dtype, long[] shape, Integer axis, long[][][] ranges) {
+            String name,
+            String dtype,
+            long[] shape,
+            @Nullable Integer axis,
+            long @Nullable [][][] ranges) {
 
         static TensorJson of(CutTensor tensor) {
-            long[][][] ranges = tensor.isWhole() ? null : new long[tensor.cut().getRanks()][][];
-            for (int part = 0; ranges != null && part < ranges.length; part++) {
+            Cut cut = tensor.cut();
+            long[][][] ranges = cut == null ? null : new long[cut.getRanks()][][];
+            for (int part = 0; cut != null && ranges != null && part < ranges.length; part++) {
                 ranges[part] =
-                        tensor.cut().getRanges(part).stream()
+                        cut.getRanges(part).stream()
                                 .map(range -> new long[] {range.start(), range.end()})
                                 .toArray(long[][]::new);
             }
@@ -107,7 +114,7 @@ record CheckpointIndex(
                     tensor.name(),
                     tensor.type().asSafetensors(),
                     tensor.shape().getShape(),
-                    tensor.isWhole() ? null : tensor.axis(),
+                    cut == null ? null : tensor.axis(),
                     ranges);
         }
 
@@ -116,7 +123,8 @@ record CheckpointIndex(
             if (axis == null) {
                 return CutTensor.whole(name, type, new Shape(shape));
             }
-            Cut cut = Cut.of(shape[axis], ranges.length, part -> ranges(ranges[part]));
+            long[][][] all = Objects.requireNonNull(ranges, "ranges");
+            Cut cut = Cut.of(shape[axis], all.length, part -> ranges(all[part]));
             return new CutTensor(name, type, new Shape(shape), axis, cut);
         }
 
@@ -210,12 +218,13 @@ record CheckpointIndex(
         Map<String, CutTensor> tensors = new LinkedHashMap<>();
         for (TensorJson each : json.tensors) {
             CutTensor tensor = each.toTensor();
-            if (!tensor.isWhole() && tensor.cut().getRanks() != json.files.size()) {
+            Cut cut = tensor.cut();
+            if (cut != null && cut.getRanks() != json.files.size()) {
                 throw new CheckpointException(
                         String.format(
                                 "the ranges of tensor %s are of %d parts, and there are files of"
                                         + " %d",
-                                tensor.name(), tensor.cut().getRanks(), json.files.size()));
+                                tensor.name(), cut.getRanks(), json.files.size()));
             }
             tensors.put(tensor.name(), tensor);
         }

@@ -14,8 +14,10 @@ import ai.djl.util.Preconditions;
 import ai.djl.util.Progress;
 
 import io.djltp.checkpoint.SaveSchedule.StopSignal;
+import io.djltp.internal.Errors;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -64,19 +66,20 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     private final Path folder;
     private final int keep;
-    private final Long resumeFrom; // null for the newest
+    private final @Nullable Long resumeFrom; // null for the newest
     private final boolean everyEpoch;
     private final Map<String, String> settings; // that all processes have alike
     private final TrainingProgress progress;
     private final SaveSchedule schedule;
-    private ParallelTrainer trainer;
-    private CheckpointRun run; // null until the training begins
-    private TrainingProgress.Noted afterBatches; // the progress at the end of an epoch's batches
+    private @Nullable ParallelTrainer trainer;
+    private @Nullable CheckpointRun run; // null until the training begins
+    private TrainingProgress.@Nullable Noted
+            afterBatches; // the progress at the end of an epoch's batches
     private long seen; // steps
     private boolean told; // of the steps of this epoch
 
-    private CheckpointListener(Builder builder) {
-        folder = builder.path;
+    private CheckpointListener(Builder builder, Path folder) {
+        this.folder = folder;
         keep = builder.keep;
         resumeFrom = builder.resumeFrom;
         everyEpoch = builder.everyEpoch;
@@ -114,7 +117,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      *     #resume}, or beyond so many epochs
      * @throws TrainingStoppedException if a signal has asked to stop
      */
-    public boolean fit(Trainer trainer, int epochs, Dataset trainingSet, Dataset validationSet)
+    public boolean fit(
+            Trainer trainer, int epochs, Dataset trainingSet, @Nullable Dataset validationSet)
             throws IOException, TranslateException {
         boolean resumed = run == null ? resume(trainer) : run.isResumed();
         EasyTrain.fit(trainer, remainingEpochs(epochs), resumed(trainingSet), validationSet);
@@ -141,9 +145,9 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
                     "The CheckpointListener has to be one of the listeners of the ParallelTrainer:"
                             + " config.addTrainingListeners(checkpoints)");
         }
-        open(false);
+        CheckpointRun opened = open(false);
         try {
-            TrainingProgress.Saved saved = run.restore(resumeFrom, progress);
+            TrainingProgress.Saved saved = opened.restore(resumeFrom, progress);
             if (saved == null) {
                 return false;
             }
@@ -183,12 +187,16 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * @throws IllegalStateException if no trainer has been made with this listener
      */
     public long getStep() {
+        return trainer().getState().getStep();
+    }
+
+    private ParallelTrainer trainer() {
         if (trainer == null) {
             throw new IllegalStateException(
                     "The CheckpointListener has no trainer yet: add it to the training configuration"
                             + " (addTrainingListeners) and make the ParallelTrainer first");
         }
-        return trainer.getState().getStep();
+        return trainer;
     }
 
     /**
@@ -196,7 +204,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      *
      * @return the failure, or {@code null} if it is complete, or none has ended yet
      */
-    public Throwable getFailure() {
+    public @Nullable Throwable getFailure() {
         return run == null ? null : run.failure();
     }
 
@@ -215,9 +223,9 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             return; // gradients of several batches are added up
         }
         seen = step;
-        SaveSchedule.Decision decision = schedule.afterStep(trainer, step);
+        SaveSchedule.Decision decision = schedule.afterStep(trainer(), step);
         if (decision.save()) {
-            save(progress.save(trainer));
+            save(progress.save(trainer()));
         }
         if (decision.stop() != null) {
             stop(decision.stop());
@@ -232,7 +240,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      */
     public void save() {
         begin();
-        save(progress.save(trainer));
+        save(progress.save(trainer()));
     }
 
     /**
@@ -245,12 +253,19 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     }
 
     private void save(TrainingProgress.Noted values) {
-        run.save(getStep(), values);
+        running().save(getStep(), values);
         schedule.restart();
     }
 
     private void stop(StopSignal signal) {
-        throw new TrainingStoppedException(signal, getStep(), folder, run.await());
+        throw new TrainingStoppedException(signal, getStep(), folder, running().await());
+    }
+
+    private CheckpointRun running() {
+        if (run == null) {
+            throw new IllegalStateException("The training has not begun");
+        }
+        return run;
     }
 
     /** Begins or resumes an epoch over the data. */
@@ -260,7 +275,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         if (progress.position().isRunning()) {
             progress.position().endEpoch(); // a loop of the user's own, which tells no listener
         }
-        progress.restoreMetrics(trainer);
+        progress.restoreMetrics(trainer());
         afterBatches = null;
         return progress.position();
     }
@@ -268,7 +283,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     /** Notes that the batches of an epoch are done; validation follows. */
     private void endBatches() {
         if (schedule.isStoppable()) {
-            afterBatches = progress.save(trainer);
+            afterBatches = progress.save(trainer());
         }
     }
 
@@ -301,7 +316,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * @throws IllegalArgumentException if it is not, or not the only one that saves
      */
     private void checkLast() {
-        List<TrainingListener> all = TrainingProgress.listeners(trainer);
+        List<TrainingListener> all = TrainingProgress.listeners(trainer());
         if (all.stream().filter(CheckpointListener.class::isInstance).count() > 1) {
             throw new IllegalArgumentException(
                     "A trainer has one CheckpointListener, and this one has several: one saves all"
@@ -323,7 +338,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         if (afterBatches == null) {
             return;
         }
-        StopSignal stop = schedule.stop(this.trainer);
+        StopSignal stop = schedule.stop(trainer());
         if (stop != null) {
             save(afterBatches); // a resumed run begins the validation anew
             stop(stop);
@@ -374,22 +389,24 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
     }
 
-    private void open(boolean empty) throws IOException {
+    private CheckpointRun open(boolean empty) throws IOException {
         if (run != null) {
             throw new IllegalStateException("resume(trainer) comes once, before the first step");
         }
         checkLast();
-        trainer.getState()
+        trainer()
+                .getState()
                 .checkSame(
                         "the settings of the CheckpointListeners",
                         settings,
                         "build them with the same settings on all processes");
         schedule.start();
-        CheckpointRun opened = new CheckpointRun(folder, keep, trainer);
+        CheckpointRun opened = new CheckpointRun(folder, keep, trainer());
         if (empty) {
             opened.checkEmpty();
         }
         run = opened;
+        return opened;
     }
 
     /** Waits until the last checkpoint is complete, and lets other runs use the folder. */
@@ -421,7 +438,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
         /** {@inheritDoc} */
         @Override
-        public Iterable<Batch> getData(NDManager manager, ExecutorService executor)
+        public Iterable<Batch> getData(NDManager manager, @Nullable ExecutorService executor)
                 throws IOException, TranslateException {
             DataPosition position = beginEpoch();
             Iterator<Batch> batches = position.begin(dataset, manager, executor);
@@ -481,12 +498,12 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
         private static final double NANOS_OF_MINUTE = 60e9;
 
-        private Path path;
+        private @Nullable Path path;
         private long everySteps;
         private long everyNanos;
         private boolean everyEpoch;
         private int keep = 3;
-        private Long resumeFrom; // null for the newest
+        private @Nullable Long resumeFrom; // null for the newest
         private BooleanSupplier when = () -> false;
         private List<String> signals = List.of();
         private Map<String, String> options = Map.of();
@@ -648,9 +665,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
          * @return the listener
          */
         public CheckpointListener build() {
-            Preconditions.checkArgument(
-                    path != null, "A CheckpointListener needs a folder: setFolder(path)");
-            return new CheckpointListener(this);
+            String needs = "A CheckpointListener needs a folder: setFolder(path)";
+            return new CheckpointListener(this, Errors.given(path, needs));
         }
     }
 }

@@ -6,6 +6,7 @@ import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -33,7 +34,7 @@ final class CheckpointRun implements AutoCloseable {
     private final CheckpointFolder folder;
     private final int keep;
     private final TrainingState state;
-    private PendingSave last;
+    private @Nullable PendingSave last;
     private boolean closed;
     private boolean resumed;
     private boolean lost; // another process
@@ -68,7 +69,7 @@ final class CheckpointRun implements AutoCloseable {
         CheckpointException why = null;
         try {
             CheckpointFolder joined = CheckpointFolder.join(path);
-            if (joined.getRun().equals("%08x".formatted(run))) {
+            if ("%08x".formatted(run).equals(joined.getRun())) {
                 return joined;
             }
         } catch (CheckpointException e) { // there is no folder, or no run has opened it
@@ -112,7 +113,8 @@ final class CheckpointRun implements AutoCloseable {
      * @return what it has read, or {@code null} if there is no checkpoint
      * @throws CheckpointException if it is damaged: with the newest older one that is whole
      */
-    TrainingProgress.Saved restore(Long named, TrainingProgress progress) throws IOException {
+    TrainingProgress.@Nullable Saved restore(@Nullable Long named, TrainingProgress progress)
+            throws IOException {
         long step = find(named);
         if (step < 0) {
             return null;
@@ -134,7 +136,7 @@ final class CheckpointRun implements AutoCloseable {
      * Returns the step of the newest checkpoint, or of the one that the user names; -1 if there is
      * none. All processes call it.
      */
-    private long find(Long named) throws IOException {
+    private long find(@Nullable Long named) throws IOException {
         long step =
                 agreement.run(
                         "use its checkpoint",
@@ -219,7 +221,7 @@ final class CheckpointRun implements AutoCloseable {
         return resumed;
     }
 
-    Throwable failure() {
+    @Nullable Throwable failure() {
         return state.failure();
     }
 

@@ -10,6 +10,8 @@ import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.internal.torch.TensorBuffers;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Closeable;
 import java.io.IOException;
 import java.io.InterruptedIOException;
@@ -214,7 +216,7 @@ final class CheckpointWriter implements Closeable {
 
     /** Returns how many bytes the files of this process have. */
     long getBytes() {
-        return own.values().stream().mapToLong(part -> part.written.bytes()).sum();
+        return own.values().stream().mapToLong(part -> part.written().bytes()).sum();
     }
 
     private void complete(List<CheckpointIndex.Part> written, JsonObject values)
@@ -331,8 +333,8 @@ final class CheckpointWriter implements Closeable {
 
         private final Path path;
         private final Map<CutTensor, Source> sources = new LinkedHashMap<>();
-        private FileChannel file;
-        private CheckpointIndex.Part written;
+        private @Nullable FileChannel file;
+        private CheckpointIndex.@Nullable Part written;
 
         PartWriter(Path path) {
             this.path = path;
@@ -370,9 +372,24 @@ final class CheckpointWriter implements Closeable {
 
         /** Brings the file to the disk and closes it. */
         CheckpointIndex.Part sync() throws IOException {
+            if (file == null) {
+                throw nothingWritten();
+            }
             file.force(true);
             file.close();
+            return written();
+        }
+
+        /** Returns what was written. */
+        private CheckpointIndex.Part written() {
+            if (written == null) {
+                throw nothingWritten();
+            }
             return written;
+        }
+
+        private static IllegalStateException nothingWritten() {
+            return new IllegalStateException("Nothing was written: stream comes first");
         }
 
         /** Removes the file. */

@@ -5,6 +5,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.EnumSet;
 import java.util.Set;
 
@@ -17,7 +19,7 @@ import java.util.Set;
  * @param axis the axis that is cut, or -1 if the tensor is not
  * @param cut the ranges of the axis in each part, or {@code null}: one part has the whole
  */
-public record CutTensor(String name, DataType type, Shape shape, int axis, Cut cut) {
+public record CutTensor(String name, DataType type, Shape shape, int axis, @Nullable Cut cut) {
 
     /** The data types of which DJL's PyTorch engine makes arrays: of others it ends the process. */
     private static final Set<DataType> TYPES =
@@ -97,7 +99,8 @@ public record CutTensor(String name, DataType type, Shape shape, int axis, Cut c
 
     /** Returns the tensor as a checkpoint of another number of parts has it. */
     CutTensor cutInto(int parts) {
-        return isWhole()
+
+        return cut == null
                 ? this
                 : new CutTensor(name, type, shape, axis, Cut.balanced(cut.getLength(), parts));
     }

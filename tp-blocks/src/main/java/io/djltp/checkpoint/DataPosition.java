@@ -13,6 +13,7 @@ import ai.djl.util.RandomUtils;
 
 import io.djltp.internal.parameters.BlockWalk;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -49,7 +50,7 @@ final class DataPosition {
     private long epochRandom; // when the epoch began
     private long order; // a checksum of the batches
     private long records = UNKNOWN; // a checksum of those of the dataset
-    private LongUnaryOperator numbers; // of the dataset
+    private LongUnaryOperator numbers = LongUnaryOperator.identity(); // of the dataset
     private boolean resumed; // and nothing drawn since
     private long random; // at the checkpoint
 
@@ -83,7 +84,7 @@ final class DataPosition {
      *
      * @throws IllegalStateException if the batches that were done are not those that they were
      */
-    Iterator<Batch> begin(Dataset dataset, NDManager manager, ExecutorService executor)
+    Iterator<Batch> begin(Dataset dataset, NDManager manager, @Nullable ExecutorService executor)
             throws IOException, TranslateException {
         boolean again = resumed && begun;
         if (resumed) {
@@ -129,7 +130,7 @@ final class DataPosition {
      * @param skipped gets a checksum of the batches that are left out
      */
     private Iterator<Batch> skip(
-            Dataset dataset, NDManager manager, ExecutorService executor, long[] skipped)
+            Dataset dataset, NDManager manager, @Nullable ExecutorService executor, long[] skipped)
             throws IOException, TranslateException {
         if (dataset instanceof ResumableDataset resumable) {
             return resumable.getData(manager, executor, epoch, batches).iterator();
@@ -320,7 +321,7 @@ final class DataPosition {
     }
 
     /** Returns what a private field of DJL has, or null. */
-    private static Object valueOf(Class<?> type, String field, Object of) {
+    private static @Nullable Object valueOf(Class<?> type, String field, Object of) {
         try {
             return BlockWalk.valueOf(of, type.getDeclaredField(field));
         } catch (NoSuchFieldException e) {

@@ -15,10 +15,13 @@ import io.djltp.internal.rank.StepParticipants;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.training.TrainerState;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
@@ -64,7 +67,7 @@ final class ParticipantStates {
      * @param parameter the name of the parameter that is cut alike; {@code null} if each place has
      *     a row
      */
-    record SavedCut(Integer axis, String parameter) {}
+    record SavedCut(@Nullable Integer axis, @Nullable String parameter) {}
 
     ParticipantStates(TrainerState state, StateLayout layout) {
         this.state = state;
@@ -147,19 +150,19 @@ final class ParticipantStates {
         DataType type = arrays.get(0).getDataType();
         Shape shape = arrays.get(0).getShape();
         StateCut cut = ranks.get(0).cuts().get(kind);
-        if (!ranks.get(0).whole().contains(kind)) {
+        if (cut == null || !ranks.get(0).whole().contains(kind)) {
             return new TrainingState.Tensor(layout.ofParticipant(name, type, shape, cut), arrays);
         }
         CutTensor tensor = layout.ofPlaces(name, type, shape, cut.axis());
         for (int rank = 0; rank < arrays.size(); rank++) {
-            ShardRange own = layout.rangesOf(tensor, rank).get(0);
+            ShardRange own = Objects.requireNonNull(layout.rangesOf(tensor, rank)).get(0);
             NDIndex rows = new NDIndex().addAllDim(cut.axis()).addSliceDim(own.start(), own.end());
             arrays.set(rank, arrays.get(rank).get(rows).duplicate());
         }
         return new TrainingState.Tensor(tensor, arrays);
     }
 
-    private SavedCut describe(StateCut cut) {
+    private SavedCut describe(@Nullable StateCut cut) {
         if (cut == null) {
             return new SavedCut(null, null);
         }
@@ -196,9 +199,10 @@ final class ParticipantStates {
             SavedCut saved = each.getValue();
             CutTensor tensor = checkpoint.getTensor(participant + "/" + kind);
             if (saved.axis() != null) {
-                boolean ofPlaces = saved.parameter() == null;
+                String ofWeight = saved.parameter();
+                boolean ofPlaces = ofWeight == null;
                 Parameter parameter =
-                        ofPlaces ? null : state.getParameters().byName(saved.parameter());
+                        ofWeight == null ? null : state.getParameters().byName(ofWeight);
                 StateCut cut = new StateCut(parameter, saved.axis());
                 kept.cuts().put(kind, cut);
                 if (ofPlaces && tensor.shape().get(cut.axis()) != layout.parts()) {

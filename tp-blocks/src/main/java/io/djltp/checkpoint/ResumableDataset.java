@@ -5,6 +5,8 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.TranslateException;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.util.concurrent.ExecutorService;
 
@@ -27,6 +29,6 @@ public interface ResumableDataset extends Dataset {
      * @throws TranslateException if the data cannot be prepared
      */
     Iterable<Batch> getData(
-            NDManager manager, ExecutorService executor, long epoch, long firstBatch)
+            NDManager manager, @Nullable ExecutorService executor, long epoch, long firstBatch)
             throws IOException, TranslateException;
 }

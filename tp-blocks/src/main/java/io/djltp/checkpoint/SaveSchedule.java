@@ -4,6 +4,7 @@ import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -36,7 +37,7 @@ final class SaveSchedule implements AutoCloseable {
     private final List<String> signalNames;
     private final List<StopSignal> signals = new ArrayList<>();
     private final List<Runnable> giveBack = new ArrayList<>(); // signals to who had them
-    private volatile StopSignal first;
+    private volatile @Nullable StopSignal first;
     private long begin = System.nanoTime(); // of the interval
 
     SaveSchedule(long everySteps, long everyNanos, BooleanSupplier when, List<String> signalNames) {
@@ -60,7 +61,7 @@ final class SaveSchedule implements AutoCloseable {
      * @param save whether a checkpoint is due
      * @param stop the signal that ends the training, or {@code null}
      */
-    record Decision(boolean save, StopSignal stop) {}
+    record Decision(boolean save, @Nullable StopSignal stop) {}
 
     /** Begins to listen to signals and to measure the time. */
     void start() {
@@ -106,8 +107,9 @@ final class SaveSchedule implements AutoCloseable {
     }
 
     private synchronized void onSignal(StopSignal signal) {
-        if (first != null) {
-            logger.warn("{} after {}: the process ends at once", signal.name(), first.name());
+        StopSignal before = first;
+        if (before != null) {
+            logger.warn("{} after {}: the process ends at once", signal.name(), before.name());
             Runtime.getRuntime().halt(signal.exitStatus());
         }
         first = signal;
@@ -137,7 +139,7 @@ final class SaveSchedule implements AutoCloseable {
     }
 
     /** Returns the signal that has come to any process, or {@code null}. All processes call it. */
-    StopSignal stop(ParallelTrainer trainer) {
+    @Nullable StopSignal stop(ParallelTrainer trainer) {
         return isStoppable() ? stopOf(largest(trainer, 0)[0]) : null;
     }
 
@@ -152,7 +154,7 @@ final class SaveSchedule implements AutoCloseable {
     }
 
     /** Returns the signal by which a process of the job ends with a status. */
-    private StopSignal stopOf(long status) {
+    private @Nullable StopSignal stopOf(long status) {
         return signals.stream()
                 .filter(each -> each.exitStatus() == status)
                 .findFirst()

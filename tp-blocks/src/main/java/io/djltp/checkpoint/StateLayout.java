@@ -16,6 +16,8 @@ import io.djltp.internal.rank.StepParticipant.StateCut;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.TrainerState;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
@@ -68,7 +70,7 @@ final class StateLayout {
     String nameOf(Object part) {
         return part instanceof Parameter parameter
                 ? parameters.nameOf(parameter)
-                : paths.get((Block) part);
+                : String.valueOf(paths.get((Block) part));
     }
 
     /**
@@ -120,7 +122,7 @@ final class StateLayout {
      * @param shape the shape of the whole, or of what a rank has
      * @param stateCut how it is cut, or {@code null}
      */
-    CutTensor ofParticipant(String name, DataType type, Shape shape, StateCut stateCut) {
+    CutTensor ofParticipant(String name, DataType type, Shape shape, @Nullable StateCut stateCut) {
         if (stateCut == null) {
             return CutTensor.whole(name, type, shape);
         }
@@ -146,7 +148,8 @@ final class StateLayout {
     }
 
     /** Returns the ranges that a rank of this process has of a tensor, {@code null} if all. */
-    List<ShardRange> rangesOf(CutTensor tensor, int localRank) {
-        return tensor.isWhole() ? null : tensor.cut().getRanges(partOf(localRank));
+    @Nullable List<ShardRange> rangesOf(CutTensor tensor, int localRank) {
+        Cut cut = tensor.cut();
+        return cut == null ? null : cut.getRanges(partOf(localRank));
     }
 }

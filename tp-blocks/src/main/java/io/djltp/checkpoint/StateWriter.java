@@ -6,12 +6,14 @@ import io.djltp.checkpoint.TrainingState.Tensor;
 import io.djltp.internal.events.CheckpointEvent;
 import io.djltp.internal.events.FlightEvents;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -35,8 +37,8 @@ final class StateWriter implements AutoCloseable {
                         writing.setDaemon(true); // a disk that hangs does not keep the process
                         return writing;
                     });
-    private PendingSave last;
-    private volatile Throwable failure;
+    private @Nullable PendingSave last;
+    private volatile @Nullable Throwable failure;
 
     /**
      * Creates a writer.
@@ -50,7 +52,7 @@ final class StateWriter implements AutoCloseable {
     }
 
     /** Returns why the last save that ended has failed; {@code null} if it has not. */
-    Throwable failure() {
+    @Nullable Throwable failure() {
         return failure;
     }
 
@@ -93,9 +95,12 @@ final class StateWriter implements AutoCloseable {
             for (Tensor each : taken.tensors()) {
                 writer.add(
                         each.tensor(),
-                        part ->
-                                Source.of(
-                                        each.tensor(), part, each.arrays().get(writers.get(part))));
+                        part -> {
+                            int rank =
+                                    Objects.requireNonNull(
+                                            writers.get(part), "a part of this process");
+                            return Source.of(each.tensor(), part, each.arrays().get(rank));
+                        });
             }
             if (taken.failure() != null) {
                 throw taken.failure(); // the other processes hear of it from the writer
@@ -132,7 +137,7 @@ final class StateWriter implements AutoCloseable {
         }
     }
 
-    private void end(PendingSave save, Throwable why) {
+    private void end(PendingSave save, @Nullable Throwable why) {
         failure = why;
         if (why != null) {
             boolean expected = why instanceof IOException; // says all: a full disk, for instance
@@ -207,7 +212,7 @@ final class StateWriter implements AutoCloseable {
         /**
          * Returns why there is no checkpoint; {@code null} if there is one, or nobody knows yet.
          */
-        Throwable getFailure() {
+        @Nullable Throwable getFailure() {
             return completed.handle((done, failure) -> failure).getNow(null);
         }
 
@@ -244,7 +249,7 @@ final class StateWriter implements AutoCloseable {
          *
          * @param failure why there is no checkpoint, or {@code null}
          */
-        void end(Throwable failure) {
+        void end(@Nullable Throwable failure) {
             endReading();
             if (failure == null) {
                 completed.complete(null);

@@ -2,10 +2,13 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.Closeable;
 import java.io.EOFException;
@@ -19,6 +22,7 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.zip.CRC32C;
 
@@ -40,7 +44,7 @@ final class TensorReader {
 
     private final List<PartFile> files;
     private ByteBuffer chunk = ByteBuffer.allocate(0); // grows to what is wanted at a time
-    private PartFile file; // of the chunk
+    private @Nullable PartFile file; // of the chunk
     private long begin; // of the chunk in the file
 
     TensorReader(List<PartFile> files) {
@@ -52,7 +56,7 @@ final class TensorReader {
      *
      * @param ranges the ranges, or {@code null} for the whole tensor
      */
-    static long[] shape(CutTensor tensor, int axis, List<ShardRange> ranges) {
+    static long[] shape(CutTensor tensor, int axis, @Nullable List<ShardRange> ranges) {
         long[] shape = tensor.shape().getShape().clone();
         if (ranges != null) {
             shape[axis] = ranges.stream().mapToLong(ShardRange::length).sum();
@@ -69,9 +73,9 @@ final class TensorReader {
      *     whole tensor
      * @param memory where the elements go: buffers of 1 GiB, the last one shorter
      */
-    void read(CutTensor tensor, int axis, List<ShardRange> ranges, ByteBuffer... memory)
+    void read(CutTensor tensor, int axis, @Nullable List<ShardRange> ranges, ByteBuffer... memory)
             throws IOException {
-        int parts = tensor.isWhole() ? 1 : tensor.cut().getRanks();
+        int parts = tensor.cut() == null ? 1 : tensor.cut().getRanks();
         for (int part = 0; part < parts; part++) {
             new PartCopy(tensor, part, axis, ranges, memory).run();
         }
@@ -130,20 +134,21 @@ final class TensorReader {
                 CutTensor tensor,
                 int part,
                 int axis,
-                List<ShardRange> ranges,
+                @Nullable List<ShardRange> ranges,
                 ByteBuffer[] memory) {
             from = files.get(part);
             place = from.place(tensor.name());
             width = tensor.type().getNumOfBytes();
             this.memory = memory;
+            Cut cut = tensor.cut();
             long[] source = tensor.getShardShape(part).getShape();
             long[] target = shape(tensor, axis, ranges);
             for (int i = 0; i < source.length; i++) {
                 List<ShardRange> all = List.of(new ShardRange(0, tensor.shape().get(i)));
                 List<ShardRange> wanted = ranges != null && i == axis ? ranges : all;
                 stretches.add(
-                        i == tensor.axis()
-                                ? Stretch.ofPart(tensor, part, wanted)
+                        cut != null && i == tensor.axis()
+                                ? Stretch.ofPart(cut, part, wanted)
                                 : Stretch.of(wanted, all.get(0), 0));
             }
             sourceStrides = strides(source);
@@ -213,9 +218,9 @@ final class TensorReader {
          * Returns what is to be had from a part of the axis that is cut. Of replicas the first part
          * gives.
          */
-        static List<Stretch> ofPart(CutTensor tensor, int part, List<ShardRange> wanted) {
+        static List<Stretch> ofPart(Cut cut, int part, List<ShardRange> wanted) {
             List<Stretch> all = new ArrayList<>();
-            for (Segment segment : tensor.cut().getSegments()) {
+            for (Segment segment : cut.getSegments()) {
                 if (segment.range().length() > 0 && segment.getFirstRank() == part) {
                     all.addAll(of(wanted, segment.range(), segment.getPlace(part)));
                 }
@@ -337,7 +342,7 @@ final class TensorReader {
 
         /** Returns the first byte of a tensor in the file. */
         long place(String tensor) {
-            return places.get(tensor);
+            return Objects.requireNonNull(places.get(tensor), tensor);
         }
 
         /**

@@ -13,6 +13,7 @@ import io.djltp.internal.torch.RandomDraws;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.training.TrainerState;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -70,7 +71,7 @@ final class TrainerValues {
             Map<String, Margin> margins,
             Map<String, Integer> updates,
             List<String> frozen,
-            LossScale.State lossScale,
+            LossScale.@Nullable State lossScale,
             RandomSeeds.State seeds,
             Map<String, Map<String, ParticipantStates.SavedCut>> participants,
             Map<String, List<String>> blocks,
@@ -100,7 +101,7 @@ final class TrainerValues {
     }
 
     /** Reads what a checkpoint says of a trainer, or returns null if it is not one of a trainer. */
-    static Saved read(Checkpoint checkpoint) throws CheckpointException {
+    static @Nullable Saved read(Checkpoint checkpoint) throws CheckpointException {
         return checkpoint.getValues().has(NAME) ? checkpoint.getValues(NAME, Saved.class) : null;
     }
 
@@ -287,7 +288,7 @@ final class TrainerValues {
     }
 
     /** Returns the state of this process's generator, or null if none began with the same rank. */
-    private byte[] generator(Saved saved) {
+    private byte @Nullable [] generator(Saved saved) {
         int rank = state.getRanks().getContext(0).getRank();
         String text = rank < saved.generators().size() ? saved.generators().get(rank) : "";
         return text.isEmpty() ? null : Base64.getDecoder().decode(text);

@@ -18,6 +18,8 @@ import com.google.gson.JsonObject;
 
 import io.djltp.internal.parameters.BlockWalk;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -62,7 +64,7 @@ final class TrainingProgress {
     private final Map<String, Resumable> own;
     private final Map<String, String> options; // that make one training another one
     private final DataPosition position = new DataPosition();
-    private Map<String, Values> metrics; // to be restored when the trainer has some
+    private @Nullable Map<String, Values> metrics; // to be restored when the trainer has some
 
     /**
      * What a checkpoint has of a training.
@@ -97,7 +99,7 @@ final class TrainingProgress {
      * @param values what the checkpoint holds of it
      * @param failure why there is none, or {@code null}
      */
-    record Noted(JsonObject values, RuntimeException failure) {}
+    record Noted(JsonObject values, @Nullable RuntimeException failure) {}
 
     TrainingProgress(Map<String, Resumable> own, Map<String, String> options) {
         this.own = own;
@@ -275,7 +277,7 @@ final class TrainingProgress {
 
     @SuppressWarnings("unchecked")
     private static void visitTotals(
-            String name, Object value, BiConsumer<String, Map<String, Object>> visitor) {
+            String name, @Nullable Object value, BiConsumer<String, Map<String, Object>> visitor) {
         if (value instanceof Map<?, ?> map
                 && map.keySet().stream().allMatch(String.class::isInstance)
                 && map.values().stream().allMatch(Number.class::isInstance)) {
@@ -305,7 +307,7 @@ final class TrainingProgress {
 
         JsonElement save() {
             Object value = BlockWalk.valueOf(of, field);
-            return GSON.toJsonTree(isTime() ? sinceOrBefore((long) value) : value);
+            return GSON.toJsonTree(value != null && isTime() ? sinceOrBefore((long) value) : value);
         }
 
         void restore(JsonElement saved) {

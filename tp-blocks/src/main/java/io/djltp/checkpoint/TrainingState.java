@@ -23,6 +23,8 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.training.TrainerState;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
@@ -31,10 +33,10 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
-import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * The state of a {@link ParallelTrainer}: everything that its next step depends on, written to
@@ -86,7 +88,7 @@ final class TrainingState implements AutoCloseable {
             NDManager manager,
             List<Tensor> tensors,
             JsonObject values,
-            RuntimeException failure)
+            @Nullable RuntimeException failure)
             implements AutoCloseable {
 
         @Override
@@ -114,7 +116,7 @@ final class TrainingState implements AutoCloseable {
     }
 
     /** Returns why the last save that ended has failed; {@code null} if it has not. */
-    Throwable failure() {
+    @Nullable Throwable failure() {
         return writer.failure();
     }
 
@@ -134,7 +136,11 @@ final class TrainingState implements AutoCloseable {
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
      *     this is closed
      */
-    PendingSave save(CheckpointFolder folder, int keep, JsonObject more, RuntimeException failure) {
+    PendingSave save(
+            CheckpointFolder folder,
+            int keep,
+            JsonObject more,
+            @Nullable RuntimeException failure) {
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
         TakenState taken =
@@ -215,7 +221,7 @@ final class TrainingState implements AutoCloseable {
                 List<NDArray> views = new ArrayList<>();
                 for (int rank = 0; rank < layout.ranks(); rank++) { // [rows, elements of a row]
                     OptimizerState held = state.getOptimizerState(rank);
-                    NDArray view = held.get(name, taken.manager()).get(kind.name());
+                    NDArray view = array(held, name, kind, taken.manager());
                     views.add(view.reshape(tensor.getShardShape(layout.partOf(rank))));
                 }
                 taken.tensors().add(new Tensor(tensor, views));
@@ -270,12 +276,12 @@ final class TrainingState implements AutoCloseable {
      */
     <T> T restore(Checkpoint checkpoint, Callable<T> other) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
-        AtomicReference<T> more = new AtomicReference<>();
+        List<T> more = new ArrayList<>(1);
         TrainerValues.Saved saved =
                 agreement.run(
                         "go on from the checkpoint",
                         () -> {
-                            more.set(other.call());
+                            more.add(other.call());
                             return read(checkpoint);
                         });
         try {
@@ -283,7 +289,12 @@ final class TrainingState implements AutoCloseable {
         } catch (UncheckedIOException e) {
             throw e.getCause();
         }
-        return more.get();
+        return more.get(0);
+    }
+
+    private static NDArray array(
+            OptimizerState held, String name, StateKind kind, NDManager manager) {
+        return Objects.requireNonNull(held.get(name, manager).get(kind.name()), kind.name());
     }
 
     private TrainerValues.Saved read(Checkpoint checkpoint) throws CheckpointException {
@@ -342,7 +353,7 @@ final class TrainingState implements AutoCloseable {
                     held.prepare(name, stored.type());
                     CutTensor own = layout.ofState(parameter, kind, stored.type());
                     try (NDManager scope = manager.newSubManager()) {
-                        read(context, checkpoint, own, held.get(name, scope).get(kind.name()));
+                        read(context, checkpoint, own, array(held, name, kind, scope));
                     }
                 }
             }

@@ -38,11 +38,14 @@ import io.djltp.rank.DeviceMesh;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.stream.Stream;
 
 /**
@@ -84,21 +87,21 @@ public final class ModelCost {
     /** Forecasts a step of each rank, while the network has shapes. */
     private ModelCost(Builder model) {
         this.model = model;
-        stateKinds = model.training ? StateKind.of(model.optimizer) : List.of();
-        blockNames = BlockWalk.namesOf(model.block);
+        stateKinds = model.training ? StateKind.of(model.optimizer()) : List.of();
+        blockNames = BlockWalk.namesOf(model.block());
         tensorSize =
-                model.mesh.isCut(DeviceMesh.TENSOR) ? model.mesh.getSize(DeviceMesh.TENSOR) : 1;
-        for (Pair<String, Parameter> named : model.block.getParameters()) {
+                model.mesh().isCut(DeviceMesh.TENSOR) ? model.mesh().getSize(DeviceMesh.TENSOR) : 1;
+        for (Pair<String, Parameter> named : model.block().getParameters()) {
             // of one that blocks share the last counts, as in the training
             parameterNames.put(named.getValue(), named.getKey());
         }
-        findStrategies(model.block);
-        Shape output = model.block.getOutputShapes(model.row())[0];
+        findStrategies(model.block());
+        Shape output = model.block().getOutputShapes(model.row())[0];
         PassForecast first = forward(0, output);
-        for (Parameter parameter : model.block.getParameters().values()) {
+        for (Parameter parameter : model.block().getParameters().values()) {
             parameters.computeIfAbsent(parameter, key -> cost(key, first));
         }
-        for (int rank = 0; rank < model.mesh.getRanks(); rank++) {
+        for (int rank = 0; rank < model.mesh().getRanks(); rank++) {
             PassForecast pass = forward(rank, output);
             if (model.training) {
                 new GradientSums(pass, getParameters(), model.device, model.dataType)
@@ -106,7 +109,7 @@ public final class ModelCost {
             }
             tables.add(pass.getTable());
         }
-        addLayers(model.block, first);
+        addLayers(model.block(), first);
     }
 
     /**
@@ -133,7 +136,7 @@ public final class ModelCost {
      * @return the mesh
      */
     public DeviceMesh getMesh() {
-        return model.mesh;
+        return model.mesh();
     }
 
     /**
@@ -143,7 +146,7 @@ public final class ModelCost {
      * @return the place, from 0
      */
     public int getTensorRank(int rank) {
-        return tensorSize == 1 ? 0 : model.mesh.getCoordinate(rank, DeviceMesh.TENSOR);
+        return tensorSize == 1 ? 0 : model.mesh().getCoordinate(rank, DeviceMesh.TENSOR);
     }
 
     /**
@@ -188,21 +191,25 @@ public final class ModelCost {
     private void findStrategies(Block block) {
         if (block.getClass().getName().startsWith("io.djltp.plan.")) {
             throw Errors.argument(
-                    "The cost of a %s is not forecast yet: count a step of it with"
-                            + " CommunicationCounter",
-                    block.getClass().getSimpleName());
+                    "ModelCost cannot forecast the block %s (%s): train one step, and read"
+                            + " trainer.getCollectiveCounts()",
+                    blockNames.get(block), block.getClass().getSimpleName());
         }
         if (block instanceof ShardedBlock sharded && tensorSize > 1) {
             for (Parameter parameter : block.getDirectParameters().values()) {
                 ShardingStrategy strategy = sharded.getShardingStrategy(parameter);
                 if (!strategy.isReplicated()) {
                     strategies.put(parameter, strategy);
-                    String name = parameterNames.get(parameter);
+                    String name = nameOf(parameter);
                     strategy.checkSplit(name, parameter.getShape(), tensorSize);
                 }
             }
         }
         block.getChildren().values().forEach(this::findStrategies);
+    }
+
+    private String nameOf(Parameter parameter) {
+        return Objects.requireNonNull(parameterNames.get(parameter), "a parameter of the network");
     }
 
     private ParameterCost cost(Parameter parameter, PassForecast pass) {
@@ -211,7 +218,7 @@ public final class ModelCost {
         Cut cut = strategy == null ? null : strategy.cut(shape, tensorSize);
         boolean trained = model.training && parameter.requiresGradient();
         boolean hasGradient = trained && !pass.isOwn(parameter);
-        String name = parameterNames.get(parameter);
+        String name = nameOf(parameter);
         return new ParameterCost(parameter, name, shape, strategy, cut, hasGradient);
     }
 
@@ -220,7 +227,7 @@ public final class ModelCost {
             Shape[] inputs = block.getInputShapes();
             layers.add(
                     new LayerCost(
-                            blockNames.get(block),
+                            Objects.requireNonNull(blockNames.get(block)),
                             block.getClass().getSimpleName(),
                             inputs == null ? new Shape() : pass.ofBatch(inputs[0]),
                             equationOf(block),
@@ -237,18 +244,18 @@ public final class ModelCost {
                         model.dataType,
                         model.idType,
                         model.training,
-                        model.training && model.optimizer.isRowSparse(),
+                        model.training && model.optimizer().isRowSparse(),
                         blockNames,
                         parameterNames);
         long rows = model.inputs[0].get(0);
-        PassForecast pass = new PassForecast(model.mesh, rank, rows, known);
+        PassForecast pass = new PassForecast(model.mesh(), rank, rows, known);
         Rows lie = pass.getDataSize() > 1 ? Rows.CUT : Rows.WHOLE;
         Region start = new Region(lie, Features.REPLICATED);
         ForecastArray[] inputs =
                 Stream.of(model.inputs)
                         .map(shape -> new ForecastArray(shape, start, null, false))
                         .toArray(ForecastArray[]::new);
-        ForecastArray whole = pass.visit(model.block, inputs).withShape(pass.ofBatch(output));
+        ForecastArray whole = pass.visit(model.block(), inputs).withShape(pass.ofBatch(output));
         checkOutput(whole);
         if (model.training) {
             addLoss(pass, whole);
@@ -273,7 +280,7 @@ public final class ModelCost {
 
     /** The loss of the rank's rows, and the mean over the ranks; or that of all rows, gathered. */
     private void addLoss(PassForecast pass, ForecastArray predictions) {
-        Loss loss = model.loss;
+        Loss loss = model.loss();
         if (!(loss instanceof ForecastLoss)) {
             ForecastLoss.checkWhole(loss, predictions);
         }
@@ -325,11 +332,15 @@ public final class ModelCost {
     /** The builder to construct a {@link ModelCost}. */
     public static final class Builder {
 
-        private Block block;
-        private DeviceMesh mesh;
+        private static final String NEEDED = "You must set block, mesh and inputs";
+        private static final String NEEDED_IN_TRAINING =
+                "You must set loss and optimizer, or optTraining(false)";
+
+        private @Nullable Block block;
+        private @Nullable DeviceMesh mesh;
         private Shape[] inputs = {};
-        private Loss loss;
-        private OptimizerSettings optimizer;
+        private @Nullable Loss loss;
+        private @Nullable OptimizerSettings optimizer;
         private DataType dataType = DataType.FLOAT32;
         private DataType idType = DataType.INT64;
         private boolean training = true;
@@ -437,21 +448,38 @@ public final class ModelCost {
          *     the ranks, or the batch has fewer rows than there are ranks to share them
          */
         public ModelCost build() {
-            Errors.check(
-                    block != null && mesh != null && inputs.length > 0,
-                    "You must set block, mesh and inputs");
-            Errors.check(
-                    !training || loss != null && optimizer != null,
-                    "You must set loss and optimizer, or optTraining(false)");
-            int sharing = mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
+            Block network = block();
+            DeviceMesh cut = mesh();
+            Errors.check(inputs.length > 0, NEEDED);
+            if (training) {
+                loss();
+                optimizer();
+            }
+            int sharing = cut.isCut(DeviceMesh.DATA) ? cut.getSize(DeviceMesh.DATA) : 1;
             Errors.check(
                     inputs[0].dimension() > 0 && inputs[0].get(0) >= sharing,
                     "A batch of %s cannot be shared by %s ranks: each needs a row or more",
                     inputs[0],
                     sharing);
             ModelCost[] cost = new ModelCost[1];
-            ShapesOnly.read(block, dataType, () -> cost[0] = new ModelCost(this), row());
+            ShapesOnly.read(network, dataType, () -> cost[0] = new ModelCost(this), row());
             return cost[0];
+        }
+
+        private Block block() {
+            return Errors.given(block, NEEDED);
+        }
+
+        private DeviceMesh mesh() {
+            return Errors.given(mesh, NEEDED);
+        }
+
+        private Loss loss() {
+            return Errors.given(loss, NEEDED_IN_TRAINING);
+        }
+
+        private OptimizerSettings optimizer() {
+            return Errors.given(optimizer, NEEDED_IN_TRAINING);
         }
 
         /** Returns the inputs of a batch of one row. */
@@ -498,8 +526,8 @@ public final class ModelCost {
             Parameter parameter,
             String name,
             Shape shape,
-            ShardingStrategy strategy,
-            Cut cut,
+            @Nullable ShardingStrategy strategy,
+            @Nullable Cut cut,
             boolean hasGradient) {
 
         /**
@@ -527,7 +555,7 @@ public final class ModelCost {
          * @return the shape of its shard or replica
          */
         public Shape getShape(int tensorRank) {
-            return strategy == null
+            return strategy == null || cut == null
                     ? shape
                     : strategy.shardShape(shape, tensorRank, cut.getRanks());
         }
@@ -617,7 +645,7 @@ public final class ModelCost {
                 List<String> names =
                         bucket.stream().map(i -> parameters.get(i).name()).distinct().toList();
                 long bytes = bucket.stream().mapToLong(i -> gradients.get(i).bytes()).sum();
-                Object group = gradients.get(bucket.get(0)).group();
+                Object group = Objects.requireNonNull(gradients.get(bucket.get(0)).group());
                 int size =
                         group instanceof PartialAxes.Over over
                                 ? size(over)
@@ -670,12 +698,13 @@ public final class ModelCost {
 
         /** Returns what of a parameter the rank has in common with others. */
         private List<Segment> shared(ParameterCost parameter) {
-            return parameter.isCut()
-                    ? parameter.cut().getSegments().stream()
+            Cut cut = parameter.cut();
+            return cut == null
+                    ? List.of()
+                    : cut.getSegments().stream()
                             .filter(Segment::isReplicated)
                             .filter(each -> each.ranks().contains(pass.getTensorRank()))
-                            .toList()
-                    : List.of();
+                            .toList();
         }
     }
 }

@@ -8,6 +8,8 @@ import ai.djl.util.Preconditions;
 import io.djltp.checkpoint.Checkpoint;
 import io.djltp.checkpoint.CheckpointException;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
@@ -180,7 +182,7 @@ public final class NameMapping {
      */
     public List<String> findUnused(Collection<String> paths) {
         Map<String, Shaped> tree = new HashMap<>();
-        paths.forEach(path -> tree.put(path, () -> null));
+        paths.forEach(path -> tree.put(path, () -> new Shape()));
         Set<Rule> used = new HashSet<>();
         for (String path : paths) {
             matches(path, tree).forEach(match -> used.add(match.rule()));
@@ -328,7 +330,8 @@ public final class NameMapping {
         /**
          * Returns the rule for the parameters of a block, or null if the block is of another kind.
          */
-        private <P extends Shaped> Match<P> match(Map<String, String> places, Map<String, P> tree) {
+        private <P extends Shaped> @Nullable Match<P> match(
+                Map<String, String> places, Map<String, P> tree) {
             List<String> paths = parameters.stream().map(each -> each.fill(places, "")).toList();
             if (!tree.keySet().containsAll(paths)) {
                 return null;
@@ -480,7 +483,7 @@ public final class NameMapping {
          *
          * @return what stands in the places, or {@code null} if it is another name
          */
-        Map<String, String> match(String name) {
+        @Nullable Map<String, String> match(String name) {
             Matcher matcher = pattern.matcher(name);
             if (!matcher.matches()) {
                 return null;
@@ -498,7 +501,7 @@ public final class NameMapping {
                     .replaceAll(
                             place -> {
                                 String key = key(place);
-                                String value = places.get(key);
+                                String value = places.getOrDefault(key, "");
                                 if (!value.isEmpty() || key.equals(LETTERS)) {
                                     return Matcher.quoteReplacement(value + place.group(3));
                                 }

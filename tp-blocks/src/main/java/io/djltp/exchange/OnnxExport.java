@@ -22,9 +22,12 @@ import ai.onnx.proto.OnnxMl.ValueInfoProto;
 
 import com.google.protobuf.ByteString;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.io.OutputStream;
@@ -40,6 +43,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.BiFunction;
 import java.util.stream.LongStream;
 
@@ -73,8 +77,8 @@ public final class OnnxExport {
     private final boolean overwrite;
     private final Map<String, BiFunction<Graph, String, String>> lambdas;
 
-    private OnnxExport(Builder builder) {
-        input = builder.input;
+    private OnnxExport(Builder builder, String input) {
+        this.input = input;
         inputType = builder.inputType;
         inputShape = builder.inputShape;
         output = builder.output;
@@ -102,7 +106,8 @@ public final class OnnxExport {
             WeightExport.checkNone(List.of(path, weights));
         }
         String location = weights.getFileName().toString();
-        try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent())) {
+        Path folder = Objects.requireNonNull(path.toAbsolutePath().getParent(), "folder");
+        try (SideFolder side = SideFolder.in(folder)) {
             try (FileChannel external =
                     bytes(block) > externalAbove
                             ? FileChannel.open(
@@ -145,9 +150,9 @@ public final class OnnxExport {
     /** The builder to construct an {@link OnnxExport}. */
     public static final class Builder {
 
-        private String input;
-        private DataType inputType;
-        private Shape inputShape;
+        private @Nullable String input;
+        private DataType inputType = DataType.FLOAT32;
+        private Shape inputShape = new Shape();
         private String output = "output";
         private long externalAbove = 1L << 30;
         private boolean overwrite;
@@ -230,8 +235,7 @@ public final class OnnxExport {
          * @return the export
          */
         public OnnxExport build() {
-            Preconditions.checkArgument(input != null, "An OnnxExport needs setInput");
-            return new OnnxExport(this);
+            return new OnnxExport(this, Errors.given(input, "An OnnxExport needs setInput"));
         }
     }
 
@@ -331,11 +335,11 @@ public final class OnnxExport {
         private static final long PAGE = 4096;
 
         private final GraphProto.Builder graph = GraphProto.newBuilder();
-        private final FileChannel external; // of weights in a second file, or null
+        private final @Nullable FileChannel external; // of weights in a second file
         private final String location; // the name of that file
         private int values;
 
-        private Graph(FileChannel external, String location) {
+        private Graph(@Nullable FileChannel external, String location) {
             this.external = external;
             this.location = location;
         }
@@ -443,7 +447,7 @@ public final class OnnxExport {
             return ValueInfoProto.newBuilder().setName(name);
         }
 
-        private static TypeProto type(DataType type, Shape shape) {
+        private static TypeProto type(DataType type, @Nullable Shape shape) {
             TypeProto.Tensor.Builder tensor = TypeProto.Tensor.newBuilder().setElemType(code(type));
             if (shape != null) {
                 TensorShapeProto.Builder lengths = TensorShapeProto.newBuilder();

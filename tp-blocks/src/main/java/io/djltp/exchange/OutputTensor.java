@@ -23,6 +23,8 @@ import io.djltp.internal.torch.BFloat16;
 import io.djltp.internal.torch.TensorBuffers;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.HashMap;
@@ -31,6 +33,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 
 /**
  * A tensor that is to be written.
@@ -126,7 +129,7 @@ record OutputTensor(
      * Returns a finite number that is infinite in another type, or {@code null} if there is none;
      * infinite ones may be meant.
      */
-    static Number findLost(NDArray from, NDArray to) {
+    static @Nullable Number findLost(NDArray from, NDArray to) {
         NDArray lost = to.isInfinite().logicalAnd(from.isInfinite().logicalNot());
         return lost.any().getBoolean() ? from.booleanMask(lost).toArray()[0] : null;
     }
@@ -140,7 +143,8 @@ record OutputTensor(
      * @param reader reads rows
      * @param release is run when no more rows are read for now
      */
-    record Source(Shape shape, DataType type, Margin margin, Reader reader, Runnable release)
+    record Source(
+            Shape shape, DataType type, @Nullable Margin margin, Reader reader, Runnable release)
             implements Shaped {
 
         /** Reads consecutive rows. */
@@ -181,8 +185,8 @@ record OutputTensor(
             return paths;
         }
 
-        private static Source of(Checkpoint checkpoint, String name, Margin margin) {
-            CutTensor tensor = checkpoint.getTensors().get(name);
+        private static Source of(Checkpoint checkpoint, String name, @Nullable Margin margin) {
+            CutTensor tensor = Objects.requireNonNull(checkpoint.getTensors().get(name), name);
             return new Source(
                     tensor.shape(),
                     tensor.type(),
@@ -194,7 +198,7 @@ record OutputTensor(
         }
 
         /** Returns the source of a parameter: the ranks that train it, or the parameter itself. */
-        static Source of(Parameter parameter, Margin margin) {
+        static Source of(Parameter parameter, @Nullable Margin margin) {
             return new Source(
                     parameter.getArray().getShape(),
                     parameter.getArray().getDataType(),

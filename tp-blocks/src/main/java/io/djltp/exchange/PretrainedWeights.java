@@ -12,8 +12,11 @@ import ai.djl.util.Preconditions;
 import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.exchange.WeightAssignment.Target;
 import io.djltp.head.Margin;
+import io.djltp.internal.Errors;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.parameters.ShapesOnly;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.Closeable;
 import java.io.IOException;
@@ -56,9 +59,9 @@ public final class PretrainedWeights implements Closeable {
     private final List<NamePattern> skippedTensors;
     private final Map<Parameter, Initializer> before = new IdentityHashMap<>();
 
-    private PretrainedWeights(Builder builder, WeightFiles files) {
+    private PretrainedWeights(Builder builder, NameMapping mapping, WeightFiles files) {
         this.files = files;
-        mapping = builder.mapping;
+        this.mapping = mapping;
         skippedParameters = List.copyOf(builder.skippedParameters);
         skippedTensors = List.copyOf(builder.skippedTensors);
     }
@@ -166,8 +169,8 @@ public final class PretrainedWeights implements Closeable {
     /** The builder to construct {@link PretrainedWeights}. */
     public static final class Builder {
 
-        private Path path;
-        private NameMapping mapping;
+        private @Nullable Path path;
+        private @Nullable NameMapping mapping;
         private final List<NamePattern> skippedParameters = new ArrayList<>();
         private final List<NamePattern> skippedTensors = new ArrayList<>();
 
@@ -228,10 +231,10 @@ public final class PretrainedWeights implements Closeable {
          * @throws IOException if a file is missing, or is no safetensors file
          */
         public PretrainedWeights build() throws IOException {
-            Preconditions.checkArgument(
-                    path != null && mapping != null,
-                    "PretrainedWeights need setPath and setMapping");
-            return new PretrainedWeights(this, WeightFiles.open(path));
+            String needs = "PretrainedWeights need setPath and setMapping";
+            NameMapping names = Errors.given(mapping, needs);
+            WeightFiles files = WeightFiles.open(Errors.given(path, needs));
+            return new PretrainedWeights(this, names, files);
         }
     }
 }

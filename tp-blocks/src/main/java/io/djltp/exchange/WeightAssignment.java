@@ -15,7 +15,9 @@ import io.djltp.exchange.NameMapping.Shaped;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
 import io.djltp.internal.parameters.SlicedInitializer;
+import io.djltp.internal.safetensors.StoredTensor;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -31,6 +33,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -68,7 +71,7 @@ final class WeightAssignment {
      * @param shape its shape
      * @param margin the margin of the head that has it, or {@code null}
      */
-    record Target(Parameter parameter, Shape shape, Margin margin) implements Shaped {}
+    record Target(Parameter parameter, Shape shape, @Nullable Margin margin) implements Shaped {}
 
     /**
      * Finds the sources.
@@ -113,8 +116,7 @@ final class WeightAssignment {
         for (String name : files.names()) {
             boolean free = leaving.stream().anyMatch(pattern -> pattern.match(name) != null);
             if (!used.contains(name) && !free && !mapping.isIgnored(name)) {
-                problems.add(
-                        "tensor " + name + " " + files.get(name).shape() + " is no parameter's");
+                problems.add("tensor " + name + " " + tensor(name).shape() + " is no parameter's");
             }
         }
         if (!problems.isEmpty()) {
@@ -131,15 +133,23 @@ final class WeightAssignment {
         return sources;
     }
 
+    private Target target(String path) {
+        return Objects.requireNonNull(tree.get(path), path);
+    }
+
+    private StoredTensor tensor(String name) {
+        return Objects.requireNonNull(files.get(name), name);
+    }
+
     private List<String> missing(Match<Target> match) {
         return match.tensors().stream().filter(name -> files.get(name) == null).toList();
     }
 
     private void reportMissing(String path, List<Match<Target>> matches) {
-        if (sources.containsKey(tree.get(path).parameter())) {
+        if (sources.containsKey(target(path).parameter())) {
             return; // shared with a block that has a tensor
         }
-        String name = "parameter " + path + " " + tree.get(path).shape();
+        String name = "parameter " + path + " " + target(path).shape();
         problems.add(
                 matches.isEmpty()
                         ? name + " has no name in the mapping"
@@ -182,11 +192,11 @@ final class WeightAssignment {
             return new long[] {rows};
         } else if (!match.rule().padded()) {
             return match.tensors().stream()
-                    .mapToLong(name -> Match.rows(files.get(name).shape()))
+                    .mapToLong(name -> Match.rows(tensor(name).shape()))
                     .toArray();
         }
         String tensor = match.tensors().get(0);
-        long read = Math.min(files.get(tensor).shape().get(0), rows);
+        long read = Math.min(tensor(tensor).shape().get(0), rows);
         if (read < rows) {
             logger.warn(
                     "Tensor {} of {} has {} rows, and parameter {} {}: the last {} are 0",
@@ -234,13 +244,13 @@ final class WeightAssignment {
         }
     }
 
-    private String problem(Match<Target> match) {
+    private @Nullable String problem(Match<Target> match) {
         boolean trained =
                 match.parameters().stream().anyMatch(each -> each.parameter().requiresGradient());
         String path = match.paths().get(0);
         String built = WeightFiles.note(match.parameters().get(0).margin());
         for (String name : match.tensors()) {
-            String type = files.get(name).type();
+            String type = tensor(name).type();
             if (trained && !FLOATING.contains(type)) {
                 return ("tensor %s has the data type %s, and a parameter that is trained is of"
                                 + " floating point numbers: freeze the parameter, or store F32,"
@@ -259,9 +269,9 @@ final class WeightAssignment {
             return null;
         }
         Stream<String> parameters =
-                match.paths().stream().map(each -> each + " " + tree.get(each).shape());
+                match.paths().stream().map(each -> each + " " + target(each).shape());
         Stream<String> tensors =
-                match.tensors().stream().map(name -> name + " " + files.get(name).shape());
+                match.tensors().stream().map(name -> name + " " + tensor(name).shape());
         return "parameter %s is not %s%s"
                 .formatted(
                         parameters.collect(Collectors.joining(" + ")),
@@ -275,7 +285,7 @@ final class WeightAssignment {
             return IntStream.range(0, expected.size())
                     .allMatch(
                             i -> {
-                                Shape stored = files.get(match.tensors().get(i)).shape();
+                                Shape stored = tensor(match.tensors().get(i)).shape();
                                 long rows = Match.rows(expected.get(i));
                                 return expected.get(i)
                                         .equals(

@@ -11,9 +11,12 @@ import io.djltp.checkpoint.Checkpoint;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.exchange.OutputTensor.Source;
+import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.internal.safetensors.SafetensorsWriter;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;
@@ -55,13 +58,13 @@ import java.util.stream.Stream;
 public final class WeightExport {
 
     private final NameMapping mapping;
-    private final DataType dataType;
+    private final @Nullable DataType dataType;
     private final long fileBytes;
     private final String name;
     private final boolean overwrite;
 
-    private WeightExport(Builder builder) {
-        mapping = builder.mapping;
+    private WeightExport(Builder builder, NameMapping mapping) {
+        this.mapping = mapping;
         dataType = builder.dataType;
         fileBytes = builder.fileBytes;
         name = builder.name;
@@ -205,10 +208,9 @@ public final class WeightExport {
         for (OutputTensor each : tensors) {
             builder.addTensor(each.name(), each.type(), each.shape());
             for (OutputTensor.Piece piece : each.pieces()) {
-                if (piece.source().margin() != null) {
-                    builder.optMetadata(
-                            WeightFiles.MARGIN + each.name(),
-                            WeightFiles.note(piece.source().margin()));
+                String note = WeightFiles.note(piece.source().margin());
+                if (note != null) {
+                    builder.optMetadata(WeightFiles.MARGIN + each.name(), note);
                 }
             }
         }
@@ -295,8 +297,8 @@ public final class WeightExport {
     /** The builder to construct a {@link WeightExport}. */
     public static final class Builder {
 
-        private NameMapping mapping;
-        private DataType dataType;
+        private @Nullable NameMapping mapping;
+        private @Nullable DataType dataType;
         private long fileBytes = 5_000_000_000L;
         private String name = "model";
         private boolean overwrite;
@@ -370,8 +372,7 @@ public final class WeightExport {
          * @return the export
          */
         public WeightExport build() {
-            Preconditions.checkArgument(mapping != null, "A WeightExport needs setMapping");
-            return new WeightExport(this);
+            return new WeightExport(this, Errors.given(mapping, "A WeightExport needs setMapping"));
         }
     }
 }

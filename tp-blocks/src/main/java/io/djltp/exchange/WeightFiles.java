@@ -19,6 +19,7 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryScaling;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -32,6 +33,7 @@ import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /** The tensors of a model, and what their files and the configuration beside them say of it. */
 final class WeightFiles implements Closeable {
@@ -128,7 +130,7 @@ final class WeightFiles implements Closeable {
                 if (layer.getRotary() != null) {
                     RotaryScaling own = layer.getRotary().getScaling();
                     found = own == null ? "does not scale them" : "scales them by " + own;
-                    fits = wanted.equals(own);
+                    fits = Objects.equals(wanted, own);
                     if (!fits) {
                         break;
                     }
@@ -162,7 +164,7 @@ final class WeightFiles implements Closeable {
     }
 
     /** Returns the note of a margin, {@code null} for none. */
-    static String note(Margin margin) {
+    static @Nullable String note(@Nullable Margin margin) {
         return margin == null
                 ? "no margin"
                 : margin.scale() + " " + margin.m1() + " " + margin.m2() + " " + margin.m3();
@@ -172,7 +174,7 @@ final class WeightFiles implements Closeable {
      * Returns the note of the margin that a tensor was trained with, or {@code null} if nothing is
      * noted: it has none, or is of another library.
      */
-    String note(String tensor) {
+    @Nullable String note(String tensor) {
         return fileOf(tensor).getMetadata().get(MARGIN + tensor);
     }
 
@@ -182,7 +184,7 @@ final class WeightFiles implements Closeable {
     }
 
     /** Returns a tensor, or {@code null} if there is none of this name. */
-    StoredTensor get(String name) {
+    @Nullable StoredTensor get(String name) {
         return files.get(name);
     }
 
@@ -204,8 +206,8 @@ final class WeightFiles implements Closeable {
 
     /** Returns whether two tensors have the same type, shape and bytes. */
     boolean areEqual(String one, String other) throws IOException {
-        StoredTensor first = get(one);
-        StoredTensor second = get(other);
+        StoredTensor first = Objects.requireNonNull(get(one), one);
+        StoredTensor second = Objects.requireNonNull(get(other), other);
         if (!first.type().equals(second.type()) || !first.shape().equals(second.shape())) {
             return false;
         }

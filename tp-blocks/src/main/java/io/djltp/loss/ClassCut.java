@@ -10,13 +10,15 @@ import io.djltp.internal.layout.ShardedLayout;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.DelegatedArray;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * How the classes of logits are cut, and over which ranks.
  *
  * @param group the ranks, or {@code null} outside of ranks
  * @param cut the cut of the classes
  */
-record ClassCut(Communicator group, Cut cut) {
+record ClassCut(@Nullable Communicator group, Cut cut) {
 
     /**
      * Finds the cut of logits.
@@ -27,11 +29,11 @@ record ClassCut(Communicator group, Cut cut) {
      * @return the cut
      * @throws IllegalArgumentException if the logits are not known to be the shard of the rank
      */
-    static ClassCut of(ParallelContext context, NDArray logits, Object user) {
+    static ClassCut of(@Nullable ParallelContext context, NDArray logits, Object user) {
         Shape shape = DelegatedArray.unwrap(logits).getShape();
         long columns = shape.get(shape.dimension() - 1);
         Communicator group = context == null ? null : context.getTensorGroup();
-        if (group == null || group.getSize() == 1) {
+        if (context == null || group == null || group.getSize() == 1) {
             return new ClassCut(group, Cut.ofLengths(columns));
         }
         group.setIssuer(user.getClass().getSimpleName());

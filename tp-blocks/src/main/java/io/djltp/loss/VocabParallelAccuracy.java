@@ -123,7 +123,7 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
     private NDArray countBefore(NDArray rows, NDArray labels) {
         ParallelContext context = ParallelContext.current();
         FusedHead head = FusedHead.of(context, rows);
-        if (head != null) {
+        if (head != null && context != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
             return head.countBefore(rows, labels);
         }

@@ -25,6 +25,9 @@ import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
+import java.util.Objects;
 import java.util.stream.LongStream;
 
 /**
@@ -111,7 +114,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
                             + " classes, or ignore rows");
         }
         FusedHead head = FusedHead.of(context, logits);
-        if (head != null) {
+        if (head != null && context != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
             NDArray ids = DelegatedArray.unwrap(only(labels));
             NDArray features = DelegatedArray.unwrap(logits);
@@ -152,7 +155,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
     }
 
     private NDArray evaluate(
-            NDArray labels, NDArray logits, ParallelContext context, boolean backward) {
+            NDArray labels, NDArray logits, @Nullable ParallelContext context, boolean backward) {
         ClassCut classes = ClassCut.of(context, logits, this);
         NDArray own = context == null ? logits : context.getPass().takeLast(logits);
         ShardedCrossEntropy.Result result =
@@ -166,8 +169,11 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
         try (NDArray value = result.value();
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
-            NDArray scalar = context.getGradientKeeper().scalar(own, value, gradient);
-            return context.getPass().enterLoss(scalar, logits);
+            ParallelContext rank = Objects.requireNonNull(context, "rank");
+            NDArray scalar =
+                    rank.getGradientKeeper()
+                            .scalar(own, value, Objects.requireNonNull(gradient, "gradient"));
+            return rank.getPass().enterLoss(scalar, logits);
         }
     }
 

@@ -96,7 +96,7 @@ public class VocabParallelTopK {
     private TopClasses onRank(NDArray logits) {
         ParallelContext context = ParallelContext.current();
         FusedHead head = FusedHead.of(context, logits);
-        if (head != null) {
+        if (head != null && context != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
             return head.topK(logits, k, withProbabilities);
         }
@@ -113,7 +113,7 @@ public class VocabParallelTopK {
                 NDList wide = new NDList()) {
             wide.add(best.classes().toType(DataType.FLOAT64, true));
             wide.add(best.logits().toType(DataType.FLOAT64, true));
-            if (withProbabilities) {
+            if (best.logProbabilities() != null) {
                 wide.add(best.logProbabilities().toType(DataType.FLOAT64, true));
             }
             return NDArrays.concat(wide, -1);

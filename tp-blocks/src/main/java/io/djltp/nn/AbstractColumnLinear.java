@@ -19,6 +19,8 @@ import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 /** What layers have in common whose output features are cut over the ranks. */
 abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
@@ -87,7 +89,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             NDArray input,
             boolean gathered,
             NDArray weight,
-            NDArray bias) {
+            @Nullable NDArray bias) {
         RegionMappings mappings = context.getMappings(this);
         ForwardPass pass = context.getPass();
         boolean shared = pass.isShared(input);
@@ -117,7 +119,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     }
 
     /** Returns how the tokens of an input are cut, or {@code null} if the rank has all. */
-    private TokenCut tokensOf(ParallelContext context, NDArray input) {
+    private @Nullable TokenCut tokensOf(ParallelContext context, NDArray input) {
         return sequenceParallel ? context.getPass().tokensOf(input) : null;
     }
 
@@ -247,7 +249,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     public abstract static class Builder<T extends Builder<T>>
             extends AbstractParallelLinear.Builder<T> {
 
-        VocabParallelEmbedding embedding; // whose weight the layer has, or null
+        @Nullable VocabParallelEmbedding embedding; // whose weight the layer has
 
         /** Creates a builder. */
         protected Builder() {}

@@ -26,6 +26,8 @@ import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -59,7 +61,11 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
      * @return the output
      */
     abstract NDArray forwardRank(
-            ParallelContext context, NDArray input, boolean gathered, NDArray weight, NDArray bias);
+            ParallelContext context,
+            NDArray input,
+            boolean gathered,
+            NDArray weight,
+            @Nullable NDArray bias);
 
     /**
      * Returns how the input features are cut over the ranks, of a layer that takes a slice of them.
@@ -67,7 +73,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
      * @param context the rank, one of several
      * @return the cut, or {@code null} if a rank's input has all features
      */
-    Cut inputCut(ParallelContext context) {
+    @Nullable Cut inputCut(ParallelContext context) {
         return null;
     }
 
@@ -93,14 +99,16 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             PairList<String, Object> params) {
         NDArray input = only(inputs);
         NDArray bias =
-                RankParameterStore.shardOf(parameterStore, bias(), input.getDevice(), training);
+                RankParameterStore.optionalShardOf(
+                        parameterStore, bias(), input.getDevice(), training);
         if (skipBiasAdd) {
             return new NDList(compute(parameterStore, input, null, training), bias);
         }
         return new NDList(compute(parameterStore, input, bias, training));
     }
 
-    private NDArray compute(ParameterStore store, NDArray input, NDArray bias, boolean training) {
+    private NDArray compute(
+            ParameterStore store, NDArray input, @Nullable NDArray bias, boolean training) {
         ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null) {
             HeldParameters.checkWhole(weight(), getClass().getSimpleName());
@@ -111,7 +119,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         if (alone && context != null) {
             checkComputed(context.getPass(), input);
         }
-        if (alone && !fused) {
+        if (context == null || alone && !fused) {
             checkLength(input, weight().getShape().get(1));
             NDArray y = forwardWhole(input, weight, bias);
             return context == null
@@ -191,7 +199,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     }
 
     /** Checks that an input is cut as the layer needs it, or is whole if the cut is null. */
-    final void checkCut(ParallelContext context, NDArray input, Cut cut) {
+    final void checkCut(ParallelContext context, NDArray input, @Nullable Cut cut) {
         if (cut == null) {
             checkLength(input, weight().getShape().get(1));
             return;
@@ -253,7 +261,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     @Override
     public Shape[] getOutputShapes(Shape[] inputs) {
         Shape[] shapes = super.getOutputShapes(inputs);
-        return skipBiasAdd ? new Shape[] {shapes[0], bias().getShape()} : shapes;
+        Parameter bias = bias();
+        return skipBiasAdd && bias != null ? new Shape[] {shapes[0], bias.getShape()} : shapes;
     }
 
     /**
@@ -264,7 +273,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
      * @param bias the whole bias, or {@code null}
      * @return the output
      */
-    NDArray forwardWhole(NDArray input, NDArray weight, NDArray bias) {
+    NDArray forwardWhole(NDArray input, NDArray weight, @Nullable NDArray bias) {
         return product.of(input, weight, bias);
     }
 
@@ -289,7 +298,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             NDArray input,
             boolean gathered,
             NDArray weight,
-            NDArray bias,
+            @Nullable NDArray bias,
             boolean training) {
         throw new UnsupportedOperationException();
     }
@@ -325,7 +334,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     }
 
     /** Returns the bias: [output features] over all ranks, or {@code null}. */
-    Parameter bias() {
+    @Nullable Parameter bias() {
         return getDirectParameters().get("bias");
     }
 
@@ -392,7 +401,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         boolean batchShardedInput;
         boolean withBias = true; // DJL's field is private
         boolean skipBiasAdd;
-        ShardingStrategy shardingStrategy; // or null: balanced
+        @Nullable ShardingStrategy shardingStrategy; // or null: balanced
         Precision precision = Precision.FLOAT32;
 
         /** Creates a builder. */

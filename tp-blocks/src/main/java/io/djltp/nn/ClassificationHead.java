@@ -26,6 +26,8 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.UnitRows;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -86,13 +88,13 @@ public class ClassificationHead extends AbstractColumnLinear {
         options = builder.options;
         version = SavedMargin.versionOf(options.margin(), linearVersion);
         tied = builder.embedding != null;
-        if (tied && fusedLoss) {
+        if (builder.embedding != null && fusedLoss) {
             builder.embedding.tieTo(this);
         }
     }
 
     /** {@return the margin of the training, or {@code null}} */
-    public Margin getMargin() {
+    public @Nullable Margin getMargin() {
         return options.margin();
     }
 
@@ -126,7 +128,7 @@ public class ClassificationHead extends AbstractColumnLinear {
 
     /** {@inheritDoc} */
     @Override
-    NDArray forwardWhole(NDArray input, NDArray weight, NDArray bias) {
+    NDArray forwardWhole(NDArray input, NDArray weight, @Nullable NDArray bias) {
         if (options.margin() == null) {
             return super.forwardWhole(input, weight, bias);
         }
@@ -152,7 +154,7 @@ public class ClassificationHead extends AbstractColumnLinear {
             NDArray input,
             boolean gathered,
             NDArray weight,
-            NDArray bias,
+            @Nullable NDArray bias,
             boolean training) {
         NDArray x; // an array of its own, which a loss can be differentiated by
         if (!training) {
@@ -177,7 +179,7 @@ public class ClassificationHead extends AbstractColumnLinear {
     }
 
     /** Returns what takes the gradient of an embedding with the same weight on a rank. */
-    RowGradients.Lookups lookups(ParallelContext context) {
+    RowGradients.@Nullable Lookups lookups(ParallelContext context) {
         return (RowGradients.Lookups) head(context).getOtherUse();
     }
 
@@ -248,9 +250,10 @@ public class ClassificationHead extends AbstractColumnLinear {
         private long fusedMemory; // 0: by the size of the weight
         private float sampleShare = 1;
         private long sampleSeed;
-        private Margin margin;
+        private @Nullable Margin margin;
         private Precision precision = Precision.FLOAT32;
-        private HeadOptions options; // what these are together
+
+        private HeadOptions options = HeadOptions.DEFAULT; // what these are together
 
         /** Creates a builder. */
         protected Builder() {}
@@ -324,7 +327,7 @@ public class ClassificationHead extends AbstractColumnLinear {
          * @param margin the margin, or {@code null}
          * @return this builder
          */
-        public Builder optMargin(Margin margin) {
+        public Builder optMargin(@Nullable Margin margin) {
             this.margin = margin;
             return this;
         }

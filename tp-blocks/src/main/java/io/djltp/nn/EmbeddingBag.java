@@ -22,6 +22,8 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.TableShard;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * Sums of rows of a table, such as the n-grams of a word. In a step few of the rows of a large
  * table are used; under a {@link io.djltp.training.ParallelTrainer} the others are neither read nor
@@ -78,15 +80,14 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         NDArray ids = checked(inputs.singletonOrThrow(), context);
         NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
         boolean trained = training && table.requiresGradient();
-        boolean sparse = context != null && context.isRowSparse();
-        if (trained && !sparse) {
+        if (trained && (context == null || !context.isRowSparse())) {
             return new NDList(sumOfAll(ids, values));
         }
         int[] rows = HostReads.ints(ids.toType(DataType.INT32, false));
         int width = (int) ids.getShape().get(1);
         NDArray own = DelegatedArray.unwrap(values);
         EmbeddingBags bags = new EmbeddingBags(rows, width, own.getShape().get(0));
-        if (!trained) {
+        if (context == null || !trained) {
             NDArray sums = bags.sum(own, DelegatedArray.unwrap(ids));
             return new NDList(enterLike(context, sums, ids));
         }
@@ -103,11 +104,11 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         return new NDList(enterLike(context, output, ids));
     }
 
-    private static NDArray enterLike(ParallelContext context, NDArray sums, NDArray ids) {
+    private static NDArray enterLike(@Nullable ParallelContext context, NDArray sums, NDArray ids) {
         return context == null ? sums : context.getPass().enterLike(sums, ids);
     }
 
-    private NDArray checked(NDArray ids, ParallelContext context) {
+    private NDArray checked(NDArray ids, @Nullable ParallelContext context) {
         if (ids.getShape().dimension() != 2) {
             throw Errors.argument(
                     "The row numbers of an embedding bag must be [batch, places], not %s",

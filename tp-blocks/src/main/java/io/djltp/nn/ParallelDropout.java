@@ -25,6 +25,8 @@ import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.DropoutMask;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.util.Collections;
@@ -59,11 +61,11 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
     private static final String MASKS = "masks";
 
     private final float rate;
-    private final Long seed; // the user's, or null
+    private final @Nullable Long seed; // the user's
     private final Map<ParallelContext, Stream> streams =
             Collections.synchronizedMap(new WeakHashMap<>());
-    private volatile State start; // null: the trainer gives a seed
-    private volatile Stream first; // of the first rank of the process
+    private volatile @Nullable State start; // null: the trainer gives a seed
+    private volatile @Nullable Stream first; // of the first rank of the process
 
     private ParallelDropout(Builder builder) {
         super(VERSION);
@@ -163,7 +165,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      *
      * @return the state, or {@code null} if there is no seed before the first training step
      */
-    State getState() {
+    @Nullable State getState() {
         Stream stream = first;
         return stream == null ? start : new State(stream.seed, stream.calls);
     }
@@ -174,7 +176,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
      *
      * @param state what {@link #getState()} returned there
      */
-    void setState(State state) {
+    void setState(@Nullable State state) {
         start = state;
         first = null;
         streams.clear();
@@ -239,7 +241,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
     public static final class Builder {
 
         private float rate = 0.5f;
-        private Long seed;
+        private @Nullable Long seed;
 
         private Builder() {}
 
@@ -287,8 +289,11 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
         private MaskPart() {}
 
         /** Returns the elements, or {@code null} if it is not known which they are. */
-        static DropoutMask.Part of(
-                ParallelContext context, Region region, NDArray placed, ShardedLayout layout) {
+        static DropoutMask.@Nullable Part of(
+                ParallelContext context,
+                Region region,
+                NDArray placed,
+                @Nullable ShardedLayout layout) {
             NDArray input = DelegatedArray.unwrap(placed);
             checkRows(context.getPass(), placed);
             ShardRange rows = rows(context.getPass(), region, context.getDataGroup().getRank());
@@ -365,11 +370,14 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
         }
 
         /** A rank's tokens lie together, for each index of the axes before theirs. */
-        private static DropoutMask.Part ofTokens(
-                ParallelContext context, ShardRange rows, NDArray input, TokenCut tokens) {
+        private static DropoutMask.@Nullable Part ofTokens(
+                ParallelContext context,
+                ShardRange rows,
+                NDArray input,
+                @Nullable TokenCut tokens) {
             int rank = context.getTensorGroup().getRank();
             Shape shape = input.getShape();
-            if (!tokens.fits(shape, rank)) {
+            if (tokens == null || !tokens.fits(shape, rank)) {
                 return null;
             }
             long token = shape.slice(tokens.axis() + 1).size(); // elements

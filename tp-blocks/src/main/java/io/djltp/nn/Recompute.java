@@ -151,12 +151,10 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
             String name,
             Function<NDList, NDArray> function) {
         ParallelContext context = RankParameterStore.contextOf(store);
-        boolean kept =
-                context == null
-                        || !training
-                        || !context.getPass().isTraining()
-                        || !Autograd.isRecording();
-        if (kept) {
+        if (context == null
+                || !training
+                || !context.getPass().isTraining()
+                || !Autograd.isRecording()) {
             return function.apply(inputs);
         }
         RepeatedPart part = new RepeatedPart(context.getPass(), inputs, name);

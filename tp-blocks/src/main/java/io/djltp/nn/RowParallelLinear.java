@@ -15,6 +15,8 @@ import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * A {@link Linear} layer whose input features are cut over the ranks: axis 1 of the weight.
  *
@@ -80,7 +82,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
-    Cut inputCut(ParallelContext context) {
+    @Nullable Cut inputCut(ParallelContext context) {
         return inputIsParallel ? featureCut(context) : null;
     }
 
@@ -109,7 +111,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
             NDArray input,
             boolean gathered,
             NDArray weight,
-            NDArray bias) {
+            @Nullable NDArray bias) {
         ForwardPass pass = context.getPass();
         RegionMappings mappings = context.getMappings(this);
         NDArray x = pass.take(input);

@@ -4,6 +4,8 @@ import ai.djl.MalformedModelException;
 
 import io.djltp.head.Margin;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -22,7 +24,7 @@ final class SavedMargin {
     private SavedMargin() {}
 
     /** Returns the version that a layer saves. */
-    static byte versionOf(Margin margin, byte linearVersion) {
+    static byte versionOf(@Nullable Margin margin, byte linearVersion) {
         return margin == null ? linearVersion : VERSION;
     }
 
@@ -66,7 +68,7 @@ final class SavedMargin {
     }
 
     /** Checks that a head can take a margin that was saved. */
-    static void check(Margin saved, Margin built, boolean withBias, boolean fusedLoss)
+    static void check(Margin saved, @Nullable Margin built, boolean withBias, boolean fusedLoss)
             throws MalformedModelException {
         if (built != null && !built.equals(saved)) {
             throw refusal(saved, "optMargin(" + built + ")", "leave optMargin out, to take it");

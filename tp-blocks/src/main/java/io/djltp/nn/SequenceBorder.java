@@ -53,8 +53,10 @@ abstract class SequenceBorder extends AbstractBlock implements ForecastBlock {
             PairList<String, Object> params) {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         NDArray input = inputs.singletonOrThrow();
-        boolean alone = context == null || context.getTensorGroup().getSize() == 1;
-        return new NDList(alone ? input : cross(context, input));
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return new NDList(input);
+        }
+        return new NDList(cross(context, input));
     }
 
     /** {@inheritDoc} */

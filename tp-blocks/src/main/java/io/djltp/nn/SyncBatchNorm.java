@@ -107,7 +107,7 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
         NDArray mean = parameterStore.getValue(runningMean, x.getDevice(), training);
         NDArray variance = parameterStore.getValue(runningVar, x.getDevice(), training);
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        if (!isCut(context, x) || !training) {
+        if (context == null || !isCut(context, x) || !training) {
             return BatchNorm.batchNorm(
                     x, mean, variance, scale, shift, axis, momentum, epsilon, training);
         }
@@ -119,7 +119,7 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
 
     /** Returns whether this rank has its rows of the batch only. */
     private boolean isCut(ParallelContext context, NDArray x) {
-        if (context == null || context.getSize() == 1) {
+        if (context.getSize() == 1) {
             return false;
         }
         Region region = context.getPass().regionOf(x);

@@ -33,6 +33,8 @@ import io.djltp.internal.update.TableShard;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -77,7 +79,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     private final long paddingIndex;
     private final ShardingStrategy shardingStrategy;
     private final boolean sequenceParallel;
-    private ClassificationHead head; // that updates the weight itself, or null
+    private @Nullable ClassificationHead head; // that updates the weight itself
 
     /**
      * Creates an embedding.
@@ -123,12 +125,16 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
             whole.check(ids, describe());
             return new NDList(whole.rows(values, ids));
         }
-        boolean tied = head != null && training && weight.requiresGradient();
-        return new NDList(forwardRank(context, values, ids, tied ? head.lookups(context) : null));
+        boolean trained = training && weight.requiresGradient();
+        RowGradients.Lookups lookups = head != null && trained ? head.lookups(context) : null;
+        return new NDList(forwardRank(context, values, ids, lookups));
     }
 
     private NDArray forwardRank(
-            ParallelContext context, NDArray values, NDArray ids, RowGradients.Lookups lookups) {
+            ParallelContext context,
+            NDArray values,
+            NDArray ids,
+            RowGradients.@Nullable Lookups lookups) {
         ForwardPass pass = context.getPass();
         RegionMappings mappings = context.getMappings(this);
         boolean gathered =
@@ -157,7 +163,10 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     }
 
     private NDArray lookUp(
-            ParallelContext context, NDArray values, NDArray ids, RowGradients.Lookups lookups) {
+            ParallelContext context,
+            NDArray values,
+            NDArray ids,
+            RowGradients.@Nullable Lookups lookups) {
         TableShard shard = shard(context);
         NDArray checked = DelegatedArray.unwrap(check(context, shard, ids, describe()));
         NDArray own = DelegatedArray.unwrap(values);
@@ -177,7 +186,8 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
      * @return the ids, or zeros where the pass goes on to its end
      * @throws IllegalArgumentException if an id is none of the table's
      */
-    static NDArray check(ParallelContext context, TableShard shard, NDArray ids, String what) {
+    static NDArray check(
+            @Nullable ParallelContext context, TableShard shard, NDArray ids, String what) {
         try {
             shard.check(ids, what);
             return ids;
@@ -191,9 +201,9 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     }
 
     /** Returns the rows of a rank, or all of them outside of ranks. */
-    TableShard shard(ParallelContext context) {
+    TableShard shard(@Nullable ParallelContext context) {
         int size = context == null ? 1 : context.getTensorGroup().getSize();
-        if (size == 1) {
+        if (context == null || size == 1) {
             return new TableShard(Cut.ofLengths(vocabularySize), 0, paddingIndex);
         }
         Cut cut = shardingStrategy.cut(weight.getShape(), size);

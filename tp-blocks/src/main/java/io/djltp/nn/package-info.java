@@ -1,2 +1,5 @@
 /** Contains the tensor-parallel layers. */
+@NullMarked
 package io.djltp.nn;
+
+import org.jspecify.annotations.NullMarked;

@@ -2,6 +2,8 @@ package io.djltp.plan;
 
 import ai.djl.nn.Block;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.function.Predicate;
 import java.util.function.UnaryOperator;
 
@@ -9,7 +11,7 @@ import java.util.function.UnaryOperator;
 non-sealed class BlockStyle implements Style {
     private final String name;
     private final String wanted;
-    private final Class<? extends Block> type; // or null: the class of the block
+    private final @Nullable Class<? extends Block> type; // or null: the class of the block
     private final Predicate<Block> isFor;
     private final UnaryOperator<Block> parallel;
 
@@ -25,7 +27,7 @@ non-sealed class BlockStyle implements Style {
     BlockStyle(
             String name,
             String wanted,
-            Class<? extends Block> type,
+            @Nullable Class<? extends Block> type,
             Predicate<Block> isFor,
             UnaryOperator<Block> parallel) {
         this.name = name;

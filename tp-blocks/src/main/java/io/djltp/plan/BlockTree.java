@@ -7,6 +7,8 @@ import ai.djl.nn.BlockList;
 
 import io.djltp.internal.parameters.BlockWalk;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 import java.lang.reflect.ParameterizedType;
@@ -20,6 +22,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -55,7 +58,8 @@ final class BlockTree {
 
     /** Returns the node of a block of the network. */
     Node nodeOf(Block block) {
-        return nodes.get(block);
+
+        return Objects.requireNonNull(nodes.get(block), "a block of the network");
     }
 
     private Node node(Block block, String path) {
@@ -84,7 +88,7 @@ final class BlockTree {
     }
 
     private void visitChildren(Node parent) {
-        BlockList own = childrenOf(parent.block);
+        BlockList own = parent.block instanceof AbstractBlock known ? childrenOf(known) : null;
         BlockList children = own == null ? parent.block.getChildren() : own;
         for (int i = 0; i < children.size(); i++) {
             String key = children.get(i).getKey();
@@ -102,10 +106,8 @@ final class BlockTree {
     }
 
     /** Returns the list that a block keeps its children in, not the copy that it hands out. */
-    static BlockList childrenOf(Block block) {
-        return block instanceof AbstractBlock
-                ? PrivateFields.read(block, AbstractBlock.class, "children")
-                : null;
+    static BlockList childrenOf(AbstractBlock block) {
+        return PrivateFields.read(block, AbstractBlock.class, "children");
     }
 
     private void visitField(Node parent, Object owner, Field field, List<String> name) {
@@ -125,7 +127,8 @@ final class BlockTree {
         }
     }
 
-    private void visitElements(Node parent, Object value, Field field, List<String> name) {
+    private void visitElements(
+            Node parent, @Nullable Object value, @Nullable Field field, List<String> name) {
         if (value instanceof Object[] array) {
             visitElements(parent, Arrays.asList(array), field, name); // a view
         } else if (value instanceof List<?> list) {
@@ -148,7 +151,7 @@ final class BlockTree {
         }
     }
 
-    private void visitElement(Node parent, Object element, Slot slot, List<String> name) {
+    private void visitElement(Node parent, @Nullable Object element, Slot slot, List<String> name) {
         if (element instanceof Block block) {
             link(parent, block, slot, List.of(name));
         } else {
@@ -184,7 +187,7 @@ final class BlockTree {
                 type -> refusal(field, type), block -> PrivateFields.write(owner, field, block));
     }
 
-    private static String refusal(Field field, Class<? extends Block> type) {
+    private static @Nullable String refusal(Field field, Class<? extends Block> type) {
         if (!field.getType().isAssignableFrom(type)) {
             return ("%s holds a %s and nothing else. Declare it as a Block, or leave the block"
                             + " whole")
@@ -202,13 +205,13 @@ final class BlockTree {
     }
 
     /** Returns what errors call a collection; {@code field} is null if it is in another one. */
-    private static String holder(Object collection, Field field) {
+    private static String holder(Object collection, @Nullable Field field) {
         return field == null ? collection.getClass().getName() : PrivateFields.describe(field);
     }
 
     /** Returns the place of an element of a list. */
     @SuppressWarnings("unchecked") // a refusal knows as much of the type as Java does
-    private static Slot elementSlot(List<?> list, int index, Field field) {
+    private static Slot elementSlot(List<?> list, int index, @Nullable Field field) {
         Consumer<Object> setter = value -> ((List<Object>) list).set(index, value);
         String remedy = "a list that cannot be changed, in " + holder(list, field);
         return elementSlot(list.get(index), setter, field, remedy + ". Use an ArrayList");
@@ -216,14 +219,17 @@ final class BlockTree {
 
     /** Returns the place of a value of a map. */
     @SuppressWarnings("unchecked") // a refusal knows as much of the type as Java does
-    private static Slot valueSlot(Map<?, ?> map, Object key, Field field) {
+    private static Slot valueSlot(Map<?, ?> map, Object key, @Nullable Field field) {
         Consumer<Object> setter = value -> ((Map<Object, Object>) map).put(key, value);
         String remedy = "a map that cannot be changed, in " + holder(map, field);
         return elementSlot(map.get(key), setter, field, remedy + ". Use a LinkedHashMap");
     }
 
     private static Slot elementSlot(
-            Object element, Consumer<Object> setter, Field field, String remedy) {
+            @Nullable Object element,
+            Consumer<Object> setter,
+            @Nullable Field field,
+            String remedy) {
         return new Slot(
                 type -> {
                     if (field != null
@@ -329,5 +335,6 @@ final class BlockTree {
      *     can
      * @param setter puts another block there
      */
-    private record Slot(Function<Class<? extends Block>, String> refusal, Consumer<Block> setter) {}
+    private record Slot(
+            Function<Class<? extends Block>, @Nullable String> refusal, Consumer<Block> setter) {}
 }

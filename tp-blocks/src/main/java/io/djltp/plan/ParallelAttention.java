@@ -22,6 +22,8 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * DJL's {@code ScaledDotProductAttentionBlock}, each rank with some of its heads.
  *
@@ -137,11 +139,12 @@ final class ParallelAttention extends AbstractBlock {
         NDArray v = value.computeForBlock(parameterStore, values, training, describe());
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         boolean cut = context != null && context.getTensorGroup().getSize() > 1;
+        ParallelContext ranks = cut ? context : null;
         NDArray[] kqvm = {k, q, v, mask};
-        NDArray joined = attend(parameterStore, kqvm, cut ? context : null, training);
-        if (cut) {
-            ShardedLayout layout = new ShardedLayout(cutOf(context, headDim));
-            joined = context.getPass().enterSlice(joined, layout, describe());
+        NDArray joined = attend(parameterStore, kqvm, ranks, training);
+        if (ranks != null) {
+            ShardedLayout layout = new ShardedLayout(cutOf(ranks, headDim));
+            joined = ranks.getPass().enterSlice(joined, layout, describe());
         }
         return result.forward(parameterStore, new NDList(joined), training);
     }
@@ -168,7 +171,10 @@ final class ParallelAttention extends AbstractBlock {
 
     /** Computes the attention of each head: [batch, queries, h d]. */
     private NDArray attend(
-            ParameterStore store, NDArray[] kqvm, ParallelContext context, boolean training) {
+            ParameterStore store,
+            NDArray[] kqvm,
+            @Nullable ParallelContext context,
+            boolean training) {
         NDArray k = toHeads(kqvm[0]);
         NDArray q = toHeads(kqvm[1]);
         NDArray v = toHeads(kqvm[2]);
@@ -211,7 +217,8 @@ final class ParallelAttention extends AbstractBlock {
      * rank's heads are a slice of those of all, so that the mask is the same on any number of
      * ranks.
      */
-    private NDArray drop(ParameterStore store, NDArray probabilities, ParallelContext context) {
+    private NDArray drop(
+            ParameterStore store, NDArray probabilities, @Nullable ParallelContext context) {
         Shape shape = probabilities.getShape();
         NDArray rows = probabilities.reshape(shape.get(0), -1);
         if (context != null) {

@@ -13,6 +13,8 @@ import ai.djl.util.PairList;
 
 import io.djltp.nn.ParallelDropout;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 import java.util.Objects;
 import java.util.function.Function;
@@ -45,7 +47,7 @@ final class ParallelTransformerEncoder extends TransformerEncoderBlock {
 
     /** What an encoder is made of. */
     record Parts(
-            ParallelDropout inputDropout,
+            @Nullable ParallelDropout inputDropout,
             ParallelAttention attention,
             ParallelDropout attentionDropout,
             Block attentionNorm,

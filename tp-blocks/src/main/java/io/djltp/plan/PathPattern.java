@@ -2,6 +2,8 @@ package io.djltp.plan;
 
 import io.djltp.plan.BlockTree.Node;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
@@ -23,7 +25,8 @@ import java.util.regex.Pattern;
 final class PathPattern {
 
     private final String text;
-    private final List<Pattern> segments = new ArrayList<>(); // null: any number; none: the root
+    private final List<@Nullable Pattern> segments =
+            new ArrayList<>(); // null: any number; none: the root
 
     PathPattern(String text) {
         this.text = text;

@@ -9,6 +9,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.plan.BlockTree.Node;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -18,6 +19,7 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.stream.Collectors;
 
@@ -269,12 +271,16 @@ public final class Plan {
             styles.put(node, style);
         }
 
+        private PathPattern pattern(Node node) {
+            return Objects.requireNonNull(takenBy.get(node), "what has given the style");
+        }
+
         /** A style of a whole block is one of all blocks below it. */
         private void checkNested() {
             for (Node node : styles.keySet()) {
                 for (Node inner : styles.get(node).isWhole() ? node.allBelow() : Set.<Node>of()) {
                     if (styles.containsKey(inner)) {
-                        throw twice(node, takenBy.get(node), inner, takenBy.get(inner));
+                        throw twice(node, pattern(node), inner, pattern(inner));
                     }
                 }
             }
@@ -315,7 +321,7 @@ public final class Plan {
         }
 
         /** Returns the style of a block whatever is before and behind it, or null. */
-        private static BlockStyle singleStyle(Block block, int ranks) {
+        private static @Nullable BlockStyle singleStyle(Block block, int ranks) {
             if (Styles.DROPOUT.isFor(block) && Styles.rateOf(block) > 0) {
                 return Styles.DROPOUT;
             } else if (Styles.BATCH_NORM.isFor(block)) {
@@ -335,9 +341,18 @@ public final class Plan {
                     put(node, style);
                     take(node, style);
                 } catch (IllegalArgumentException e) {
-                    logger.warn("{} stays as it is: {}", node, e.getMessage());
+                    if (!isOnlyInDjl(node)) {
+                        logger.warn("{} stays as it is: {}", node, e.getMessage());
+                    }
                 }
             }
+        }
+
+        /** Of what DJL's own classes hold, the trainer warns where it matters. */
+        private boolean isOnlyInDjl(Node node) {
+            return tree.nodes().stream()
+                    .filter(holder -> holder.below().containsKey(node))
+                    .allMatch(holder -> holder.block().getClass().getName().startsWith("ai.djl."));
         }
 
         private void take(Node node, BlockStyle style) {

@@ -2,6 +2,8 @@ package io.djltp.plan;
 
 import ai.djl.nn.Block;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 
@@ -41,7 +43,7 @@ final class PrivateFields {
     }
 
     /** Writes a private field of one of DJL's classes. */
-    static void write(Block block, Class<?> type, String name, Object value) {
+    static void write(Block block, Class<?> type, String name, @Nullable Object value) {
         write(block, field(type, name), value);
     }
 
@@ -50,7 +52,7 @@ final class PrivateFields {
      *
      * @throws IllegalStateException if Java does not allow it
      */
-    static void write(Object owner, Field field, Object value) {
+    static void write(Object owner, Field field, @Nullable Object value) {
         try {
             field.setAccessible(true);
             field.set(owner, value);

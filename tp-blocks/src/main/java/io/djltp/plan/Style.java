@@ -4,6 +4,8 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * What a plan makes of a block: a parallel one with the same parameters. Styles are values; the
  * options of {@link Column} and {@link Row} return another style.
@@ -116,9 +118,9 @@ public sealed interface Style permits BlockStyle {
     final class Column extends BlockStyle {
         private final boolean gathers;
         private final boolean fromRows;
-        private final ShardingStrategy strategy; // or null: balanced
+        private final @Nullable ShardingStrategy strategy; // or null: balanced
 
-        Column(boolean gathers, boolean fromRows, ShardingStrategy strategy) {
+        Column(boolean gathers, boolean fromRows, @Nullable ShardingStrategy strategy) {
             super(
                     "column()"
                             + option(gathers, "gatherOutput()")
@@ -180,9 +182,9 @@ public sealed interface Style permits BlockStyle {
     final class Row extends BlockStyle {
         private final boolean scatters;
         private final boolean toRows;
-        private final ShardingStrategy strategy; // or null: balanced
+        private final @Nullable ShardingStrategy strategy; // or null: balanced
 
-        Row(boolean scatters, boolean toRows, ShardingStrategy strategy) {
+        Row(boolean scatters, boolean toRows, @Nullable ShardingStrategy strategy) {
             super(
                     "row()"
                             + option(scatters, "scatterInput()")

@@ -24,6 +24,8 @@ import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.plan.ParallelAttention.Projections;
 import io.djltp.plan.ParallelTransformerEncoder.Parts;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -327,7 +329,7 @@ final class Styles {
     }
 
     /** Makes an encoder parallel, with a dropout of its input that may be {@code null}. */
-    private static Block encoder(Block block, ParallelDropout inputDropout) {
+    private static Block encoder(Block block, @Nullable ParallelDropout inputDropout) {
         List<Block> parts = ENCODER_FIELDS.stream().map(name -> part(block, name)).toList();
         ParallelTransformerEncoder encoder =
                 new ParallelTransformerEncoder(
@@ -356,7 +358,9 @@ final class Styles {
 
     private static TransformerEncoderBlock plainEncoder(Block parallel) {
         Parts parts = ((ParallelTransformerEncoder) parallel).getParts();
-        BlockTree.childrenOf(parts.feedForward()).values().replaceAll(Styles::plainOf);
+        BlockTree.childrenOf((AbstractBlock) parts.feedForward())
+                .values()
+                .replaceAll(Styles::plainOf);
         List<Block> blocks =
                 List.of(
                         plainAttention(parts.attention()),
@@ -397,7 +401,7 @@ final class Styles {
      */
     private static Block bert(Block block) {
         List<Block> encoders = encodersOf(block);
-        List<Block> children = BlockTree.childrenOf(block).values();
+        List<Block> children = BlockTree.childrenOf((AbstractBlock) block).values();
         Block dropout = embeddingDropout(block);
         float rate = rateOf(dropout);
         for (int i = 0; i < encoders.size(); i++) {

@@ -8,6 +8,7 @@ import io.djltp.internal.parameters.ParallelParameters;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.util.List;
 import java.util.Map;
 import java.util.function.UnaryOperator;
 
@@ -15,6 +16,7 @@ import java.util.function.UnaryOperator;
 public final class TensorParallel {
 
     private static final Logger logger = LoggerFactory.getLogger(TensorParallel.class);
+    private static final int MOST_TOLD = 20; // blocks
 
     private TensorParallel() {}
 
@@ -23,9 +25,9 @@ public final class TensorParallel {
      *
      * <p>The network is changed in place. The new blocks have the same {@code Parameter} objects
      * under the same names, with their values, initializers and whether they are frozen, whether
-     * the network has values yet or not. Places are children, fields, final ones too, and lists,
-     * arrays and maps in fields; a block that several places hold is replaced once, in all. When
-     * the plan is refused, nothing has been changed.
+     * the network has values yet or not. The log tells at level INFO which blocks. Places are
+     * children, fields, final ones too, and lists, arrays and maps in fields; a block that several
+     * places hold is replaced once, in all. When the plan is refused, nothing has been changed.
      *
      * @param block the network
      * @param plan the plan
@@ -49,7 +51,10 @@ public final class TensorParallel {
             Block replaced = replace(styled.getKey(), styled.getValue()::parallel);
             plan.setPrecision(replaced);
             root = styled.getKey() == tree.root() ? replaced : root;
-            logger.debug("{}: {}", styled.getKey(), styled.getValue());
+        }
+        String done = describe(styles);
+        if (!done.isEmpty()) {
+            logger.info(done);
         }
         return root;
     }
@@ -78,6 +83,20 @@ public final class TensorParallel {
             root = node == tree.root() ? replaced : root;
         }
         return root;
+    }
+
+    /** Returns what a plan does, in a line however many blocks there are; empty if nothing. */
+    static String describe(Map<BlockTree.Node, BlockStyle> styles) {
+        List<String> all =
+                styles.entrySet().stream()
+                        .filter(each -> each.getValue() != Styles.REPLICATE)
+                        .map(each -> each.getKey() + " by " + each.getValue())
+                        .toList();
+        String first = String.join(", ", all.subList(0, Math.min(MOST_TOLD, all.size())));
+        return all.isEmpty()
+                ? ""
+                : "The plan replaces %d block(s): %s%s"
+                        .formatted(all.size(), first, all.size() > MOST_TOLD ? ", ..." : "");
     }
 
     private static Block replace(BlockTree.Node node, UnaryOperator<Block> by) {

@@ -6,6 +6,8 @@ import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
 
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -29,19 +31,19 @@ public final class ParallelConfig {
 
     private static final int DOUBLING = -1; // drift checks at steps 1, 2, 4, 8, ...
 
-    private final ParallelMode mode; // null: a mesh was given
+    private final @Nullable ParallelMode mode; // null: a mesh was given
     private final DeviceMesh mesh;
     private final List<Device> devices;
     private final boolean devicesGiven;
     private final int threadsPerRank;
     private final Duration timeout;
-    private final Job job;
+    private final @Nullable Job job;
     private final Backend backend;
     private final int driftCheckSteps;
     private final boolean batchCheck;
     private final boolean randomCheck;
     private final float gradientClipNorm; // 0: gradients are left as they are
-    private final LossScaling lossScaling; // or null: the loss is not scaled
+    private final @Nullable LossScaling lossScaling; // or null: the loss is not scaled
 
     private ParallelConfig(Builder builder, DeviceMesh mesh) {
         mode = builder.mode;
@@ -50,9 +52,9 @@ public final class ParallelConfig {
         int local = builder.localRanks(mesh.getRanks());
         devicesGiven = builder.devices != null;
         devices =
-                devicesGiven
-                        ? List.copyOf(builder.devices)
-                        : Collections.nCopies(local, Device.cpu());
+                builder.devices == null
+                        ? Collections.nCopies(local, Device.cpu())
+                        : List.copyOf(builder.devices);
         threadsPerRank =
                 builder.threadsPerRank > 0
                         ? builder.threadsPerRank
@@ -114,7 +116,7 @@ public final class ParallelConfig {
      *
      * @return the mode, or {@code null} if a mesh was set
      */
-    public ParallelMode getMode() {
+    public @Nullable ParallelMode getMode() {
         return mode;
     }
 
@@ -150,7 +152,7 @@ public final class ParallelConfig {
      *
      * @return the job, or {@code null} if all ranks are in this process
      */
-    public Job getJob() {
+    public @Nullable Job getJob() {
         return job;
     }
 
@@ -252,7 +254,7 @@ public final class ParallelConfig {
      *
      * @return the settings, or {@code null} if it is not
      */
-    public LossScaling getLossScaling() {
+    public @Nullable LossScaling getLossScaling() {
         return lossScaling;
     }
 
@@ -314,19 +316,19 @@ public final class ParallelConfig {
     /** The builder to construct a {@link ParallelConfig}. */
     public static final class Builder {
 
-        private ParallelMode mode;
-        private DeviceMesh mesh;
-        private Integer ranks;
-        private List<Device> devices;
+        private @Nullable ParallelMode mode;
+        private @Nullable DeviceMesh mesh;
+        private @Nullable Integer ranks;
+        private @Nullable List<Device> devices;
         private int threadsPerRank;
         private Duration timeout = LocalCommunicator.DEFAULT_TIMEOUT;
-        private Job job;
+        private @Nullable Job job;
         private Backend backend = Backend.AUTO;
         private int driftCheckSteps = DOUBLING;
         private boolean batchCheck = true;
         private boolean randomCheck = true;
         private float gradientClipNorm;
-        private LossScaling lossScaling;
+        private @Nullable LossScaling lossScaling;
 
         private Builder() {}
 
@@ -420,7 +422,7 @@ public final class ParallelConfig {
          *     caller's to close, after the trainer
          * @return this builder
          */
-        public Builder optJob(Job job) {
+        public Builder optJob(@Nullable Job job) {
             this.job = job;
             return this;
         }
@@ -521,7 +523,7 @@ public final class ParallelConfig {
          *     the job or the devices do not fit
          */
         public ParallelConfig build() {
-            DeviceMesh built = mesh == null ? meshOfMode() : checkedMesh();
+            DeviceMesh built = mesh == null ? meshOfMode() : checked(mesh);
             checkRanks(
                     built.getRanks(),
                     mesh == null
@@ -543,7 +545,7 @@ public final class ParallelConfig {
             return DeviceMesh.of(mode, count);
         }
 
-        private DeviceMesh checkedMesh() {
+        private DeviceMesh checked(DeviceMesh mesh) {
             if (mode != null) {
                 throw new IllegalArgumentException(
                         ("The mesh %s and the mode %s were set: set one of the two, setMesh or"

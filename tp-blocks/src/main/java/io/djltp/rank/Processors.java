@@ -3,6 +3,8 @@ package io.djltp.rank;
 import io.djltp.job.Job;
 import io.djltp.job.JobMember;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -25,7 +27,7 @@ final class Processors {
      * @param localRanks the ranks of this process
      * @return their number, at least 1
      */
-    static int perRank(Job job, int localRanks) {
+    static int perRank(@Nullable Job job, int localRanks) {
         int sharing =
                 job == null || isPinned()
                         ? localRanks

@@ -4,6 +4,7 @@ import ai.djl.Device;
 
 import io.djltp.job.Job;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,7 +30,7 @@ final class RankDevices {
      * @param localRanks the ranks of this process
      * @return one device for each rank
      */
-    static List<Device> choose(Device[] training, Job job, int localRanks) {
+    static List<Device> choose(Device[] training, @Nullable Job job, int localRanks) {
         int before = job == null ? 0 : Processors.ranksOfThisMachine(job, job.getProcess());
         return choose(training, before, localRanks);
     }

@@ -1,5 +1,7 @@
 package io.djltp.rank;
 
+import org.jspecify.annotations.Nullable;
+
 /** The end of a job: one rank failed, with the cause of this exception, and all have stopped. */
 public class RankFailedException extends RuntimeException {
 
@@ -19,10 +21,17 @@ public class RankFailedException extends RuntimeException {
      * @param remote whether that was in another process
      * @param cause its exception
      */
-    public RankFailedException(String message, int rank, boolean remote, Throwable cause) {
+    public RankFailedException(
+            String message, int rank, boolean remote, @Nullable Throwable cause) {
         super(message, cause);
         this.rank = rank;
         this.remote = remote;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String getMessage() {
+        return String.valueOf(super.getMessage());
     }
 
     /**

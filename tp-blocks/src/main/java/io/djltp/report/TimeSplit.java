@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.stream.IntStream;
 
 /**
@@ -20,11 +21,12 @@ import java.util.stream.IntStream;
  * and to what happens between the passes.
  *
  * <p>A rank that calls an operation at \(t_r\) and stands still in it for \(b_r\) has waited for
- * \(\min(b_r, \max_q t_q - t_r)\): until then not all ranks \(q\) of the group have called. What
- * ranks of other processes do is not seen: waiting for them counts as the operation.
+ * \(\min(b_r, \max_q t_q - t_r)\): until then not all ranks \(q\) of the group have called. The
+ * backend {@code tcp} knows when the calls of other processes arrive. The backend {@code nccl} does
+ * not: there, the time that a rank waits for another process counts as the operation.
  */
 final class TimeSplit implements AutoCloseable {
-    private static final String WAITING = "waiting for ranks";
+    static final String WAITING = "waiting for ranks";
     private static final String OUTSIDE = "between passes";
     private static final List<Direction> PASSES =
             List.of(Direction.FORWARD, Direction.BACKWARD, Direction.STEP);
@@ -71,8 +73,10 @@ final class TimeSplit implements AutoCloseable {
         for (Call each : calls) {
             if (PASSES.contains(each.direction)) { // others are a part of what is outside
                 long blocked = each.call.getBlocked();
-                long until = lastCalled.get(each.operation()) - each.call.getIssued();
-                long waited = Math.min(blocked, until);
+                long until =
+                        Objects.requireNonNull(lastCalled.get(each.operation()))
+                                - each.call.getIssued();
+                long waited = Math.min(blocked, Math.max(until, each.call.getWaited()));
                 waiting += waited;
                 split.merge(computing(each.direction), -blocked, Long::sum);
                 split.merge(each.call.getCollective().toString(), blocked - waited, Long::sum);

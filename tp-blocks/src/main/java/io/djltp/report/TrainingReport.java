@@ -1,10 +1,7 @@
 package io.djltp.report;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.training.Trainer;
@@ -28,6 +25,7 @@ import io.djltp.internal.report.SystemMemory;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -42,6 +40,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.stream.IntStream;
 
 /**
@@ -78,13 +77,13 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
     private static final String EVALUATION = "evaluation";
     private static final String TIME = "time";
 
-    private final Path page; // or null
-    private final Path eventFolder; // or null
+    private final @Nullable Path page;
+    private final @Nullable Path eventFolder;
     private final String title;
     private final Map<String, String> facts;
     private final Map<String, Curve> curves = new LinkedHashMap<>();
-    private EventFile events;
-    private TimeSplit split;
+    private @Nullable EventFile events;
+    private @Nullable TimeSplit split;
     private final List<Map<String, Long>> totals = new ArrayList<>(); // of the splits, by rank
     private long splits;
     private List<RankRow> ranks = List.of();
@@ -190,7 +189,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
             if (trainer instanceof ParallelTrainer parallel) {
                 ranks = parallel.getRanks().run(context -> held(parallel, context));
             }
-            write(true);
+            write(page, true);
             nextPage = System.nanoTime() + INTERVAL * 1_000_000_000L;
         }
         last = System.nanoTime();
@@ -284,21 +283,13 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
         if (!isFirst(trainer)) {
             return;
         }
-        double sum = 0;
-        long rows = 0;
-        Map<Device, NDList> labels = batchData.getLabels();
-        for (Map.Entry<Device, NDList> part : labels.entrySet()) {
-            NDList predictions = batchData.getPredictions().get(part.getKey());
-            NDArray loss = trainer.getLoss().evaluate(part.getValue(), predictions);
-            sum += loss.toType(DataType.FLOAT32, false).getFloat();
-            rows += part.getValue().head().getShape().get(0);
-        }
+        BatchResult result = BatchResult.of(trainer, batchData);
         if (step == 0 && trainer instanceof ParallelTrainer parallel) {
             step = parallel.getState().getStep(); // of a training that was resumed
         }
         withinEpoch = true;
         epochs = trainer.getTrainingResult().getEpoch();
-        addStep(trainer, sum / labels.size(), rows);
+        addStep(trainer, result.loss(), result.rows());
     }
 
     /** {@inheritDoc} */
@@ -432,7 +423,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
     }
 
     /** Replaces the page: whoever opens it gets the old one or the new one. */
-    private void write(boolean running) {
+    private void write(Path to, boolean running) {
         for (int i = 0; i < ranks.size(); i++) {
             Map<String, Double> times = ranks.get(i).times();
             totals.get(i)
@@ -451,7 +442,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
         data.put("ranks", ranks);
         data.put("parameters", picture);
         String refresh = "<meta http-equiv=\"refresh\" content=\"" + INTERVAL + "\">";
-        try (SideFolder side = SideFolder.in(page.getParent())) {
+        try (SideFolder side = SideFolder.in(Objects.requireNonNull(to.getParent()))) {
             String text =
                     resource("report.html")
                             .replace("<!-- refresh -->", running ? refresh : "")
@@ -460,12 +451,12 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
                             .replace("/* report.js */", resource("report.js"))
                             .replace("/* charts.js */", resource(CHARTS + "uPlot.iife.min.js"))
                             .replace("/* data */", GSON.toJson(data));
-            Files.writeString(side.resolve(page.getFileName().toString()), text);
+            Files.writeString(side.resolve(to.getFileName().toString()), text);
             side.replace();
             pageFailed = false;
         } catch (IOException e) {
             if (!pageFailed) {
-                logger.warn("The report {} cannot be written: {}", page, e.toString());
+                logger.warn("The report {} cannot be written: {}", to, e.toString());
             }
             pageFailed = true;
         }
@@ -484,7 +475,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
     @Override
     public void close() {
         if (!closed && last != 0 && page != null) {
-            write(false);
+            write(page, false);
         }
         if (split != null) {
             split.close();
@@ -501,8 +492,8 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
 
     /** Builds a {@link TrainingReport}. */
     public static final class Builder {
-        private Path page;
-        private Path events;
+        private @Nullable Path page;
+        private @Nullable Path events;
         private String title = "Training";
         private final Map<String, String> facts = new LinkedHashMap<>();
 
@@ -511,10 +502,10 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
         /**
          * Sets the file of the page.
          *
-         * @param htmlFile the file, which is replaced if it is there; null for no page
+         * @param htmlFile the file, which is replaced if it is there; {@code null} for no page
          * @return this builder
          */
-        public Builder optPage(Path htmlFile) {
+        public Builder optPage(@Nullable Path htmlFile) {
             page = htmlFile == null ? null : htmlFile.toAbsolutePath();
             return this;
         }
@@ -523,10 +514,10 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
          * Sets a folder for a file of events. {@code tensorboard --logdir FOLDER} shows them while
          * the training runs; a folder in which each training has a folder of its own compares them.
          *
-         * @param folder the folder, which need not be there; null for no events
+         * @param folder the folder, which need not be there; {@code null} for no events
          * @return this builder
          */
-        public Builder optTensorBoard(Path folder) {
+        public Builder optTensorBoard(@Nullable Path folder) {
             events = folder;
             return this;
         }
@@ -648,7 +639,7 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
             return json;
         }
 
-        private static Float finite(double value) {
+        private static @Nullable Float finite(double value) {
             return Double.isFinite(value) ? (float) value : null; // JSON has no NaN: a gap
         }
     }

@@ -13,6 +13,8 @@ import io.djltp.internal.head.ChunkedEvaluation;
 import io.djltp.internal.parameters.HeldParameters;
 import io.djltp.nn.ClassificationHead;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * Finds the best classes of a linear layer with many of them, such as the last layer of a trained
  * classifier, outside of a trainer. The search is exact. It takes the time of reading the weight
@@ -34,11 +36,11 @@ import io.djltp.nn.ClassificationHead;
 public final class ClassSearch implements AutoCloseable {
 
     private final NDArray weight;
-    private final NDArray bias;
+    private final @Nullable NDArray bias;
     private final ChunkedEvaluation chunks;
     private boolean closed;
 
-    ClassSearch(NDArray weight, NDArray bias, Margin margin) {
+    ClassSearch(NDArray weight, @Nullable NDArray bias, @Nullable Margin margin) {
         this.weight = weight;
         this.bias = bias;
         Cut classes = Cut.ofLengths(weight.getShape().get(0));

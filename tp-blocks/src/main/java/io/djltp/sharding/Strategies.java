@@ -6,6 +6,8 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.Errors;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Collectors;
@@ -76,7 +78,7 @@ final class Strategies {
      * @param axis the axis, which may count from the last
      * @param chosen the cut, or {@code null}: balanced ranges
      */
-    record Axiswise(int axis, Cut chosen) implements ShardingStrategy {
+    record Axiswise(int axis, @Nullable Cut chosen) implements ShardingStrategy {
 
         /** {@inheritDoc} */
         @Override
@@ -338,7 +340,7 @@ final class Strategies {
      * @param dim the features of a head
      * @param chosen which query heads each rank has, or {@code null}: balanced ranges
      */
-    record Heads(int queries, int keyValues, long dim, Cut chosen) implements AxisPart {
+    record Heads(int queries, int keyValues, long dim, @Nullable Cut chosen) implements AxisPart {
 
         Heads {
             checkPositive("The number of heads", queries);

@@ -19,6 +19,8 @@ import io.djltp.internal.torch.RandomDraws;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
@@ -78,7 +80,7 @@ final class ParallelForward {
      * @param training whether a graph is recorded
      * @return the output
      */
-    ParallelOutput run(NDManager manager, NDList data, NDList labels, boolean training) {
+    ParallelOutput run(NDManager manager, NDList data, @Nullable NDList labels, boolean training) {
         Consumer<NDList> comparison = others -> {};
         if (training) {
             agreement.sayFrozen();
@@ -127,7 +129,7 @@ final class ParallelForward {
         pass.setPlacing(!scripted);
     }
 
-    private ForwardPass.Shard shardOf(ParallelContext context, Parameter parameter) {
+    private ForwardPass.@Nullable Shard shardOf(ParallelContext context, Parameter parameter) {
         ShardingStrategy strategy = parameters.getStrategy(parameter);
         Shape shape = parameter.getShape();
         int size = context.getTensorGroup().getSize();
@@ -137,7 +139,8 @@ final class ParallelForward {
     }
 
     /** Computes the network on a rank. */
-    NDList compute(ParallelContext context, NDList input, NDList labels, boolean training) {
+    NDList compute(
+            ParallelContext context, NDList input, @Nullable NDList labels, boolean training) {
         RankParameterStore store = parameters.getStore(context);
         ForwardPass pass = context.getPass();
         try {

@@ -25,6 +25,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
 
@@ -175,7 +176,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     RankPass pass = passes.get(context.getLocalIndex());
                     pass.resume();
                     pass.evaluateLoss(labels);
-                    return null;
+                    return pass;
                 });
         return setLoss(labels);
     }
@@ -264,10 +265,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     void backward(GradientGroups groups) {
         reached.forEach(loss -> groups.add(loss.uses()));
         consumed = true;
-        ranks.run(
+        ranks.runAll(
                 context -> {
                     passes.get(context.getLocalIndex()).backward(reached);
-                    return null;
                 });
     }
 
@@ -425,7 +425,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
          */
         NDArray factor(int rank, NDManager scope) {
             Part part = parts.get(rank);
-            try (NDArray above = Autograd.gradient(handle);
+            try (NDArray above = Objects.requireNonNull(Autograd.gradient(handle), "not reached");
                     Autograd.GradMode mode = Autograd.gradMode(false)) {
                 if (part.share() == 1 && isLike(above, part.loss())) {
                     return Autograd.detach(above, scope); // as what follows would leave it

@@ -87,7 +87,8 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
     /**
      * {@inheritDoc}
      *
-     * @throws IllegalStateException if the predictor is closed, or another thread closes it
+     * @throws IllegalStateException if the predictor or the model is closed, or another thread
+     *     closes the predictor
      */
     @Override
     public List<O> batchPredict(List<I> inputs) throws TranslateException {
@@ -95,6 +96,13 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
             throw new IllegalStateException(
                     "The ParallelPredictor is closed, and its ranks with it: make a new one, which"
                             + " takes the weights that the model has again");
+        }
+        if (!manager.isOpen()) {
+            throw new IllegalStateException(
+                    "The model "
+                            + model.getName()
+                            + " was closed while its ParallelPredictor was open: close the"
+                            + " predictor before the model");
         }
         return super.batchPredict(inputs);
     }

@@ -26,6 +26,7 @@ import io.djltp.internal.torch.RandomDraws;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -189,7 +190,7 @@ public class ParallelTrainer extends Trainer {
         return forward(input, null, false);
     }
 
-    private NDList forward(NDList data, NDList labels, boolean training) {
+    private NDList forward(NDList data, @Nullable NDList labels, boolean training) {
         try (TrainingSteps.OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
             long begin = System.nanoTime();
             trained.checkOpen();
@@ -262,7 +263,7 @@ public class ParallelTrainer extends Trainer {
      *     several processes, if it is called between a forward pass and its step
      * @throws io.djltp.rank.RankFailedException if another process does not call it too
      */
-    public void save(Path folder, String name) throws IOException {
+    public void save(Path folder, @Nullable String name) throws IOException {
         trained.save(folder, name);
     }
 

@@ -25,6 +25,8 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
@@ -35,6 +37,7 @@ import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.zip.CRC32C;
@@ -68,8 +71,9 @@ final class ProcessAgreement {
     private final TrainingSteps steps;
     private long evaluatedAfter = -1; // the step
     private long evaluations; // since then
-    private List<Parameter> all; // from the first pass on
-    private BitSet said = new BitSet(); // which of them are frozen
+    private @Nullable List<Parameter> all; // from the first comparison on
+    private BitSet compared = new BitSet(); // which were frozen when networks were compared
+    private @Nullable BitSet said; // which are frozen
 
     ProcessAgreement(
             Model model,
@@ -141,18 +145,24 @@ final class ProcessAgreement {
             }
         }
         network.throwRefusal(); // all processes do
+        compared = frozen();
+        said = null;
     }
 
     private void prepareHere(Shape... shapes) {
         parameters.prepare(model.getDataType(), shapes);
     }
 
+    private Job job() {
+        return Objects.requireNonNull(config.getJob(), "job");
+    }
+
     private void compare(Statement network, Statement values) {
         long[] all = gather("the comparison of networks", network.digest(), values.digest());
         if (differ(all, 0)) {
-            end(network.difference(config.getJob(), "the networks", SAME));
+            end(network.difference(job(), "the networks", SAME));
         } else if (differ(all, 1)) {
-            end(values.difference(config.getJob(), "the initial values", SEED));
+            end(values.difference(job(), "the initial values", SEED));
         }
     }
 
@@ -167,7 +177,7 @@ final class ProcessAgreement {
     }
 
     /** Ends the ranks: of a network that only some processes have, nothing can be put together. */
-    private void end(JobFailedException told) {
+    private void end(@Nullable JobFailedException told) {
         ranks.run(
                 context -> {
                     throw told != null ? told : new JobFailedException(UNTOLD, -1, -1, null);
@@ -252,7 +262,7 @@ final class ProcessAgreement {
         Statement mine = Statement.of(() -> {}, () -> settings);
         long[] all = gather(what, mine.digest());
         if (Arrays.stream(all).distinct().count() > 1) {
-            JobFailedException told = mine.difference(config.getJob(), what, ": " + remedy);
+            JobFailedException told = mine.difference(job(), what, ": " + remedy);
             String untold = what + " differ between the processes, beyond what is told: " + remedy;
             throw told != null ? told : new JobFailedException(untold, -1, -1, null);
         }
@@ -265,7 +275,7 @@ final class ProcessAgreement {
      * @param labels its labels, or {@code null} if they come with the loss
      * @return what compares labels that come with the loss, and were not given here
      */
-    Consumer<NDList> compareBatch(NDList data, NDList labels) {
+    Consumer<NDList> compareBatch(NDList data, @Nullable NDList labels) {
         long step = steps.count() + 1;
         if (!ranks.isDistributed() || !config.isBatchCheckDue(step)) {
             return others -> {};
@@ -294,12 +304,12 @@ final class ProcessAgreement {
         }
     }
 
-    private void gather(String where, String issuer, NDList data, NDList labels) {
+    private void gather(
+            String where, String issuer, @Nullable NDList data, @Nullable NDList labels) {
         long[] own = {checksum(data), checksum(labels)};
-        ranks.run(
+        ranks.runAll(
                 context -> {
                     compare(gather(context, issuer, own), own.length, where);
-                    return null;
                 });
     }
 
@@ -318,7 +328,7 @@ final class ProcessAgreement {
     }
 
     /** Returns 0 for what comes at another time. */
-    private static long checksum(NDList arrays) {
+    private static long checksum(@Nullable NDList arrays) {
         long sum = 0;
         for (NDArray array : arrays == null ? new NDList() : arrays) {
             int shape = Arrays.hashCode(array.getShape().getShape());
@@ -335,28 +345,43 @@ final class ProcessAgreement {
         if (!ranks.isDistributed()) {
             return;
         }
-        all = all == null ? parameters.getAll() : all;
-        BitSet frozen = new BitSet(all.size());
-        for (int i = 0; i < all.size(); i++) {
-            frozen.set(i, !all.get(i).requiresGradient());
-        }
+        BitSet frozen = frozen();
         if (!frozen.equals(said)) {
             said = frozen;
             CRC32C checksum = new CRC32C();
             checksum.update(frozen.toByteArray());
             String terms =
-                    frozen.isEmpty()
+                    frozen.equals(compared) // as running statistics are from the beginning
                             ? ""
-                            : "%d of %d parameters frozen, the last %s (checksum %x)"
+                            : "%d of %d parameters frozen%s (checksum %x)"
                                     .formatted(
                                             frozen.cardinality(),
-                                            all.size(),
-                                            parameters.nameOf(all.get(frozen.length() - 1)),
+                                            all().size(),
+                                            frozen.isEmpty() ? "" : ", the last " + lastOf(frozen),
                                             checksum.getValue());
             for (int i = 0; i < ranks.size(); i++) {
                 AbstractCommunicator.of(ranks.getContext(i).getWorld()).setAgreement(terms);
             }
         }
+    }
+
+    private String lastOf(BitSet frozen) {
+        return parameters.nameOf(all().get(frozen.length() - 1));
+    }
+
+    private BitSet frozen() {
+        List<Parameter> each = all();
+        BitSet frozen = new BitSet(each.size());
+        for (int i = 0; i < each.size(); i++) {
+            frozen.set(i, !each.get(i).requiresGradient());
+        }
+        return frozen;
+    }
+
+    private List<Parameter> all() {
+        List<Parameter> found = all == null ? parameters.getAll() : all;
+        all = found;
+        return found;
     }
 
     /** Returns the name of an object's class; that of a lambda is another one in every process. */
@@ -371,10 +396,10 @@ final class ProcessAgreement {
         private static final char FACTS = '=';
         private static final int NOTHING_SAID = 1; // bytes: the mark, and no facts behind it
 
-        private final RuntimeException refusal;
+        private final @Nullable RuntimeException refusal;
         private final byte[] said;
 
-        private Statement(RuntimeException refusal, String said) {
+        private Statement(@Nullable RuntimeException refusal, String said) {
             this.refusal = refusal;
             this.said = said.getBytes(StandardCharsets.UTF_8);
         }
@@ -415,7 +440,7 @@ final class ProcessAgreement {
          * @return the first refusal of another process, or else the first difference; {@code null}
          *     if there is none in the first {@link Job#getExchangeLimit} bytes
          */
-        JobFailedException difference(Job job, String what, String remedy) {
+        @Nullable JobFailedException difference(Job job, String what, String remedy) {
             int limit = job.getExchangeLimit();
             byte[] mine = said.length > limit ? Arrays.copyOf(said, limit) : said;
             byte[][] all = job.exchange(what, mine);

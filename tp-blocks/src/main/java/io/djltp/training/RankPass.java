@@ -29,9 +29,12 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.JavaMemory;
 import io.djltp.rank.DeviceMesh;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.BiFunction;
 
 /**
@@ -59,11 +62,11 @@ final class RankPass {
             NDArray array,
             NDArray placed,
             Region region,
-            ShardedLayout layout,
+            @Nullable ShardedLayout layout,
             Shape wholeRows,
             long updates) {
 
-        DeferredHead head() {
+        @Nullable DeferredHead head() {
             return layout == null ? null : layout.head();
         }
 
@@ -81,10 +84,10 @@ final class RankPass {
     private final NDManager manager; // of what is kept, on the rank's device
     private final List<NDManager> scopes = new ArrayList<>();
     private final List<Output> outputs = new ArrayList<>();
-    private ForwardPass pass;
-    private RuntimeException refusal;
-    private NDArray loss;
-    private NDArray reported;
+    private ForwardPass pass; // that of before, until this one begins
+    private @Nullable RuntimeException refusal;
+    private @Nullable NDArray loss;
+    private @Nullable NDArray reported;
     private double share = 1;
     private Map<Parameter, PartialAxes> uses = Map.of();
 
@@ -99,6 +102,7 @@ final class RankPass {
         this.trained = trained;
         this.context = context;
         manager = parent.newSubManager(context.getDevice());
+        pass = context.getPass();
     }
 
     ForwardPass getPlacements() {
@@ -114,18 +118,25 @@ final class RankPass {
     }
 
     /** Returns what this rank alone has refused of its rows, or {@code null}. */
-    RuntimeException getRefusal() {
+    @Nullable RuntimeException getRefusal() {
         return refusal;
     }
 
     /** Returns the loss of the rank's part of the batch, or of the whole, with its graph. */
     NDArray getLoss() {
-        return loss;
+        return evaluated(loss);
+    }
+
+    private static NDArray evaluated(@Nullable NDArray value) {
+        if (value == null) {
+            throw new IllegalStateException("The loss has not been computed");
+        }
+        return value;
     }
 
     /** Returns the loss of the whole batch, which is the same on all ranks. */
     NDArray getReportedLoss() {
-        return reported;
+        return evaluated(reported);
     }
 
     /** Returns what the rank's loss counts for in the loss of the batch. */
@@ -170,7 +181,7 @@ final class RankPass {
      * @param labels the labels of the whole batch, or {@code null} if the loss comes later
      * @param training whether a graph is recorded
      */
-    void forward(NDList data, NDList labels, boolean training) {
+    void forward(NDList data, @Nullable NDList labels, boolean training) {
         boolean cut = context.getMesh().isCut(DeviceMesh.DATA);
         NDManager scope = newScope();
         long rows = BatchPart.rowsOf(data);
@@ -249,7 +260,7 @@ final class RankPass {
         return new Shape(times * pass.getGlobalRows()).addAll(own.slice(1));
     }
 
-    private void check(NDArray array, Region region, ShardedLayout layout) {
+    private void check(NDArray array, Region region, @Nullable ShardedLayout layout) {
         String output = "Output " + outputs.size() + " of the network";
         if (region.isTokensCut()) {
             throw new IllegalArgumentException(
@@ -416,9 +427,10 @@ final class RankPass {
                 trained.getLoss() instanceof ShardedLoss sharded
                         ? sharded.getWeight(labels)
                         : pass.getRows();
-        boolean wide = loss.getDataType() == DataType.FLOAT64;
+        NDArray mean = getLoss();
+        boolean wide = mean.getDataType() == DataType.FLOAT64;
         DataType type = wide ? DataType.FLOAT64 : DataType.FLOAT32;
-        double[] own = {weight * HostReads.number(loss), weight};
+        double[] own = {weight * HostReads.number(mean), weight};
         NDArray sums = scope.create(own).toType(type, false);
         context.getDataGroup().setIssuer(trained.getLoss().getClass().getSimpleName());
         context.getDataGroup().allReduce(sums, ReduceOp.SUM);
@@ -468,8 +480,10 @@ final class RankPass {
         Output output = outputs.get(index);
         try (Autograd.GradMode mode = Autograd.gradMode(false);
                 NDManager scope = manager.newSubManager()) {
-            NDArray own = output.head().logits(Autograd.detach(output.array(), scope));
-            NDArray whole = context.getMappings().gatherFromRegion(own, output.layout().cut());
+            DeferredHead head = Objects.requireNonNull(output.head(), "head");
+            ShardedLayout layout = Objects.requireNonNull(output.layout(), "layout");
+            NDArray own = head.logits(Autograd.detach(output.array(), scope));
+            NDArray whole = context.getMappings().gatherFromRegion(own, layout.cut());
             whole.attach(into);
             return whole;
         }
@@ -523,7 +537,8 @@ final class RankPass {
                     }
                 }
             }
-            Autograd.backward(sum, seed.reshape(sum.getShape()));
+            NDArray total = Objects.requireNonNull(sum, "no loss");
+            Autograd.backward(total, Objects.requireNonNull(seed).reshape(total.getShape()));
         } finally {
             context.getGradientKeeper().clearTaken();
             closeScopes();

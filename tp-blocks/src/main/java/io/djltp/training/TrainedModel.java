@@ -14,6 +14,7 @@ import io.djltp.internal.parameters.RunningBuffers;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -172,7 +173,7 @@ final class TrainedModel {
      * @param name the name of the model, or {@code null} for its own
      * @throws IOException if the file cannot be written
      */
-    void save(Path folder, String name) throws IOException {
+    void save(Path folder, @Nullable String name) throws IOException {
         boolean first = config.getJob() == null || config.getJob().getProcess() == 0;
         try (TrainingSteps.OneCaller.Call call = steps.begin("save")) {
             if (!closed && initialized) {
@@ -240,8 +241,8 @@ final class TrainedModel {
         if (ranks.isOver()) {
             if (initialized) {
                 logger.error(
-                        "The job has failed: the shards of other processes are lost, and {} does"
-                                + " not hold its weights",
+                        "The job has failed: the shards of other processes are lost, so the model"
+                                + " '{}' does not have its weights",
                         model.getName());
             }
             parameters.lose();
@@ -260,7 +261,8 @@ final class TrainedModel {
         ranks.close();
         if (!ranks.isStopped()) {
             // a rank is still computing: what it uses must not be freed under it
-            logger.error("A rank of {} does not stop; its memory is lost", model.getName());
+            logger.error(
+                    "A rank of the model '{}' does not stop; its memory is lost", model.getName());
             parameters.lose();
         } else if (!handedBack && manager.isOpen()) {
             parameters.handBack();
@@ -285,7 +287,7 @@ final class TrainedModel {
              * @param name the name of the model, or {@code null}
              * @throws IOException if it cannot be written
              */
-            void save(Path folder, String name) throws IOException;
+            void save(Path folder, @Nullable String name) throws IOException;
         }
 
         /**
@@ -297,7 +299,7 @@ final class TrainedModel {
          * @throws IllegalArgumentException if the name has folders in it
          * @throws IOException if it cannot be written
          */
-        static void save(Model model, Path folder, String newName) throws IOException {
+        static void save(Model model, Path folder, @Nullable String newName) throws IOException {
             String name = newName == null || newName.isEmpty() ? model.getName() : newName;
             Preconditions.checkArgument(
                     name.equals(String.valueOf(Path.of(name).getFileName())),

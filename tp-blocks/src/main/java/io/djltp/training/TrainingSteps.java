@@ -19,6 +19,8 @@ import io.djltp.internal.rank.StepParticipant;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -43,7 +45,7 @@ final class TrainingSteps implements AutoCloseable {
     private final PendingPasses passes = new PendingPasses();
     private long count;
     private boolean hasGradients;
-    private StepEvent event; // or null: no step has begun, or nobody records it
+    private @Nullable StepEvent event; // null: no step has begun, or nobody records it
 
     TrainingSteps(
             RankPool ranks,
@@ -109,14 +111,13 @@ final class TrainingSteps implements AutoCloseable {
 
     /** Forgets the gradients that are there. */
     void zeroGradients() {
-        ranks.run(
+        ranks.runAll(
                 context -> {
                     RankParameterStore store = parameters.getStore(context);
                     for (Parameter parameter : parameters.getTrained()) {
                         Autograd.dropGradient(store.getHeld(parameter));
                     }
                     context.getParticipants().forEach(StepParticipant::zeroGradient);
-                    return null;
                 });
     }
 
@@ -183,13 +184,12 @@ final class TrainingSteps implements AutoCloseable {
     }
 
     private void onRanks(Consumer<ParallelContext> task) {
-        ranks.run(
+        ranks.runAll(
                 context -> {
                     try (ParallelContext.Phase phase = context.begin(Direction.STEP)) {
                         task.accept(context);
                     }
                     context.getGradientKeeper().close(); // of losses that were never used
-                    return null;
                 });
     }
 
@@ -326,7 +326,7 @@ final class TrainingSteps implements AutoCloseable {
 
         private static final Call WITHIN = () -> {}; // another call of the same thread
 
-        private final AtomicReference<Thread> caller = new AtomicReference<>();
+        private final AtomicReference<@Nullable Thread> caller = new AtomicReference<>();
         private final Call call = () -> caller.set(null);
 
         /** A call that has begun, or anything else whose end throws no checked exception. */

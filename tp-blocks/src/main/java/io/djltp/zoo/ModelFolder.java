@@ -8,7 +8,10 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
+import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -49,8 +52,8 @@ public final class ModelFolder {
     private final Map<String, String> properties;
     private final WeightExport weights;
 
-    private ModelFolder(Builder builder) {
-        network = builder.network;
+    private ModelFolder(Builder builder, Block network) {
+        this.network = network;
         properties = new TreeMap<>(builder.properties);
         weights = builder.weights.build();
     }
@@ -120,7 +123,7 @@ public final class ModelFolder {
     /** The builder of a {@link ModelFolder}. */
     public static final class Builder {
 
-        private Block network;
+        private @Nullable Block network;
         private final WeightExport.Builder weights =
                 WeightExport.builder().setMapping(NameMapping.own()).optFileBytes(Long.MAX_VALUE);
         private final Map<String, String> properties = new TreeMap<>();
@@ -209,10 +212,9 @@ public final class ModelFolder {
          * @throws IllegalArgumentException if there is no network or no block factory
          */
         public ModelFolder build() {
-            Preconditions.checkArgument(
-                    network != null && properties.containsKey("blockFactory"),
-                    "A model folder needs setNetwork(...) and setBlockFactory(...)");
-            return new ModelFolder(this);
+            String needs = "A model folder needs setNetwork(...) and setBlockFactory(...)";
+            Preconditions.checkArgument(properties.containsKey("blockFactory"), needs);
+            return new ModelFolder(this, Errors.given(network, needs));
         }
     }
 }

@@ -14,7 +14,10 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.internal.Errors;
 import io.djltp.nn.ClassificationHead;
+
+import org.jspecify.annotations.Nullable;
 
 import java.util.List;
 
@@ -52,7 +55,11 @@ public final class PretrainedClassifier {
     /** The builder of a network. */
     public static final class Builder {
 
-        private Block backbone;
+        private @Nullable Block backbone;
+        private static final String NO_VALUES =
+                "A pretrained classifier needs a backbone with values: load its model and give"
+                        + " its block to setBackbone(...)";
+
         private long classes;
         private int withoutLast;
         private boolean trained;
@@ -113,18 +120,16 @@ public final class PretrainedClassifier {
          */
         public Block build() {
             // not DJL's isInitialized, which is false for a script that has not been used
+            Block given = Errors.given(backbone, NO_VALUES);
             Preconditions.checkArgument(
-                    backbone != null
-                            && backbone.getParameters().values().stream()
-                                    .allMatch(Parameter::isInitialized),
-                    "A pretrained classifier needs a backbone with values: load its model and give"
-                            + " its block to setBackbone(...)");
+                    given.getParameters().values().stream().allMatch(Parameter::isInitialized),
+                    NO_VALUES);
             Preconditions.checkArgument(
                     classes > 0,
                     "A pretrained classifier needs 1 class or more, not "
                             + classes
                             + ": call setClasses(...)");
-            Block features = features();
+            Block features = features(given);
             SequentialBlock network = new SequentialBlock();
             if (trained) {
                 features.freezeParameters(false);
@@ -140,20 +145,18 @@ public final class PretrainedClassifier {
                             .build());
         }
 
-        private Block features() {
+        private Block features(Block whole) {
             if (withoutLast == 0) {
-                return backbone;
+                return whole;
             }
-            List<Block> blocks = backbone.getChildren().values();
+            List<Block> blocks = whole.getChildren().values();
             Preconditions.checkArgument(
-                    backbone instanceof SequentialBlock
+                    whole instanceof SequentialBlock
                             && withoutLast > 0
                             && withoutLast < blocks.size(),
                     "optDropLast(%d) is for a SequentialBlock of more blocks, not for %s of %d"
                             .formatted(
-                                    withoutLast,
-                                    backbone.getClass().getSimpleName(),
-                                    blocks.size()));
+                                    withoutLast, whole.getClass().getSimpleName(), blocks.size()));
             return new SequentialBlock().addAll(blocks.subList(0, blocks.size() - withoutLast));
         }
     }

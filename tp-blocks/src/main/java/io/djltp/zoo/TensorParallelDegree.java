@@ -12,6 +12,8 @@ import io.djltp.internal.parameters.ShapesOnly;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -126,7 +128,7 @@ final class TensorParallelDegree {
     }
 
     /** Returns why a network cannot be cut over so many ranks, or {@code null} if it can. */
-    private static String refusal(List<CutParameter> cut, int ranks) {
+    private static @Nullable String refusal(List<CutParameter> cut, int ranks) {
         for (CutParameter each : cut) {
             long longest = Arrays.stream(each.shape.getShape()).max().orElse(0);
             if (ranks > Math.max(longest, SEARCHED)) { // before a cut of so many parts is made

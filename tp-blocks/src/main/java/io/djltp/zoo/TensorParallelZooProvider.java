@@ -190,8 +190,8 @@ public final class TensorParallelZooProvider implements ZooProvider {
             if (Files.isDirectory(folder)) {
                 return;
             }
-            Files.createDirectories(folder.getParent());
-            try (SideFolder side = SideFolder.in(folder.getParent())) {
+            Path parent = Files.createDirectories(folder.getParent());
+            try (SideFolder side = SideFolder.in(parent)) {
                 writer.write(Files.createDirectory(side.resolve(folder.getFileName().toString())));
                 side.replace();
             } catch (IOException e) {

@@ -1,5 +1,6 @@
 package io.djltp.architecture;
 
+import static com.tngtech.archunit.base.DescribedPredicate.describe;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
 import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
 
@@ -9,6 +10,7 @@ import com.tngtech.archunit.core.importer.ClassFileImporter;
 import com.tngtech.archunit.core.importer.ImportOption;
 import com.tngtech.archunit.library.GeneralCodingRules;
 
+import org.bytedeco.pytorch.AbstractTensor;
 import org.testng.Assert;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -178,6 +180,20 @@ public class PackagesTest {
     @Test
     public void stepsReadInOnePlace() {
         HostReadsRule.check(classes);
+    }
+
+    /** These methods of the preset write by sun.misc.Unsafe, of which newer JVMs warn. */
+    @Test
+    public void nothingIndexesTensorsByUnsafe() {
+        noClasses()
+                .should()
+                .callMethodWhere(
+                        describe(
+                                "it uses JavaCPP's indexers",
+                                call ->
+                                        call.getTargetOwner().isAssignableTo(AbstractTensor.class)
+                                                && call.getName().matches("create(Indexer)?")))
+                .check(classes);
     }
 
     @Test

@@ -11,6 +11,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.regex.Pattern;
 
 import javax.xml.parsers.DocumentBuilderFactory;
 import javax.xml.parsers.ParserConfigurationException;
@@ -104,6 +105,21 @@ public class PublishedPomsTest {
         Path command = ROOT.resolve("examples/src/main/java/io/djltp/examples/Tp.java");
         Assert.assertTrue(
                 Files.readString(command).contains("DJL Tensor Parallel " + version + "\""));
+    }
+
+    /** The options of jbang's catalogue are some of those of the launcher. */
+    @Test
+    public void theCatalogueHasOptionsOfTheLauncher() throws IOException {
+        List<String> options = Files.readAllLines(ROOT.resolve("examples/tp.options"));
+        String catalogue = Files.readString(ROOT.resolve("jbang-catalog.json"));
+        List<String> others =
+                Pattern.compile("\"(-[^\"]+)\"")
+                        .matcher(catalogue)
+                        .results()
+                        .map(option -> option.group(1))
+                        .filter(option -> !options.contains(option))
+                        .toList();
+        Assert.assertEquals(others, List.of("-Dtp.command=tp"));
     }
 
     private static Document read(String pom)

@@ -7,16 +7,14 @@ import ai.djl.util.Utils;
 
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -97,17 +95,8 @@ public class RestoredFrozenTest {
     }
 
     /** Trains until the end of an epoch of two steps, and returns the warnings. */
-    private String run(int epochs, Consumer<Block> beforeResume, Consumer<Block> afterResume)
-            throws Exception {
-        PrintStream standard = System.err;
-        ByteArrayOutputStream logged = new ByteArrayOutputStream();
-        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
-        try {
-            train(epochs, beforeResume, afterResume);
-        } finally {
-            System.setErr(standard);
-        }
-        return logged.toString(StandardCharsets.UTF_8);
+    private String run(int epochs, Consumer<Block> beforeResume, Consumer<Block> afterResume) {
+        return Refusals.logged(() -> train(epochs, beforeResume, afterResume));
     }
 
     private void train(int epochs, Consumer<Block> beforeResume, Consumer<Block> afterResume)

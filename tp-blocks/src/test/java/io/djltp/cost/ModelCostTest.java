@@ -10,7 +10,10 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.transformer.ScaledDotProductAttentionBlock;
+import ai.djl.nn.transformer.TransformerEncoderBlock;
 import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
@@ -26,10 +29,13 @@ import io.djltp.job.Job;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.plan.Plan;
+import io.djltp.plan.TensorParallel;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.CountedStep;
+import io.djltp.testing.GraphBlock;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.ThreadedJob;
 
@@ -242,6 +248,38 @@ public class ModelCostTest {
         CountedStep step = CountedStep.run(block, loss, optimizer(0), ranks, network::batch);
         check(cost, step, job.getProcess(), 0);
         return step;
+    }
+
+    /**
+     * A block of the user's own with two inputs, and one of DJL's that is initialized for -1 rows.
+     */
+    @Test(timeOut = 60_000)
+    public void aBlockOfTwoInputs() {
+        Block attention =
+                ScaledDotProductAttentionBlock.builder()
+                        .setEmbeddingSize(12)
+                        .setHeadCount(2)
+                        .build();
+        Block own =
+                new GraphBlock(new Shape(7, 12), (call, in) -> call.list("attention", in.head()))
+                        .add("attention", attention, 7, 12);
+        Shape[] two = {new Shape(5, 7, 12), new Shape(5, 7, 12)};
+        ModelCost cost = cost(own, Loss.l2Loss(), two, "1x2");
+        Assert.assertEquals(cost.getTraffic(0).getTotal(), Traffic.NONE);
+        Assert.assertEquals(cost.getLayers().size(), 4);
+    }
+
+    /** The block is named as the user knows it. */
+    @Test(timeOut = 60_000)
+    public void aBlockOfAPlan() {
+        Block encoder = new TransformerEncoderBlock(12, 2, 8, 0, Activation::relu);
+        Block planned = TensorParallel.parallelize(sequence(encoder), Plan.auto());
+        Shape[] vectors = {new Shape(5, 7, 12)};
+        Refusals.expect(
+                IllegalArgumentException.class,
+                () -> cost(planned, Loss.l2Loss(), vectors, "1x2"),
+                "the block 01TransformerEncoderBlock",
+                "trainer.getCollectiveCounts()");
     }
 
     @DataProvider

@@ -7,13 +7,13 @@ import static io.djltp.exchange.SmallModels.load;
 import static io.djltp.exchange.SmallModels.model;
 import static io.djltp.exchange.SmallModels.ranks;
 import static io.djltp.exchange.SmallModels.values;
-import static io.djltp.exchange.SmallModels.warnings;
 import static io.djltp.exchange.SmallModels.weights;
 import static io.djltp.exchange.SmallModels.write;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Refusals.logged;
 
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
@@ -582,7 +582,7 @@ public class PretrainedWeightsTest {
             Refusals.expect(
                     MalformedModelException.class, load, "config.json " + what, "\"factor\":");
         } else {
-            String said = warnings(load);
+            String said = logged(load);
             Assert.assertTrue(what == null ? said.isEmpty() : said.contains(what), said);
         }
     }
@@ -593,7 +593,7 @@ public class PretrainedWeightsTest {
         Path path = file("table(3,3)", DataType.FLOAT32);
         NameMapping mapping = NameMapping.parse("weight = table : padded");
         Refusals.assertContains(
-                warnings(() -> load(linear(5, false), path, mapping, INPUT).close()),
+                logged(() -> load(linear(5, false), path, mapping, INPUT).close()),
                 "Tensor table of",
                 "has 3 rows, and parameter weight (5, 3): the last 2 are 0");
     }
@@ -610,7 +610,7 @@ public class PretrainedWeightsTest {
             for (boolean tied : new boolean[] {true, false}) {
                 Block block = SmallModels.llama(false, tied);
                 String said =
-                        warnings(
+                        logged(
                                 () -> {
                                     try (Model read =
                                             load(block, folder, LLAMA, SmallModels.INPUT)) {

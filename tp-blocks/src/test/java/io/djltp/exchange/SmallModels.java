@@ -35,10 +35,8 @@ import io.djltp.training.ParallelPredictor;
 
 import org.testng.Assert;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.PrintStream;
 import java.net.URISyntaxException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -284,21 +282,6 @@ final class SmallModels {
     static void assertSame(Map<String, float[]> actual, Map<String, float[]> expected) {
         Assert.assertEquals(actual.keySet(), expected.keySet());
         expected.forEach((path, each) -> ArrayAssert.assertBitEqual(actual.get(path), each, path));
-    }
-
-    /** Returns what is logged. */
-    static String warnings(Assert.ThrowingRunnable part) {
-        PrintStream standard = System.err;
-        ByteArrayOutputStream said = new ByteArrayOutputStream();
-        System.setErr(new PrintStream(said, true, StandardCharsets.UTF_8));
-        try {
-            part.run();
-        } catch (Throwable e) {
-            throw new AssertionError(e);
-        } finally {
-            System.setErr(standard);
-        }
-        return said.toString(StandardCharsets.UTF_8);
     }
 
     /** Predicts on ranks, or with DJL's predictor if there are none. */

@@ -20,6 +20,7 @@ import io.djltp.nn.SequenceScatter;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -138,8 +139,41 @@ public class PlanErrorsTest {
     @Test
     public void whatCannotBeReplacedStaysWithoutAPattern() {
         Typed typed = new Typed();
-        Assert.assertSame(TensorParallel.parallelize(typed, Plan.auto()), typed);
+        String said = Refusals.logged(() -> TensorParallel.parallelize(typed, Plan.auto()));
+        Assert.assertTrue(said.contains("drop (Dropout) stays as it is"), said);
         Assert.assertSame(typed.drop.getClass(), Dropout.class);
+    }
+
+    /** The fields of DJL's classes are not the user's to change. */
+    @Test
+    public void noWarningOfWhatDjlHolds() {
+        Block encoder = new TransformerEncoderBlock(6, 2, 8, 0.1f, Activation::relu);
+        Plan plan = Plan.builder().optAuto(true).optRanks(5).build(); // more than its heads
+        String said = Refusals.logged(() -> TensorParallel.parallelize(encoder, plan));
+        Assert.assertFalse(said.contains("stays as it is"), said);
+    }
+
+    /** What a plan has done is one line, and says nothing of what stays. */
+    @Test
+    public void aPlanIsToldInALine() {
+        Plan plan =
+                Plan.builder()
+                        .add("01Linear", Style.column())
+                        .add("03Linear", Style.row())
+                        .add("02*", Style.replicate())
+                        .build();
+        Assert.assertEquals(
+                TensorParallel.describe(plan.assign(new BlockTree(pair()))),
+                "The plan replaces 2 block(s): 01Linear (Linear) by column(), 03Linear (Linear) by"
+                        + " row()");
+        SequentialBlock many = new SequentialBlock();
+        for (int i = 0; i < 50; i++) {
+            many.add(linear());
+        }
+        String told =
+                TensorParallel.describe(Plan.of("**", Style.column()).assign(new BlockTree(many)));
+        Assert.assertTrue(told.startsWith("The plan replaces 50 block(s): 01Linear"), told);
+        Assert.assertTrue(told.endsWith("20Linear (Linear) by column(), ..."), told);
     }
 
     @Test

@@ -3,6 +3,10 @@ package io.djltp.testing;
 import org.testng.Assert;
 import org.testng.Assert.ThrowingRunnable;
 
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+
 /** Calls that throw, with messages that tell the remedy. */
 public final class Refusals {
 
@@ -44,6 +48,26 @@ public final class Refusals {
      */
     public static String throwsState(ThrowingRunnable call, String... parts) {
         return expect(IllegalStateException.class, call, parts).getMessage();
+    }
+
+    /**
+     * Returns what a call logs.
+     *
+     * @param call the call
+     * @return the lines that are written to standard error
+     */
+    public static String logged(ThrowingRunnable call) {
+        PrintStream standard = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(said, true, StandardCharsets.UTF_8));
+        try {
+            call.run();
+        } catch (Throwable e) {
+            throw new AssertionError(e);
+        } finally {
+            System.setErr(standard);
+        }
+        return said.toString(StandardCharsets.UTF_8);
     }
 
     /**

@@ -7,6 +7,7 @@ import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.GraphBlock.graph;
 import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.logged;
 import static io.djltp.testing.Refusals.throwsArgument;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
@@ -42,9 +43,6 @@ import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.Test;
 
-import java.io.ByteArrayOutputStream;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -203,17 +201,9 @@ public class BatchNormTest {
     /** One warning with all names: a network of DJL's zoo has dozens. */
     @Test(timeOut = 60_000)
     public void oneWarningNamesAll() {
-        PrintStream before = System.err;
-        ByteArrayOutputStream logged = new ByteArrayOutputStream();
-        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
-        try {
-            Block two = sequence(linear(8), BatchNorm.builder().build(), gathered(7));
-            ((SequentialBlock) two).add(BatchNorm.builder().build());
-            run(DATA_2, two, (trainer, manager, losses) -> {});
-        } finally {
-            System.setErr(before);
-        }
-        String text = logged.toString(StandardCharsets.UTF_8);
+        Block two = sequence(linear(8), BatchNorm.builder().build(), gathered(7));
+        ((SequentialBlock) two).add(BatchNorm.builder().build());
+        String text = logged(() -> run(DATA_2, two, (trainer, manager, losses) -> {}));
         assertTrue(text.contains("02BatchNorm, 04BatchNorm: where the batch is cut"), text);
         assertEquals(text.split("statistics of all rows", -1).length, 2, text);
     }

@@ -13,7 +13,6 @@ import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.launch.Backend;
 import io.djltp.nn.ColumnParallelLinear;
@@ -174,10 +173,9 @@ public class FlightEventsTest {
     /** A Java runtime that jlink has made may lack the module. */
     @Test(timeOut = 120_000)
     public void aRuntimeWithoutFlightRecorderTrains() throws Exception {
-        new ForkedJvm()
-                .option(
-                        "--limit-modules=java.base,java.desktop,java.logging,java.management,jdk.unsupported")
-                .succeed(WithoutFlightRecorder.class);
+        String modules = "java.base,java.desktop,java.logging,java.management,jdk.unsupported";
+        List<String> options = List.of("--limit-modules=" + modules);
+        JobProcess.run(JobProcess.java(WithoutFlightRecorder.class, options, List.of()), 90);
     }
 
     /** Trains in a JVM of its own. */

@@ -80,7 +80,7 @@ public final class JobProcess {
     }
 
     /** Returns what starts a Java process with the class path of this one. */
-    static ProcessBuilder java(Class<?> main, List<String> options, List<String> arguments) {
+    public static ProcessBuilder java(Class<?> main, List<String> options, List<String> arguments) {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(options);
@@ -94,7 +94,7 @@ public final class JobProcess {
     }
 
     /** Runs a process to its end, a good one, and returns what it prints. */
-    static String run(ProcessBuilder builder, int seconds)
+    public static String run(ProcessBuilder builder, int seconds)
             throws IOException, InterruptedException {
         try (Running process = start(builder)) {
             return String.join("\n", process.end(seconds, 0));

@@ -9,10 +9,12 @@ import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.logged;
 import static io.djltp.testing.Refusals.throwsArgument;
 import static io.djltp.testing.Refusals.throwsState;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.MIXED_2;
 import static io.djltp.testing.TrainerKind.MIXED_3;
 import static io.djltp.testing.TrainerKind.PLAIN;
@@ -134,6 +136,29 @@ public class ModelInTrainingTest {
 
     private static float[] values(NDList output) {
         return output.singletonOrThrow().toFloatArray();
+    }
+
+    /** Ranks that all compute the same are warned of, once. */
+    @Test(timeOut = 60_000)
+    public void aNetworkWithoutParallelLayers() {
+        String warning = "No layer of SequentialBlock is split: each of the 2 ranks";
+        String said = "";
+        for (TrainerKind kind : new TrainerKind[] {TENSOR_2, DATA_2, MESH_2X2}) {
+            model.setBlock(sequence(linear(5), linear(CLASSES)));
+            String each =
+                    logged(
+                            () -> {
+                                try (Trainer trainer = open(kind)) {
+                                    trainer.initialize(INPUT);
+                                    step(trainer);
+                                }
+                            });
+            said += each.contains(warning) ? kind + " " : "";
+            assertTrue(each.split(warning, -1).length <= 2, each);
+        }
+        assertEquals(said, TENSOR_2 + " " + MESH_2X2 + " ");
+        model.setBlock(sequence(linear(5), gathered(CLASSES)));
+        assertEquals(logged(() -> open(TENSOR_2).close()), "");
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)

@@ -125,6 +125,18 @@ public class ParallelPredictorTest {
     }
 
     @Test(timeOut = 60_000)
+    public void aModelThatIsClosedBeforeItsPredictor() {
+        Model model = initialized(network(true));
+        try (NDManager manager = NDManager.newBaseManager();
+                ParallelPredictor<NDList, NDList> predictor = predictor(model, TENSOR_2)) {
+            model.close();
+            throwsState(
+                    () -> predictor.predict(new NDList(manager.ones(INPUT))),
+                    "The model model was closed while its ParallelPredictor was open");
+        }
+    }
+
+    @Test(timeOut = 60_000)
     public void namesPredictorsWhereAnotherOneHoldsTheModel() throws TranslateException {
         String taken = "ParallelTrainer or ParallelPredictor";
         try (NDManager manager = NDManager.newBaseManager();

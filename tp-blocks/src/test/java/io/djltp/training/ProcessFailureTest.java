@@ -194,6 +194,8 @@ public class ProcessFailureTest {
             case FREEZE ->
                     said.forEach(
                             report -> assertFalse(report.matches(".*rank 0 all-[^;]*frozen, .*")));
+            case CALL_ANOTHER ->
+                    said.forEach(report -> assertFalse(report.contains("frozen"), report));
             case ANOTHER_BATCH_IN_STEP ->
                     said.forEach(
                             report ->
@@ -289,6 +291,9 @@ public class ProcessFailureTest {
 
         private void train(Model model, Job job) {
             model.setBlock(sequence(linear(6), new LambdaBlock(this::pass), head(10)));
+            if (fault == Fault.CALL_ANOTHER) { // on all processes, of which nothing is to be said
+                model.getBlock().getChildren().valueAt(0).freezeParameters(true);
+            }
             ParallelConfig.Builder ranks =
                     ParallelConfig.builder()
                             .setMode(mode)

@@ -1,5 +1,7 @@
 package io.djltp.internal;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Locale;
 
 /** Exceptions whose messages name values, as {@code String.format} puts them in. */
@@ -14,7 +16,7 @@ public final class Errors {
      * @param values the values
      * @return the exception
      */
-    public static IllegalArgumentException argument(String message, Object... values) {
+    public static IllegalArgumentException argument(String message, @Nullable Object... values) {
         return new IllegalArgumentException(String.format(Locale.ROOT, message, values));
     }
 
@@ -25,8 +27,23 @@ public final class Errors {
      * @param values the values
      * @return the exception
      */
-    public static IllegalStateException state(String message, Object... values) {
+    public static IllegalStateException state(String message, @Nullable Object... values) {
         return new IllegalStateException(String.format(Locale.ROOT, message, values));
+    }
+
+    /**
+     * Returns a value that had to be given, or throws IllegalArgumentException.
+     *
+     * @param value the value, or {@code null} if it was not given
+     * @param message what is said then
+     * @param <T> the type of the value
+     * @return the value
+     */
+    public static <T> T given(@Nullable T value, String message) {
+        if (value == null) {
+            throw new IllegalArgumentException(message);
+        }
+        return value;
     }
 
     /**
@@ -36,7 +53,7 @@ public final class Errors {
      * @param message the message, with {@code %s} for each value
      * @param values the values
      */
-    public static void check(boolean holds, String message, Object... values) {
+    public static void check(boolean holds, String message, @Nullable Object... values) {
         if (!holds) {
             throw argument(message, values);
         }

@@ -15,6 +15,8 @@ import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
 import io.djltp.examples.bench.Workload.Network;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
@@ -25,11 +27,10 @@ import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
-import java.util.Locale;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.Callable;
 
@@ -70,7 +71,7 @@ public final class BenchCommand implements Callable<Integer> {
                             + " Russian), rows x width x hidden features of layers (256x1024x4096),"
                             + " rows x tokens x width x hidden features of a transformer"
                             + " (8x128x768x3072).")
-    private List<String> shapes;
+    private @Nullable List<String> shapes;
 
     @Option(
             names = "--heads",
@@ -114,12 +115,6 @@ public final class BenchCommand implements Callable<Integer> {
     private HeadKind head;
 
     @Option(
-            names = "--plot",
-            description =
-                    "PNG file for a chart of time and memory against classes; give several shapes.")
-    private Path plot;
-
-    @Option(
             names = "--floor-side",
             defaultValue = "2048",
             description =
@@ -132,7 +127,7 @@ public final class BenchCommand implements Callable<Integer> {
     private final PrintStream out = System.out;
     private final List<Row> rows = new ArrayList<>();
     private final List<String> remarks = new ArrayList<>();
-    private PythonPeer pyTorch; // or null
+    private @Nullable PythonPeer pyTorch;
 
     /** Creates the command. */
     public BenchCommand() {}
@@ -171,9 +166,6 @@ public final class BenchCommand implements Callable<Integer> {
         }
         BenchTable.print(rows, remarks, out);
         JsonFile.write(options.json, rows);
-        if (plot != null) {
-            new ClassesPlot(rows).save(plot);
-        }
         return 0;
     }
 
@@ -187,10 +179,6 @@ public final class BenchCommand implements Callable<Integer> {
                 throw new BadInputException(e.getMessage(), e);
             }
         }
-        if (plot != null && !plot.toString().toLowerCase(Locale.ROOT).endsWith(".png")) {
-            throw new BadInputException("--plot " + plot + " must end in .png");
-        }
-        JsonFile.check("--plot", plot);
         for (Workload workload : workloads) {
             for (int each : ranks) {
                 if (each > workload.mostRanks()) {
@@ -229,7 +217,7 @@ public final class BenchCommand implements Callable<Integer> {
                             new Row(
                                     network.toString(),
                                     task.side() == Side.PYTORCH
-                                            ? "PyTorch " + pyTorch.version()
+                                            ? "PyTorch " + Objects.requireNonNull(pyTorch).version()
                                             : task.side().title,
                                     workload.shape(),
                                     optimizer.toString(),

@@ -5,6 +5,8 @@ import io.djltp.examples.JsonFile;
 import io.djltp.examples.bench.WorkerProcess.PythonPeer;
 import io.djltp.examples.train.DeviceOptions;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Option;
 
 import java.io.PrintStream;
@@ -34,7 +36,7 @@ final class BenchOptions {
     @Option(
             names = "--threads-per-rank",
             description = "Threads of a rank (processors / ranks, and at least 1).")
-    private Integer threadsPerRank;
+    private @Nullable Integer threadsPerRank;
 
     @Option(
             names = "--timeout",
@@ -47,7 +49,7 @@ final class BenchOptions {
     @Option(
             names = "--json",
             description = "File for the figures: a list with an object for each line.")
-    Path json;
+    @Nullable Path json;
 
     @Option(
             names = "--peers",
@@ -63,7 +65,7 @@ final class BenchOptions {
             description =
                     "Python with PyTorch, for its peers (the first of python3 and /usr/bin/python3"
                             + " that has it).")
-    private String python;
+    private @Nullable String python;
 
     /** What this library is measured beside. */
     enum Peer {
@@ -122,7 +124,7 @@ final class BenchOptions {
      * @param out where it is said that there is none, if it was not asked for by name
      * @return PyTorch, or nothing if it is left out
      */
-    Optional<PythonPeer> findPyTorch(String bench, String script, PrintStream out) {
+    Optional<PythonPeer> findPyTorch(String bench, @Nullable String script, PrintStream out) {
         if (!has(Peer.PYTORCH)) {
             return Optional.empty();
         }

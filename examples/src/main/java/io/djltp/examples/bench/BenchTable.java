@@ -2,6 +2,8 @@ package io.djltp.examples.bench;
 
 import com.google.gson.annotations.SerializedName;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.PrintStream;
 import java.util.List;
 import java.util.Locale;
@@ -32,8 +34,8 @@ final class BenchTable {
             String precision,
             String ranks,
             @SerializedName("s") double seconds,
-            Double spread,
-            @SerializedName("rss_bytes") Long bytes,
+            @Nullable Double spread,
+            @SerializedName("rss_bytes") @Nullable Long bytes,
             @SerializedName("of_ours") double ofOurs) {}
 
     /**

@@ -14,6 +14,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.Objects;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 
@@ -93,7 +94,7 @@ public final class BenchWorker {
         }
         switch (task.side()) {
             case FLOOR:
-                return new FloorProbe(task.sizes().get(0));
+                return new FloorProbe(Objects.requireNonNull(task.sizes()).get(0));
             case COLLECTIVE:
                 return new CollectiveProbe(task);
             default:

@@ -9,6 +9,8 @@ import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
@@ -70,7 +72,7 @@ final class CollectiveCommand implements Callable<Integer> {
         return 0;
     }
 
-    private List<Row> measure(PythonPeer gloo) throws IOException {
+    private List<Row> measure(@Nullable PythonPeer gloo) throws IOException {
         List<WorkerTask> tasks = new ArrayList<>();
         ranks.forEach(n -> tasks.add(probe(Side.COLLECTIVE, n)));
         if (gloo != null) {

@@ -18,6 +18,7 @@ import io.djltp.rank.ParallelMode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 
 /** Collective operations in shared memory, and copies of as many bytes, on all ranks. */
 final class CollectiveProbe implements Measured {
@@ -47,7 +48,8 @@ final class CollectiveProbe implements Measured {
                                 .setRanks(task.ranks())
                                 .optThreadsPerRank(task.threads())
                                 .build());
-        series = pool.run(context -> prepare(context, task.sizes()));
+        List<Long> sizes = Objects.requireNonNull(task.sizes());
+        series = pool.run(context -> prepare(context, sizes));
     }
 
     private List<CollectiveSeries> prepare(ParallelContext context, List<Long> sizes) {

@@ -24,6 +24,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.examples.HeadKind;
+import io.djltp.examples.OptimizerName;
 import io.djltp.examples.bench.BenchWorker.Measured;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -39,7 +40,10 @@ import io.djltp.torch.Precision;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.LemmaNetwork;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
+import java.util.Objects;
 
 /**
  * The step of a training: forward pass, loss, backward pass, update. The batch is the same at every
@@ -66,7 +70,7 @@ final class TrainingStep implements Measured {
      */
     TrainingStep(WorkerTask task) {
         boolean parallel = task.side() == WorkerTask.Side.OURS;
-        Workload workload = task.workload();
+        Workload workload = Objects.requireNonNull(task.workload());
         Engine.getInstance().setRandomSeed(SEED);
         manager = NDManager.newBaseManager(Device.cpu());
         data = data(workload);
@@ -74,13 +78,14 @@ final class TrainingStep implements Measured {
         labels = manager.randomInteger(0, classes, new Shape(workload.batch()), DataType.INT64);
         model = Model.newInstance("bench");
         model.setBlock(Networks.create(workload, task.head(), task.precision()));
+        OptimizerName optimizer = Objects.requireNonNull(task.optimizer());
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(Networks.loss(workload, parallel))
                         .optDevices(new Device[] {Device.cpu()})
-                        .optOptimizer(task.optimizer().create(RATE));
+                        .optOptimizer(optimizer.create(RATE));
         trainer =
                 parallel
-                        ? new ParallelTrainer(model, config, ranks(task))
+                        ? new ParallelTrainer(model, config, ranks(task, workload))
                         : model.newTrainer(config);
         trainer.initialize(data.getShape());
     }
@@ -103,10 +108,10 @@ final class TrainingStep implements Measured {
         return manager.randomNormal(rows);
     }
 
-    private static ParallelConfig ranks(WorkerTask task) {
+    private static ParallelConfig ranks(WorkerTask task, Workload workload) {
         return ParallelConfig.builder()
                 .setMode(
-                        task.workload().network() == Workload.Network.STEP
+                        workload.network() == Workload.Network.STEP
                                 ? ParallelMode.MIXED
                                 : ParallelMode.TENSOR)
                 .setRanks(task.ranks())
@@ -164,7 +169,7 @@ final class TrainingStep implements Measured {
          * @param precision that of the products of the head or the layers, where they are not DJL's
          * @return the network
          */
-        static Block create(Workload workload, HeadKind head, Precision precision) {
+        static Block create(Workload workload, @Nullable HeadKind head, Precision precision) {
             switch (workload.network()) {
                 case HEAD:
                     // below any head there is something that needs the gradient of the features

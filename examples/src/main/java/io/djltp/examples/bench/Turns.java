@@ -3,11 +3,14 @@ package io.djltp.examples.bench;
 import io.djltp.examples.bench.WorkerProcess.PythonPeer;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Objects;
 import java.util.Random;
 import java.util.stream.IntStream;
 
@@ -35,12 +38,13 @@ final class Turns implements AutoCloseable {
      * @throws IOException if a process cannot be started
      * @throws WorkerFailedException if one fails or does not answer
      */
-    Turns(List<WorkerTask> tasks, Duration timeout, PythonPeer python) throws IOException {
+    Turns(List<WorkerTask> tasks, Duration timeout, @Nullable PythonPeer python)
+            throws IOException {
         try {
             for (WorkerTask task : tasks) {
                 List<String> command =
                         task.side() == WorkerTask.Side.PYTORCH
-                                ? python.command()
+                                ? Objects.requireNonNull(python, "PyTorch").command()
                                 : WorkerProcess.command(BenchWorker.class);
                 workers.add(new WorkerProcess(task, timeout, command));
                 results.add(new ArrayList<>());

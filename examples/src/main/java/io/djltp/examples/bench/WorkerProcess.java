@@ -7,6 +7,8 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -204,12 +206,12 @@ final class WorkerProcess implements AutoCloseable {
      */
     record WorkerTask(
             Side side,
-            Workload workload,
-            OptimizerName optimizer,
-            HeadKind head,
+            @Nullable Workload workload,
+            @Nullable OptimizerName optimizer,
+            @Nullable HeadKind head,
             int ranks,
             int threads,
-            List<Long> sizes,
+            @Nullable List<Long> sizes,
             Precision precision) {
 
         /** Whose time is taken. */
@@ -282,13 +284,13 @@ final class WorkerProcess implements AutoCloseable {
          * @param script the name of the script
          * @return the two, or nothing without PyTorch
          */
-        static Optional<PythonPeer> find(String wanted, String script) {
+        static Optional<PythonPeer> find(@Nullable String wanted, String script) {
             Stream<String> commands =
                     wanted != null ? Stream.of(wanted) : Stream.of("python3", "/usr/bin/python3");
             return commands.map(each -> ask(each, script)).filter(Objects::nonNull).findFirst();
         }
 
-        private static PythonPeer ask(String python, String script) {
+        private static @Nullable PythonPeer ask(String python, String script) {
             try {
                 Process process =
                         new ProcessBuilder(python, "-c", "import torch; print(torch.__version__)")

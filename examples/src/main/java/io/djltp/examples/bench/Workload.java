@@ -3,6 +3,8 @@ package io.djltp.examples.bench;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -31,12 +33,12 @@ record Workload(Network network, int batch, int dim, int units, int tokens, int 
         STEP(null, "256x64x120658", "256x64x1015603");
 
         /** The script of PyTorch's side, or {@code null}. */
-        final String script;
+        final @Nullable String script;
 
         /** What is measured if nothing is said. */
         final List<String> shapes;
 
-        Network(String script, String... shapes) {
+        Network(@Nullable String script, String... shapes) {
             this.script = script;
             this.shapes = List.of(shapes);
         }

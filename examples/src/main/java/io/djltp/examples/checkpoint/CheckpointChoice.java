@@ -4,6 +4,8 @@ import io.djltp.checkpoint.Checkpoint;
 import io.djltp.checkpoint.CheckpointException;
 import io.djltp.examples.BadInputException;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
 
@@ -26,7 +28,7 @@ final class CheckpointChoice {
     private Path folder;
 
     @Option(names = "--step", description = "The checkpoint of this step alone.")
-    private Long step;
+    private @Nullable Long step;
 
     /** Opens the checkpoint that was named, or the newest of the folder. */
     Checkpoint open() throws IOException {

@@ -112,7 +112,8 @@ public final class CheckpointCommand implements Runnable {
         }
 
         private static String[] columns(CutTensor tensor) {
-            String cut = tensor.isWhole() ? "whole" : describe(tensor.axis(), tensor.cut());
+            Cut ranges = tensor.cut();
+            String cut = ranges == null ? "whole" : describe(tensor.axis(), ranges);
             return new String[] {
                 tensor.name(), tensor.type().toString(), tensor.shape().toString(), cut
             };

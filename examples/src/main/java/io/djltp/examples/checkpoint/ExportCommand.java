@@ -9,6 +9,8 @@ import io.djltp.examples.TextFile;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
@@ -45,7 +47,7 @@ final class ExportCommand implements Callable<Integer> {
             description =
                     "File with the names, a line each: parameter = tensor. Without it parameters"
                             + " have their own paths. See docs/pretrained.md.")
-    private Path names;
+    private @Nullable Path names;
 
     @Option(
             names = "--llama",
@@ -101,12 +103,12 @@ final class ExportCommand implements Callable<Integer> {
         } else if (llama != null) {
             return NameMapping.llama(llama[0], llama[1]);
         }
-        return names == null ? NameMapping.own() : NameMapping.own().with(table(checkpoint));
+        return names == null ? NameMapping.own() : NameMapping.own().with(table(names, checkpoint));
     }
 
     /** Returns the table of names. A rule that names nothing is probably misspelled. */
-    private String table(Checkpoint checkpoint) throws IOException {
-        String table = TextFile.read("--names", names);
+    private String table(Path file, Checkpoint checkpoint) throws IOException {
+        String table = TextFile.read("--names", file);
         Set<String> paths = NameMapping.paths(checkpoint).keySet();
         NameMapping mapping = NameMapping.parse(table);
         List<String> unused = mapping.findUnused(paths);
@@ -114,14 +116,14 @@ final class ExportCommand implements Callable<Integer> {
             throw new IllegalArgumentException(
                     String.format(
                             "--names %s names none of the parameters: %s. They are %s",
-                            names,
+                            file,
                             unused.isEmpty() ? "it has no rules" : some(unused),
                             some(List.copyOf(paths))));
         }
         for (String rule : unused) {
             spec.commandLine()
                     .getErr()
-                    .printf("tp: --names %s: no parameter is named by '%s'%n", names, rule);
+                    .printf("tp: --names %s: no parameter is named by '%s'%n", file, rule);
         }
         return table;
     }

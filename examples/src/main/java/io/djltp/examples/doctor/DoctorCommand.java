@@ -15,6 +15,8 @@ import io.djltp.launch.Launcher;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
 
@@ -48,7 +50,7 @@ public final class DoctorCommand implements Callable<Integer> {
     @Option(
             names = "--tp",
             description = "Number of ranks (2, one for each GPU, or one for each process).")
-    private Integer tp;
+    private @Nullable Integer tp;
 
     @Option(
             names = "--megabytes",
@@ -57,7 +59,7 @@ public final class DoctorCommand implements Callable<Integer> {
     private int megabytes;
 
     @Option(names = "--json", description = "File for the figures.")
-    private Path json;
+    private @Nullable Path json;
 
     private PrintStream out = System.out;
     private boolean right = true;
@@ -93,7 +95,7 @@ public final class DoctorCommand implements Callable<Integer> {
             }
             report.put("backends", backends.values());
             for (Map.Entry<Backend, Map<String, Object>> each : backends.entrySet()) {
-                if (each.getValue().get("usable").equals(true)) {
+                if (Boolean.TRUE.equals(each.getValue().get("usable"))) {
                     measure(each.getKey(), each.getValue(), devices, job);
                 }
             }
@@ -118,7 +120,7 @@ public final class DoctorCommand implements Callable<Integer> {
         return ranks;
     }
 
-    private static List<Device> devices(Job job, int ranks, int gpus) {
+    private static List<Device> devices(@Nullable Job job, int ranks, int gpus) {
         int local = job == null ? ranks : job.getLocalRanks();
         Map<String, String> environment = System.getenv();
         int start = Launcher.localProcess(environment) * local;
@@ -128,7 +130,7 @@ public final class DoctorCommand implements Callable<Integer> {
     }
 
     private Map<String, Object> describe(
-            Backend backend, List<Device> devices, Job job, String chosen) {
+            Backend backend, List<Device> devices, @Nullable Job job, String chosen) {
         Optional<String> obstacle = backend.whyNot(devices, job);
         boolean isChosen = backend.getName().equals(chosen);
         out.printf(
@@ -143,7 +145,7 @@ public final class DoctorCommand implements Callable<Integer> {
     }
 
     private void measure(
-            Backend backend, Map<String, Object> result, List<Device> devices, Job job) {
+            Backend backend, Map<String, Object> result, List<Device> devices, @Nullable Job job) {
         int ranks = job == null ? devices.size() : devices.size() * job.getProcesses();
         ParallelConfig config =
                 ParallelConfig.builder()

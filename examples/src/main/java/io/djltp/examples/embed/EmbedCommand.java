@@ -19,6 +19,8 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.zoo.MiniLm;
 import io.djltp.zoo.WordPieces;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
@@ -69,7 +71,7 @@ public final class EmbedCommand implements Callable<Integer> {
         return 0;
     }
 
-    private void run(Job job) throws IOException, TranslateException, OrtException {
+    private void run(@Nullable Job job) throws IOException, TranslateException, OrtException {
         List<WordPieces.Batch> batches = cutTexts();
         List<EmbeddedText> embedded = new ArrayList<>();
         try (SentenceEmbedder embedder = new SentenceEmbedder(options.config(job))) {
@@ -170,13 +172,14 @@ public final class EmbedCommand implements Callable<Integer> {
         }
         EmbeddedText.printCosines(embedded, out);
         EmbeddedText head = embedded.get(0);
+        double seconds = Objects.requireNonNull(head.seconds);
         out.printf(
                 Locale.ROOT,
                 "%n%d rank%s: %.2f ms a text; collective operations of a batch: %s, %d in each of"
                         + " the %d layers%n",
-                head.ranks,
-                head.ranks == 1 ? "" : "s",
-                1e3 * head.seconds / embedded.size(),
+                options.ranks(),
+                options.ranks() == 1 ? "" : "s",
+                1e3 * seconds / embedded.size(),
                 counts,
                 head.collectivesPerLayer,
                 MiniLm.LAYERS);
@@ -199,14 +202,14 @@ public final class EmbedCommand implements Callable<Integer> {
                 names = "--file",
                 description =
                         "A file in UTF-8 with more texts, one a line; empty lines are left out.")
-        private Path file;
+        private @Nullable Path file;
 
         @Option(
                 names = "--tp",
                 description =
                         "Number of ranks of all processes, 1 to 12, the model's heads (2, or one"
                                 + " for each process that a launcher has started).")
-        private Integer tp;
+        private @Nullable Integer tp;
 
         @Mixin private DeviceOptions where = new DeviceOptions();
 
@@ -223,9 +226,9 @@ public final class EmbedCommand implements Callable<Integer> {
         boolean compare;
 
         @Option(names = "--json", description = "File to write the vectors to.")
-        Path json;
+        @Nullable Path json;
 
-        private List<String> texts;
+        private List<String> texts = List.of(); // until they are read
 
         /** Checks everything, and reads the texts. */
         void check() {
@@ -252,7 +255,7 @@ public final class EmbedCommand implements Callable<Integer> {
             }
             List<String> all = new ArrayList<>(arguments);
             if (file != null) {
-                all.addAll(readFile());
+                all.addAll(lines(file));
             }
             if (all.isEmpty()) {
                 throw new BadInputException(
@@ -263,7 +266,7 @@ public final class EmbedCommand implements Callable<Integer> {
             return all;
         }
 
-        private List<String> readFile() {
+        private static List<String> lines(Path file) {
             return TextFile.read("--file", file).lines().filter(line -> !line.isBlank()).toList();
         }
 
@@ -278,12 +281,12 @@ public final class EmbedCommand implements Callable<Integer> {
         }
 
         /** Joins the job that a launcher has started; {@code null} if this process is alone. */
-        Job join() {
+        @Nullable Job join() {
             return where.join(ranks());
         }
 
         /** Compares what the processes of a job are to compute, and checks the devices of all. */
-        void checkTogether(Job job) {
+        void checkTogether(@Nullable Job job) {
             if (job != null) {
                 byte[] mine = ("" + Objects.hash(texts, batch)).getBytes(StandardCharsets.US_ASCII);
                 byte[][] all = job.exchange("texts", mine);
@@ -300,7 +303,7 @@ public final class EmbedCommand implements Callable<Integer> {
         }
 
         /** Returns the configuration of the ranks. */
-        ParallelConfig config(Job job) {
+        ParallelConfig config(@Nullable Job job) {
             return where.config(job, DeviceMesh.of(ParallelMode.TENSOR, ranks())).build();
         }
     }

@@ -2,6 +2,8 @@ package io.djltp.examples.embed;
 
 import com.google.gson.annotations.SerializedName;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.PrintStream;
 import java.util.List;
 import java.util.Locale;
@@ -17,19 +19,19 @@ final class EmbeddedText {
     String text;
     float[] vector;
 
-    Integer ranks;
+    @Nullable Integer ranks;
 
     @SerializedName("collectives_per_layer")
-    Integer collectivesPerLayer;
+    @Nullable Integer collectivesPerLayer;
 
     /** The time of all vectors of the list, without loading the model. */
-    Double seconds;
+    @Nullable Double seconds;
 
     @SerializedName("onnx_seconds")
-    Double onnxSeconds; // with --compare
+    @Nullable Double onnxSeconds; // with --compare
 
     @SerializedName("largest_difference")
-    Double largestDifference; // with --compare
+    @Nullable Double largestDifference; // with --compare
 
     EmbeddedText(String text, float[] vector) {
         this.text = text;

@@ -10,6 +10,8 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.zoo.LemmaNetwork;
 import io.djltp.zoo.ModelFolder;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
 
@@ -37,14 +39,14 @@ public final class ExportCommand implements Callable<Integer> {
     private Path model;
 
     @Option(names = "--onnx", description = "The ONNX file to write.")
-    private Path onnx;
+    private @Nullable Path onnx;
 
     @Option(
             names = "--serving",
             description =
                     "The folder to write for DJL's Criteria and DJL Serving: model.safetensors,"
                             + " serving.properties and the lemmas.")
-    private Path serving;
+    private @Nullable Path serving;
 
     @Option(
             names = "--overwrite",
@@ -73,13 +75,13 @@ public final class ExportCommand implements Callable<Integer> {
             throw new BadInputException("Say what to write: --onnx FILE, --serving FOLDER");
         }
         if (serving != null) {
-            checkServing();
+            checkServing(serving);
         }
         if (onnx != null) {
-            writeOnnx();
+            writeOnnx(onnx);
         }
         if (serving != null) {
-            writeFolder();
+            writeFolder(serving);
             System.out.printf(
                     "The model folder is %s: DJL Serving takes it as it is, Criteria with"
                             + " optModelPath and optTranslatorFactory(new %s())%n",
@@ -88,12 +90,12 @@ public final class ExportCommand implements Callable<Integer> {
     }
 
     /** Writes a model folder like the one that is in the jar of the library. */
-    private void writeFolder() throws IOException, MalformedModelException {
+    private void writeFolder(Path folder) throws IOException, MalformedModelException {
         // with the head of the block factory, which is what gives the weights their names
         try (SavedModel saved =
                 SavedModel.load(
                         model, classes -> ClassificationHead.builder().setUnits(classes).build())) {
-            saved.getLexicon().save(serving.resolve(LemmaNetwork.LABELS));
+            saved.getLexicon().save(folder.resolve(LemmaNetwork.LABELS));
             ModelFolder.builder()
                     .setNetwork(saved.getModel().getBlock())
                     .setBlockFactory(LemmaNetwork.BlockFactory.class)
@@ -102,12 +104,12 @@ public final class ExportCommand implements Callable<Integer> {
                     .optArgument("limit", "" + saved.getNGrams().limit())
                     .optArgument("dim", "" + saved.getDim())
                     .build()
-                    .save(serving);
+                    .save(folder);
         }
     }
 
-    private void checkServing() {
-        Path properties = serving.resolve(ModelFolder.PROPERTIES);
+    private void checkServing(Path folder) {
+        Path properties = folder.resolve(ModelFolder.PROPERTIES);
         if (!overwrite && Files.exists(properties)) {
             throw new BadInputException(
                     "%s: there is a model folder already, and nothing is written. Choose another"
@@ -120,8 +122,8 @@ public final class ExportCommand implements Callable<Integer> {
      * Writes the lemmatiser as an ONNX file: {@code ngrams} in, int32 [batch, places], as
      * CharNGrams makes them; {@code logits} out, [batch, lemmas], in the order of the lexicon.
      */
-    private void writeOnnx() throws IOException, MalformedModelException {
-        Files.createDirectories(onnx.toAbsolutePath().getParent());
+    private void writeOnnx(Path file) throws IOException, MalformedModelException {
+        Files.createDirectories(file.toAbsolutePath().getParent());
         try (SavedModel saved = SavedModel.load(model)) {
             int places = saved.getNGrams().limit();
             OnnxExport.builder()
@@ -130,12 +132,12 @@ public final class ExportCommand implements Callable<Integer> {
                     .optBlock(LemmaNetwork.NORMALIZE, ExportCommand::normalize)
                     .optOverwrite(overwrite)
                     .build()
-                    .write(saved.getModel(), onnx);
+                    .write(saved.getModel(), file);
             System.out.printf(
                     Locale.ROOT,
                     "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch, %d]"
                             + " out%n",
-                    onnx,
+                    file,
                     OnnxExport.OPSET,
                     places,
                     saved.getLexicon().size());

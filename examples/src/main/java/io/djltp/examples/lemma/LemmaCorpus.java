@@ -4,6 +4,8 @@ import morfologik.fsa.FSA;
 import morfologik.stemming.Dictionary;
 import morfologik.stemming.ISequenceEncoder;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URL;
@@ -209,7 +211,7 @@ public final class LemmaCorpus {
         private int[] offsets = new int[1 << 12]; // of the form of each pair
         private int[] classes = new int[1 << 12];
         private int count;
-        private String last; // form, and its first pair
+        private @Nullable String last; // form, and its first pair
         private int lastStart;
 
         Part(Language language) {
@@ -294,7 +296,7 @@ public final class LemmaCorpus {
 
         /** Drops what is needed only while pairs are added. */
         void trim() {
-            lemmas = null; // the lexicon has them
+            lemmas = Map.of(); // the lexicon has them
             forms = Arrays.copyOf(forms, used);
             offsets = Arrays.copyOf(offsets, count);
             classes = Arrays.copyOf(classes, count);

@@ -10,6 +10,8 @@ import ai.djl.util.Progress;
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.zoo.CharNGrams;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -114,7 +116,7 @@ public final class LemmaDataset implements ResumableDataset {
     /** {@inheritDoc} */
     @Override
     public Iterable<Batch> getData(
-            NDManager manager, ExecutorService executor, long epoch, long firstBatch) {
+            NDManager manager, @Nullable ExecutorService executor, long epoch, long firstBatch) {
         return () -> new Batches(manager, (int) epoch, firstBatch);
     }
 
@@ -130,7 +132,8 @@ public final class LemmaDataset implements ResumableDataset {
         private final NDManager manager;
         private final Permutation order;
         private long done;
-        private CompletableFuture<Words> ahead; // those of the next batch, once one was taken
+        private @Nullable CompletableFuture<Words>
+                ahead; // those of the next batch, once one was taken
         private boolean stopped;
 
         Batches(NDManager manager, int pass, long done) {

@@ -3,6 +3,7 @@ package io.djltp.examples.lemma;
 import io.djltp.internal.files.SideFolder;
 
 import java.io.IOException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -77,8 +78,12 @@ public final class Lexicon {
      */
     public void save(Path file) throws IOException {
         Path target = file.toAbsolutePath();
-        Files.createDirectories(target.getParent());
-        try (SideFolder side = SideFolder.in(target.getParent())) {
+        Path parent = target.getParent();
+        if (parent == null) {
+            throw new FileSystemException(file.toString(), null, "is no file");
+        }
+        Files.createDirectories(parent);
+        try (SideFolder side = SideFolder.in(parent)) {
             Path part = side.resolve(target.getFileName().toString());
             Stream<String> lines =
                     IntStream.range(0, size()).mapToObj(i -> language(i).code() + '\t' + lemma(i));

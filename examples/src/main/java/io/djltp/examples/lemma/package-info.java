@@ -7,4 +7,7 @@
  * io.djltp.examples.lemma.LemmaDataset} turns the rest into batches and {@link
  * io.djltp.zoo.LemmaNetwork} is the network under any head.
  */
+@NullMarked
 package io.djltp.examples.lemma;
+
+import org.jspecify.annotations.NullMarked;

@@ -17,12 +17,14 @@ import ai.djl.translate.TranslateException;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.examples.lm.CharacterText.Windows;
+import io.djltp.examples.lm.TokenText.Windows;
 import io.djltp.examples.train.RunReport;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
+
+import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -44,8 +46,8 @@ import java.util.concurrent.Callable;
 @Command(
         name = "lm",
         description =
-                "Trains a small language model from scratch on English sentences, character by"
-                        + " character: grouped-query attention, rotary positions, RMS norms, gated"
+                "Trains a small language model from scratch on English sentences, with a"
+                        + " tokenizer made of them: grouped-query attention, rotary positions, RMS norms, gated"
                         + " MLPs, a tied embedding and a vocabulary-parallel loss. Then lets it"
                         + " write.",
         mixinStandardHelpOptions = true)
@@ -62,12 +64,12 @@ public final class LmCommand implements Callable<Integer> {
 
     @Mixin private LmOptions options;
     @Spec private CommandSpec spec;
-    private TrainingJob job;
-    private PrintStream out;
-    private CharacterText text;
+    private PrintStream out = System.out; // of the first process of a job alone
     private final RunReport report = new RunReport();
     private double seconds; // of the steps
-    private Map<String, Map<String, Long>> collectives; // by part of a step; null in short runs
+
+    /** By the part of a step; {@code null} in short runs. */
+    private @Nullable Map<String, Map<String, Long>> collectives;
 
     /** Creates the command; its options are set by the command line. */
     public LmCommand() {}
@@ -78,28 +80,33 @@ public final class LmCommand implements Callable<Integer> {
         return TrainingJob.run(options, spec, this::run);
     }
 
-    private void run(TrainingJob started) throws IOException, TranslateException {
-        job = started;
+    private void run(TrainingJob job) throws IOException, TranslateException {
         out = job.out();
-        text = CharacterText.read();
-        options.checkText(text);
-        try (Model model = Model.newInstance("lm")) {
+        try (TokenText text = TokenText.read(options.sizes.vocabulary);
+                Model model = Model.newInstance("lm")) {
+            options.checkText(text);
             model.setBlock(
                     LmNetwork.create(options.sizes, text.vocabulary(), options.sequenceParallel));
-            double heldOutLoss = train(model);
+            double heldOutLoss = train(model, text, job);
             if (job.isFirst()) {
                 String sample = new LmWriter(text, options).write(model, options.characters);
-                printEnd(heldOutLoss, sample);
+                double bits = bitsPerCharacter(heldOutLoss, text);
+                printEnd(heldOutLoss, bits, sample);
                 report.put("held_out_loss", heldOutLoss);
+                report.put("bits_per_character", bits);
                 report.put("collectives", collectives);
                 report.put("sample", sample);
+                if (options.save != null) {
+                    SavedLm.write(model.getBlock(), options.sizes, text, options.save);
+                    out.printf("%nSaved for tp generate %s%n", options.save);
+                }
                 report.write(options.json);
             }
         }
     }
 
-    /** Trains, and returns the mean loss of characters that were held out. */
-    private double train(Model model) throws IOException {
+    /** Trains, and returns the mean loss of tokens that were held out. */
+    private double train(Model model, TokenText text, TrainingJob job) throws IOException {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
@@ -124,11 +131,11 @@ public final class LmCommand implements Callable<Integer> {
                 ParallelTrainer trainer =
                         job.trainer(model, config, options.config(job.get()).build())) {
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
-            describe(model);
+            describe(model, text);
             job.resume(checkpoints, options, trainer);
             try {
-                train(trainer, checkpoints, page);
-                double heldOutLoss = evaluate(trainer);
+                train(trainer, text, checkpoints, page);
+                double heldOutLoss = evaluate(trainer, text);
                 page.add(trainer, "held-out loss", heldOutLoss);
                 return heldOutLoss;
             } catch (RuntimeException e) {
@@ -153,7 +160,7 @@ public final class LmCommand implements Callable<Integer> {
                 .build();
     }
 
-    private void describe(Model model) {
+    private void describe(Model model, TokenText text) {
         long parameters =
                 model.getBlock().getParameters().values().stream()
                         .distinct() // the tied weight is there twice
@@ -174,12 +181,13 @@ public final class LmCommand implements Callable<Integer> {
         report.put("steps", options.steps);
         out.printf(
                 Locale.ROOT,
-                "%,d characters to train on, %,d held out, %d different ones%n"
+                "%,d tokens to train on, %,d held out, %,d different ones of %.1f characters%n"
                         + "%s: %,d parameters%n"
                         + "Training on %d rank%s (%s), %d windows a step%n",
                 text.training().length,
                 text.heldOut().length,
                 text.vocabulary(),
+                text.charactersPerToken(),
                 options.sizes,
                 parameters,
                 options.ranks(),
@@ -190,7 +198,10 @@ public final class LmCommand implements Callable<Integer> {
 
     /** Trains step by step; which windows a step sees follows from the seed. */
     private void train(
-            ParallelTrainer trainer, CheckpointListener checkpoints, TrainingReport page) {
+            ParallelTrainer trainer,
+            TokenText text,
+            @Nullable CheckpointListener checkpoints,
+            TrainingReport page) {
         Windows windows = new Windows(text.training(), options.sizes.context);
         SplittableRandom random = new SplittableRandom(options.seed);
         report.begin();
@@ -214,7 +225,7 @@ public final class LmCommand implements Callable<Integer> {
             if (step == 1 || step % Math.max(1, options.steps / LINES) == 0) {
                 out.printf(
                         Locale.ROOT,
-                        "step %4d of %d, loss %.4f, %,.0f characters/s%n",
+                        "step %4d of %d, loss %.4f, %,.0f tokens/s%n",
                         step,
                         options.steps,
                         report.loss.get(step - 1),
@@ -223,7 +234,7 @@ public final class LmCommand implements Callable<Integer> {
         }
         seconds = report.seconds();
         report.put("seconds", seconds);
-        report.put("characters_per_second", speed());
+        report.put("tokens_per_second", speed());
     }
 
     private double speed() {
@@ -264,8 +275,8 @@ public final class LmCommand implements Callable<Integer> {
         return named;
     }
 
-    /** Computes the mean loss of characters that were held out, of windows all over the text. */
-    private double evaluate(ParallelTrainer trainer) {
+    /** Computes the mean loss of tokens that were held out, of windows all over the text. */
+    private double evaluate(ParallelTrainer trainer, TokenText text) {
         Windows windows = new Windows(text.heldOut(), options.sizes.context);
         int[] starts = windows.spread(EVALUATED);
         int size = Math.max(options.batch, EVALUATED / BATCHES);
@@ -283,12 +294,16 @@ public final class LmCommand implements Callable<Integer> {
         return sum / starts.length;
     }
 
-    private void printEnd(double heldOutLoss, String sample) {
+    private static double bitsPerCharacter(double loss, TokenText text) {
+        return loss / Math.log(2) / text.charactersPerToken();
+    }
+
+    private void printEnd(double heldOutLoss, double bitsPerCharacter, String sample) {
         out.printf(
                 Locale.ROOT,
                 "%nheld-out loss %.4f, %.3f bits a character; %d steps in %.0f s%n",
                 heldOutLoss,
-                heldOutLoss / Math.log(2),
+                bitsPerCharacter,
                 options.steps,
                 seconds);
         if (collectives != null) {
@@ -299,10 +314,10 @@ public final class LmCommand implements Callable<Integer> {
         }
     }
 
-    /** Lets a trained model write: one character after another, each drawn by its probability. */
+    /** Lets a trained model write: one token after another, each drawn by its probability. */
     private static final class LmWriter {
 
-        private final CharacterText text;
+        private final TokenText text;
         private final int context;
         private final double temperature;
         private final Random random;
@@ -313,7 +328,7 @@ public final class LmCommand implements Callable<Integer> {
          * @param text what the model was trained on
          * @param options the length of its context, how boldly it writes, and the seed
          */
-        LmWriter(CharacterText text, LmOptions options) {
+        LmWriter(TokenText text, LmOptions options) {
             this.text = text;
             context = options.sizes.context;
             temperature = options.temperature;
@@ -322,23 +337,23 @@ public final class LmCommand implements Callable<Integer> {
 
         /** Writes so many characters, from the beginning of a sentence. */
         String write(Model model, int characters) throws TranslateException {
-            long[] ids = new long[characters + 1];
-            ids[0] = text.end();
-            StringBuilder written = new StringBuilder();
+            long[] ids = {text.end()};
+            String written = "";
             try (NDManager manager = NDManager.newBaseManager();
                     Predictor<NDList, NDList> predictor =
                             model.newPredictor(new NoopTranslator(null))) {
-                for (int i = 1; i < ids.length; i++) {
+                for (int i = 1; written.length() < characters; i++) {
                     long[] seen = Arrays.copyOfRange(ids, Math.max(0, i - context), i);
                     try (NDManager step = manager.newSubManager()) {
                         NDArray input = step.create(seen, new Shape(1, seen.length));
                         NDArray logits = predictor.predict(new NDList(input)).singletonOrThrow();
+                        ids = Arrays.copyOf(ids, i + 1);
                         ids[i] = choose(logits.get(0, -1).toFloatArray());
                     }
-                    written.append(text.decode((int) ids[i]));
+                    written = text.decode(Arrays.copyOfRange(ids, 1, i + 1));
                 }
             }
-            return written.toString();
+            return written.substring(0, characters);
         }
 
         /** Draws one of the logits by exp(logit / temperature), or takes the largest. */

@@ -20,6 +20,8 @@ import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Option;
 
 import java.util.stream.IntStream;
@@ -28,13 +30,14 @@ import java.util.stream.IntStream;
  * A small GPT of the parts of Llama: embedding, layers, norm, and as its head the embedding again.
  *
  * <ul>
- *   <li>input: characters, [batch, context], int64
+ *   <li>input: tokens, [batch, context], int64
  *   <li>output: logits, [batch, context, vocabulary], on a rank those of its part of the vocabulary
  * </ul>
  */
 public final class LmNetwork {
 
-    private static final float EPSILON = 1e-5f;
+    static final float EPSILON = 1e-5f; // of the norms
+    static final double ROTARY_BASE = 10_000;
     private static final float DEVIATION = 0.02f; // of the weights at the beginning, as in GPT-2
 
     private LmNetwork() {}
@@ -43,7 +46,7 @@ public final class LmNetwork {
      * Returns the network, not initialized.
      *
      * @param sizes the sizes
-     * @param vocabulary the number of characters
+     * @param vocabulary the number of tokens of the vocabulary
      * @param cutTokens whether tokens are cut over the ranks between attention and MLPs, from the
      *     embedding to the head
      * @return the network
@@ -83,7 +86,7 @@ public final class LmNetwork {
                                 .setHeads(sizes.heads)
                                 .optPrecision(sizes.precision)
                                 .optKeyValueHeads(sizes.keyValueHeads())
-                                .optRotary(RotaryEmbedding.builder().build())
+                                .optRotary(RotaryEmbedding.builder().optBase(ROTARY_BASE).build())
                                 .optCausal(true)
                                 .optBias(false)
                                 .optSequenceParallel(cutTokens)
@@ -111,7 +114,7 @@ public final class LmNetwork {
      *
      * @param batch the number of windows of text
      * @param sizes the sizes
-     * @return the shape of their characters
+     * @return the shape of their tokens
      */
     public static Shape inputShape(int batch, LmSizes sizes) {
         return new Shape(batch, sizes.context);
@@ -131,7 +134,7 @@ public final class LmNetwork {
         @Option(
                 names = "--width",
                 defaultValue = "128",
-                description = "Features of a character (${DEFAULT-VALUE}).")
+                description = "Features of a token (${DEFAULT-VALUE}).")
         int width;
 
         @Option(
@@ -146,13 +149,22 @@ public final class LmNetwork {
                 description =
                         "Key/value heads of a layer, each for as many query heads (half of --heads,"
                                 + " or 1 if that is odd).")
-        Integer keyValueHeads;
+        @Nullable Integer keyValueHeads;
 
         @Option(
                 names = "--context",
                 defaultValue = "128",
-                description = "Characters that the model sees at a time (${DEFAULT-VALUE}).")
+                description = "Tokens that the model sees at a time (${DEFAULT-VALUE}).")
         int context;
+
+        /** The number of tokens of the vocabulary. */
+        @Option(
+                names = "--vocabulary",
+                defaultValue = "1024",
+                description =
+                        "Tokens of the tokenizer that is made of the sentences: bytes, and pairs of"
+                                + " tokens that come together often (${DEFAULT-VALUE}).")
+        public int vocabulary;
 
         @Option(
                 names = "--precision",
@@ -173,6 +185,12 @@ public final class LmNetwork {
             positive("--heads", heads);
             positive("--context", context);
             positive("--kv-heads", keyValueHeads());
+            if (vocabulary < BytePairs.LEAST) {
+                throw new BadInputException(
+                        "--vocabulary must be %d or more, the 256 bytes and the end of a text, not"
+                                + " %d",
+                        BytePairs.LEAST, vocabulary);
+            }
             checkPrecision();
             if (width % (2 * heads) != 0) {
                 throw new BadInputException(
@@ -209,7 +227,7 @@ public final class LmNetwork {
         @Override
         public String toString() {
             return ("%d layers of %d features, %d heads, %d key/value heads, %d hidden features, %d"
-                            + " characters at a time")
+                            + " tokens at a time")
                     .formatted(layers, width, heads, keyValueHeads(), hidden(), context);
         }
     }

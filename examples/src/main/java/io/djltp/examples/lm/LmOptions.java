@@ -10,6 +10,8 @@ import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
@@ -67,7 +69,7 @@ final class LmOptions extends JobOptions {
             defaultValue = "0.7",
             description =
                     "What the logits are divided by where the model writes; 0 for the likeliest"
-                            + " character each time (${DEFAULT-VALUE}).")
+                            + " token each time (${DEFAULT-VALUE}).")
     double temperature;
 
     @Option(
@@ -76,8 +78,15 @@ final class LmOptions extends JobOptions {
             description = "Characters that the model writes at the end (${DEFAULT-VALUE}).")
     int characters;
 
+    @Option(
+            names = "--save",
+            description =
+                    "Folder for the trained model, as Hugging Face lays it out: for tp generate and"
+                            + " others.")
+    Path save;
+
     @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
-    Path out;
+    @Nullable Path out;
 
     /** {@inheritDoc} */
     @Override
@@ -95,7 +104,7 @@ final class LmOptions extends JobOptions {
 
     /** {@inheritDoc} */
     @Override
-    protected Path out() {
+    protected @Nullable Path out() {
         return out;
     }
 
@@ -103,7 +112,7 @@ final class LmOptions extends JobOptions {
     @Override
     protected Set<String> trainingOptions() { // of --steps, learning rates follow
         return Set.of(
-                "--layers --width --heads --kv-heads --context --batch --steps --lr --clip --seed"
+                "--layers --width --heads --kv-heads --context --vocabulary --batch --steps --lr --clip --seed"
                         .split(" "));
     }
 
@@ -132,7 +141,7 @@ final class LmOptions extends JobOptions {
 
     /** Returns the configuration of the ranks, with the largest norm of all gradients. */
     @Override
-    public ParallelConfig.Builder config(Job job) {
+    public ParallelConfig.Builder config(@Nullable Job job) {
         return super.config(job).optGradientClipNorm(clip);
     }
 
@@ -143,7 +152,7 @@ final class LmOptions extends JobOptions {
     }
 
     /** Refuses a text that is too short for the windows. */
-    void checkText(CharacterText text) {
+    void checkText(TokenText text) {
         int most = Math.min(text.training().length, text.heldOut().length) - 1;
         if (sizes.context > most) {
             throw new BadInputException(

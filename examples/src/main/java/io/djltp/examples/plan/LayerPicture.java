@@ -9,6 +9,8 @@ import io.djltp.cut.Segment;
 
 import j2html.tags.ContainerTag;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -128,7 +130,7 @@ final class LayerPicture {
      * @param axis the axis that is cut, or -1
      * @param cut how it is cut, or {@code null}
      */
-    private record Matrix(String name, Shape shape, int axis, Cut cut) {
+    private record Matrix(String name, Shape shape, int axis, @Nullable Cut cut) {
 
         private static final double LEAST = 18;
         private static final double MOST = 172;

@@ -8,11 +8,14 @@ import io.djltp.cost.ModelCost.ParameterCost;
 import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.OptimizerName;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
 import io.djltp.examples.plan.PlannedModel.Planned;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.rank.DeviceMesh;
+
+import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -58,10 +61,10 @@ public final class PlanCommand implements Callable<Integer> {
     @Mixin private PlanOptions options = new PlanOptions();
 
     @Option(names = "--html", description = "File for the picture, a page of its own.")
-    private Path html;
+    private @Nullable Path html;
 
     @Option(names = "--json", description = "File for the figures.")
-    private Path json;
+    private @Nullable Path json;
 
     @Spec private CommandSpec spec;
 
@@ -109,8 +112,9 @@ public final class PlanCommand implements Callable<Integer> {
                         .setMesh(mesh)
                         .setInputs(planned.inputs())
                         .optTraining(planned.loss() != null);
-        if (planned.loss() != null) {
-            builder.setLoss(planned.loss()).setOptimizer(options.optimizer(model).create(0.1f));
+        OptimizerName optimizer = options.optimizer(model);
+        if (planned.loss() != null && optimizer != null) {
+            builder.setLoss(planned.loss()).setOptimizer(optimizer.create(0.1f));
         }
         return BadInputException.check("--mesh " + meshText + ": ", builder::build);
     }
@@ -186,7 +190,7 @@ public final class PlanCommand implements Callable<Integer> {
             }
         }
 
-        private record Row(String name, ParameterCost parameter) {}
+        private record Row(String name, @Nullable ParameterCost parameter) {}
 
         private static String nameOf(ParameterCost each) {
             return each.parameter().getName();

@@ -5,6 +5,8 @@ import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lm.LmNetwork.LmSizes;
 import io.djltp.examples.train.DeviceOptions;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.OptionSpec;
 import picocli.CommandLine.Option;
@@ -24,21 +26,21 @@ final class PlanOptions {
             names = "--batch",
             description =
                     "Rows of a step, over all ranks (512; windows of lm and texts of minilm: 16).")
-    private Integer batch;
+    private @Nullable Integer batch;
 
     @Option(
             names = "--classes",
             description =
                     "Of lemmatiser and resnet: classes of the last layer (120658 lemmas, or 1000 of"
                             + " ImageNet).")
-    Integer classes;
+    @Nullable Integer classes;
 
     @Option(
             names = "--optimizer",
             description =
                     "Of what is trained, all but minilm: ${COMPLETION-CANDIDATES} (adagrad; of lm:"
                             + " adam).")
-    private OptimizerName optimizer;
+    private @Nullable OptimizerName optimizer;
 
     @Option(
             names = "--tokens",
@@ -90,7 +92,7 @@ final class PlanOptions {
     }
 
     /** Returns the optimizer, or {@code null} if the model is not trained. */
-    OptimizerName optimizer(PlannedModel model) {
+    @Nullable OptimizerName optimizer(PlannedModel model) {
         return optimizer == null ? model.optimizer : optimizer;
     }
 }

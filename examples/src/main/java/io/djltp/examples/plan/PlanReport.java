@@ -12,6 +12,8 @@ import io.djltp.examples.OptimizerName;
 import io.djltp.examples.plan.LayerGroups.LayerGroup;
 import io.djltp.rank.DeviceMesh;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashSet;
@@ -31,7 +33,8 @@ import java.util.stream.Stream;
  * @param optimizer the optimizer, or {@code null} if there is no training
  * @param cost what it costs
  */
-record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelCost cost) {
+record PlanReport(
+        PlannedModel model, int batch, @Nullable OptimizerName optimizer, ModelCost cost) {
 
     /** Returns the number of ranks over which layers are cut. */
     int tensorSize() {
@@ -40,7 +43,7 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
     }
 
     /** Returns the name of the optimizer, or {@code null} if there is no training. */
-    String optimizerName() {
+    @Nullable String optimizerName() {
         return optimizer == null ? null : optimizer.toString();
     }
 
@@ -118,10 +121,10 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
 
     /** Returns how a parameter is cut, in words. */
     static String cut(ParameterCost parameter) {
-        if (!parameter.isCut()) {
+        Cut cut = parameter.cut();
+        if (cut == null) {
             return "on every rank";
         }
-        Cut cut = parameter.cut();
         if (!cut.isConsecutive()) {
             return "axis " + parameter.getAxis() + ": " + cut;
         }
@@ -144,7 +147,8 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
     /** Returns whether several ranks have the same range of something that is cut. */
     boolean sharesRanges() {
         return cost.getParameters().stream()
-                .anyMatch(each -> each.isCut() && !each.cut().isPartition());
+                .map(ParameterCost::cut)
+                .anyMatch(cut -> cut != null && !cut.isPartition());
     }
 
     /** Returns the number of elements of all parameters. */

@@ -8,13 +8,14 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.lm.CharacterText;
 import io.djltp.examples.lm.LmNetwork;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.zoo.LemmaNetwork;
 import io.djltp.zoo.MiniLm;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.util.Locale;
@@ -68,14 +69,15 @@ enum PlannedModel {
             "--heads",
             "--kv-heads",
             "--context",
+            "--vocabulary",
             "--sequence-parallel",
             "--optimizer") {
         @Override
         Planned create(PlanOptions options, int batch) throws IOException {
             options.sizes.check();
-            int characters = CharacterText.read().vocabulary();
             return new Planned(
-                    LmNetwork.create(options.sizes, characters, options.sequenceParallel),
+                    LmNetwork.create(
+                            options.sizes, options.sizes.vocabulary, options.sequenceParallel),
                     new Shape[] {LmNetwork.inputShape(batch, options.sizes)},
                     new VocabParallelCrossEntropyLoss());
         }
@@ -107,12 +109,13 @@ enum PlannedModel {
     final int batch;
 
     /** What it is usually trained by, or {@code null} if it is not trained. */
-    final OptimizerName optimizer;
+    final @Nullable OptimizerName optimizer;
 
     /** The options that say something of it, beside those of every plan. */
     final Set<String> options;
 
-    PlannedModel(String description, int batch, OptimizerName optimizer, String... options) {
+    PlannedModel(
+            String description, int batch, @Nullable OptimizerName optimizer, String... options) {
         this.description = description;
         this.batch = batch;
         this.optimizer = optimizer;
@@ -135,7 +138,7 @@ enum PlannedModel {
      * @param inputs the shapes of the inputs of a batch
      * @param loss the loss, or {@code null} of one that is not trained
      */
-    record Planned(Block block, Shape[] inputs, Loss loss) {}
+    record Planned(Block block, Shape[] inputs, @Nullable Loss loss) {}
 
     /** Puts a head instead of the last layer, which a flattening of two axes follows. */
     static Planned resnet(Shape image, int classes, int batch) {

@@ -11,6 +11,8 @@ import io.djltp.launch.Launcher;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.TypeConversionException;
@@ -87,7 +89,7 @@ public final class DeviceOptions {
      * @param tp the number that was given, or {@code null}
      * @return that, or one for each process, or without a launcher 2
      */
-    public static int ranks(Integer tp) {
+    public static int ranks(@Nullable Integer tp) {
         int processes = processes();
         if (tp != null) {
             return tp;
@@ -104,7 +106,7 @@ public final class DeviceOptions {
      * @param tp the number of ranks that was given, or {@code null}
      * @return the mesh
      */
-    public static DeviceMesh mesh(String text, Integer tp) {
+    public static DeviceMesh mesh(String text, @Nullable Integer tp) {
         DeviceMesh mesh = BadInputException.check("--mesh: ", () -> DeviceMesh.parse(text));
         if (tp != null && tp != mesh.getRanks()) {
             throw new BadInputException(
@@ -137,7 +139,7 @@ public final class DeviceOptions {
      * @param ranks the number of ranks of all processes
      * @return the job, or {@code null} if this process is alone
      */
-    public Job join(int ranks) {
+    public @Nullable Job join(int ranks) {
         return join(ranks, timeout());
     }
 
@@ -148,7 +150,7 @@ public final class DeviceOptions {
      * @param timeout how long to wait for the other processes
      * @return the job, or {@code null} if this process is alone
      */
-    public static Job join(int ranks, Duration timeout) {
+    public static @Nullable Job join(int ranks, Duration timeout) {
         return BadInputException.check("", () -> Launcher.join(System.getenv(), ranks, timeout));
     }
 
@@ -159,7 +161,7 @@ public final class DeviceOptions {
      * @param mesh how they are arranged
      * @return the configuration, to be built
      */
-    public ParallelConfig.Builder config(Job job, DeviceMesh mesh) {
+    public ParallelConfig.Builder config(@Nullable Job job, DeviceMesh mesh) {
         return ParallelConfig.builder()
                 .setMesh(mesh)
                 .optJob(job)
@@ -171,7 +173,7 @@ public final class DeviceOptions {
     /**
      * Returns the devices of this process's ranks: GPUs in the order of the processes of a machine.
      */
-    private List<Device> devices(Job job, int ranks) {
+    private List<Device> devices(@Nullable Job job, int ranks) {
         int local = job == null ? ranks : job.getLocalRanks();
         if (device == DeviceName.CPU) {
             return Collections.nCopies(local, Device.cpu());
@@ -186,7 +188,7 @@ public final class DeviceOptions {
      * @param job the job, or {@code null}
      * @param ranks the number of ranks of all processes
      */
-    public void checkDevices(Job job, int ranks) {
+    public void checkDevices(@Nullable Job job, int ranks) {
         List<Device> devices = devices(job, ranks);
         String obstacle = missingGpus(devices);
         if (obstacle == null) {
@@ -203,7 +205,8 @@ public final class DeviceOptions {
         }
     }
 
-    private String missingGpus(List<Device> devices) {
+    /** {@return why the GPUs do not suffice, or {@code null}} */
+    private @Nullable String missingGpus(List<Device> devices) {
         if (device == DeviceName.CPU) {
             return null;
         }
@@ -227,7 +230,7 @@ public final class DeviceOptions {
      * @param option the option
      * @param number its number, or {@code null} if it was not given
      */
-    public static void positive(String option, Number number) {
+    public static void positive(String option, @Nullable Number number) {
         double value = number == null ? 1 : number.doubleValue();
         if (!(value > 0)) {
             String shown = value == Math.rint(value) ? Long.toString((long) value) : "" + value;

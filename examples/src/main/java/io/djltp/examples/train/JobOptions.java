@@ -13,6 +13,8 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.report.TrainingReport;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
@@ -36,7 +38,7 @@ public abstract class JobOptions {
     private static final Set<String> OF_ONE_PROCESS =
             Set.of(
                     ("--tp --out --json --report --tensorboard --keep --held-out --export-split"
-                                    + " --temperature --characters --help --version")
+                                    + " --temperature --characters --save --help --version")
                             .split(" "));
 
     /** Where the ranks compute. */
@@ -44,21 +46,21 @@ public abstract class JobOptions {
 
     /** The file for the figures of the run, or {@code null}. */
     @Option(names = "--json", description = "File for the figures and the losses of the run.")
-    public Path json;
+    public @Nullable Path json;
 
     @Option(
             names = "--tp",
             description =
                     "Number of ranks of all processes (2, or one for each process that a launcher"
                             + " has started, or those of the --mesh).")
-    private Integer tp;
+    private @Nullable Integer tp;
 
     @Option(
             names = "--mesh",
             description =
                     "Sizes of the axes data and tensor, such as 2x3: the batch is cut over 2 groups"
                             + " of ranks, and layers and heads over the 3 ranks of each.")
-    private String meshText;
+    private @Nullable String meshText;
 
     @Option(
             names = "--checkpoint-steps",
@@ -66,10 +68,10 @@ public abstract class JobOptions {
                     "Save the training after every so many steps, to --out/"
                             + CHECKPOINTS
                             + ". SIGTERM and Ctrl-C then end it with a checkpoint.")
-    private Long checkpointSteps;
+    private @Nullable Long checkpointSteps;
 
     @Option(names = "--checkpoint-minutes", description = "The same after every so many minutes.")
-    private Double checkpointMinutes;
+    private @Nullable Double checkpointMinutes;
 
     @Option(
             names = "--keep",
@@ -89,21 +91,21 @@ public abstract class JobOptions {
             description =
                     "Go on from the checkpoint of this step, such as when a newer one is damaged."
                             + " Newer ones are put aside.")
-    private Long resumeFrom;
+    private @Nullable Long resumeFrom;
 
     @Option(
             names = "--report",
             description =
                     "A page of HTML with curves, memory, where the time goes and how the"
                             + " parameters are cut; written anew every 5 seconds.")
-    private Path page;
+    private @Nullable Path page;
 
     @Option(
             names = "--tensorboard",
             description = "A folder for a file of events that TensorBoard shows.")
-    private Path events;
+    private @Nullable Path events;
 
-    private DeviceMesh mesh;
+    private @Nullable DeviceMesh mesh; // once the options are checked
 
     /** Creates the options, which are set by the command line. */
     protected JobOptions() {}
@@ -112,7 +114,7 @@ public abstract class JobOptions {
     protected abstract void check();
 
     /** {@return the folder of the run, or {@code null}} */
-    protected abstract Path out();
+    protected abstract @Nullable Path out();
 
     /**
      * Returns the names of the options that make the training what it is, wherever it is done.
@@ -160,9 +162,9 @@ public abstract class JobOptions {
      * Refuses a batch that leaves ranks without a row.
      *
      * @param batch the rows of a batch
-     * @param modeName the mode if there is no {@code --mesh}
+     * @param modeName the mode, or {@code null} if there is a {@code --mesh}
      */
-    protected final void checkBatch(int batch, String modeName) {
+    protected final void checkBatch(int batch, @Nullable String modeName) {
         int sharing = ranks(DeviceMesh.DATA);
         if (batch < sharing) {
             boolean ofMode = meshText == null;
@@ -215,7 +217,11 @@ public abstract class JobOptions {
 
     /** Returns the folder of the checkpoints. */
     final Path checkpoints() {
-        return out().resolve(CHECKPOINTS);
+        Path out = out();
+        if (out == null) {
+            throw new IllegalStateException("Without --out there are no checkpoints");
+        }
+        return out.resolve(CHECKPOINTS);
     }
 
     /** Returns the steps of the checkpoints that there are. */
@@ -230,7 +236,7 @@ public abstract class JobOptions {
     }
 
     /** {@return what can be gone on from if the run ends now, in words, or {@code null}} */
-    final String describeNewest() {
+    final @Nullable String describeNewest() {
         List<Long> saved = saved();
         return saved.isEmpty()
                 ? null
@@ -260,7 +266,7 @@ public abstract class JobOptions {
         return values;
     }
 
-    private static String text(Object value) {
+    private static String text(@Nullable Object value) {
         return value instanceof Enum<?> constant
                 ? constant.name().toLowerCase(Locale.ROOT)
                 : value == null ? "not set" : value.toString();
@@ -274,7 +280,7 @@ public abstract class JobOptions {
      * @param over says when the last step is done, of which there is a checkpoint
      * @return the listener, or {@code null} if the training is not saved
      */
-    public final CheckpointListener listener(
+    public final @Nullable CheckpointListener listener(
             CommandSpec command, RunReport report, BooleanSupplier over) {
         if (!isSaved()) {
             return null;
@@ -315,7 +321,7 @@ public abstract class JobOptions {
      * @return the number of ranks
      */
     public final int ranks() {
-        return mesh.getRanks();
+        return mesh().getRanks();
     }
 
     /**
@@ -325,12 +331,12 @@ public abstract class JobOptions {
      * @return the number of ranks, 1 if nothing is cut over them
      */
     public final int ranks(String axis) {
-        return mesh.isCut(axis) ? mesh.getSize(axis) : 1;
+        return mesh().isCut(axis) ? mesh().getSize(axis) : 1;
     }
 
     /** Returns how many times the head is there, over all ranks. */
     final int replicas() {
-        return mesh.isOverlaid() ? 1 : ranks(DeviceMesh.DATA);
+        return mesh().isOverlaid() ? 1 : ranks(DeviceMesh.DATA);
     }
 
     /**
@@ -347,7 +353,7 @@ public abstract class JobOptions {
      *
      * @return the text, or {@code null} without {@code --mesh}
      */
-    public final String meshName() {
+    public final @Nullable String meshName() {
         return meshText;
     }
 
@@ -357,7 +363,14 @@ public abstract class JobOptions {
      * @param job the job, or {@code null}
      * @return the configuration, to be built
      */
-    public ParallelConfig.Builder config(Job job) {
-        return where.config(job, mesh);
+    public ParallelConfig.Builder config(@Nullable Job job) {
+        return where.config(job, mesh());
+    }
+
+    private DeviceMesh mesh() {
+        if (mesh == null) {
+            throw new IllegalStateException("The mesh follows from the options: check comes first");
+        }
+        return mesh;
     }
 }

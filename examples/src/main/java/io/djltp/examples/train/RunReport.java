@@ -7,6 +7,8 @@ import io.djltp.checkpoint.Resumable;
 import io.djltp.examples.JsonFile;
 import io.djltp.internal.report.SystemMemory;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -36,9 +38,9 @@ public final class RunReport implements Resumable {
      * Adds a figure.
      *
      * @param name its name
-     * @param value its value
+     * @param value its value, or {@code null}: it is left out
      */
-    public void put(String name, Object value) {
+    public void put(String name, @Nullable Object value) {
         figures.put(name, value);
     }
 
@@ -71,7 +73,7 @@ public final class RunReport implements Resumable {
      * @param json the file, or {@code null}
      * @throws IOException if it cannot be written
      */
-    public void write(Path json) throws IOException {
+    public void write(@Nullable Path json) throws IOException {
         put("loss", loss);
         put("total_seconds", totalSeconds());
         SystemMemory.peakResident()

@@ -27,6 +27,8 @@ import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.CharNGrams;
 import io.djltp.zoo.LemmaNetwork;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
@@ -34,6 +36,7 @@ import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
+import java.nio.file.Path;
 import java.util.Locale;
 import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
@@ -59,8 +62,7 @@ public final class TrainCommand implements Callable<Integer> {
     @Mixin private TrainOptions options;
     @Spec private CommandSpec spec;
 
-    private TrainingJob job;
-    private PrintStream out;
+    private PrintStream out = System.out; // of the first process of a job alone
     private final RunReport report = new RunReport();
 
     /** Creates the command; its options are set by the command line. */
@@ -69,23 +71,23 @@ public final class TrainCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws Exception {
-        if (options.exportSplit != null) {
+        Path folder = options.exportSplit;
+        if (folder != null) {
             options.check();
-            exportSplit();
+            exportSplit(folder);
             return 0;
         }
         return TrainingJob.run(options, spec, this::run);
     }
 
-    private void run(TrainingJob started) throws IOException, TranslateException {
-        job = started;
+    private void run(TrainingJob job) throws IOException, TranslateException {
         out = job.out();
         Thread notice = new Thread(this::printStop, "tp-stop");
         if (job.isFirst()) {
             Runtime.getRuntime().addShutdownHook(notice);
         }
         try {
-            run();
+            train(job);
         } finally {
             try {
                 Runtime.getRuntime().removeShutdownHook(notice);
@@ -109,16 +111,16 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     /** Writes the words for another program: the same to learn from, the same held out. */
-    private void exportSplit() throws IOException {
+    private void exportSplit(Path folder) throws IOException {
         HeldOutSplit split =
                 HeldOutSplit.of(LemmaCorpus.read(options.languages), HELD_OUT, SPLIT_SEED);
         try {
-            FastTextFiles.write(split, options.exportSplit);
+            FastTextFiles.write(split, folder);
         } catch (IOException e) {
             throw new BadInputException(
                     "--export-split %s cannot be written (%s: %s): choose a folder with write"
                             + " permission and room",
-                    options.exportSplit, e.getClass().getSimpleName(), e.getMessage());
+                    folder, e.getClass().getSimpleName(), e.getMessage());
         }
         System.out.printf(
                 Locale.ROOT,
@@ -127,17 +129,17 @@ public final class TrainCommand implements Callable<Integer> {
                 split.trainingSize(),
                 split.size(),
                 split.corpus().classes(),
-                options.exportSplit);
+                folder);
     }
 
-    private void run() throws IOException, TranslateException {
+    private void train(TrainingJob job) throws IOException, TranslateException {
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
         CharNGrams nGrams = new CharNGrams(tableRows(corpus.classes()), N_GRAMS);
         ClassificationHead head = head(corpus.classes());
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
-            double seconds = train(model, split, nGrams, head);
+            double seconds = train(job, model, split, nGrams, head);
             if (job.isFirst()) {
                 evaluate(model, split, nGrams, seconds);
                 SavedModel.save(options.out, model, corpus.lexicon(), nGrams, options.dim);
@@ -186,9 +188,13 @@ public final class TrainCommand implements Callable<Integer> {
 
     /** Trains, and returns the seconds of the steps. */
     private double train(
-            Model model, HeldOutSplit split, CharNGrams nGrams, ClassificationHead head)
+            TrainingJob job,
+            Model model,
+            HeldOutSplit split,
+            CharNGrams nGrams,
+            ClassificationHead head)
             throws IOException, TranslateException {
-        announce(split.corpus().classes());
+        announce(job, split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         long batches = (long) (split.trainingSize() / options.batch) * options.epochs();
@@ -238,7 +244,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    private void announce(int classes) {
+    private void announce(TrainingJob job, int classes) {
         out.printf(
                 Locale.ROOT,
                 "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
@@ -257,7 +263,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    private void fit(Trainer trainer, CheckpointListener checkpoints, Dataset training)
+    private void fit(Trainer trainer, @Nullable CheckpointListener checkpoints, Dataset training)
             throws IOException, TranslateException {
         if (checkpoints == null) {
             EasyTrain.fit(trainer, options.epochs(), training, null);

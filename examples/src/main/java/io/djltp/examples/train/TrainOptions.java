@@ -18,6 +18,8 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
@@ -25,6 +27,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.Set;
 import java.util.function.DoubleSupplier;
 import java.util.stream.Collectors;
@@ -50,14 +53,14 @@ final class TrainOptions extends JobOptions {
             description =
                     "tensor: head cut, all ranks on the same batch; data: batch cut; mixed: body"
                             + " data parallel, head cut (mixed, if there is no --mesh).")
-    private ParallelMode mode;
+    private @Nullable ParallelMode mode;
 
     @Option(
             names = "--drift-check",
             description =
                     "Compare the replicas of parameters every so many steps; 0 for never (after"
                             + " steps 1, 2, 4, 8, ... and at the end).")
-    private Integer driftCheckSteps;
+    private @Nullable Integer driftCheckSteps;
 
     @Option(
             names = "--dim",
@@ -72,20 +75,20 @@ final class TrainOptions extends JobOptions {
     int batch;
 
     @Option(names = "--epochs", description = "End after so many passes over the training words.")
-    Integer epochs;
+    @Nullable Integer epochs;
 
     @Option(
             names = "--steps",
             description = "End after so many steps. No other limit then holds but --epochs.")
-    Integer steps;
+    @Nullable Integer steps;
 
     @Option(
             names = "--minutes",
             description = "End after so many minutes of training (3 if there are no --steps).")
-    Double minutes;
+    @Nullable Double minutes;
 
     @Option(names = "--lr", description = "Learning rate, at first (depends on the optimizer).")
-    Float learningRate;
+    @Nullable Float learningRate;
 
     @Option(
             names = "--head",
@@ -101,7 +104,7 @@ final class TrainOptions extends JobOptions {
             description =
                     "Share of the classes in a step of --head sampled (6,000 classes, but not less"
                             + " than 0.005 or more than 0.1).")
-    Float sampleShare;
+    @Nullable Float sampleShare;
 
     @Option(
             names = "--optimizer",
@@ -139,9 +142,9 @@ final class TrainOptions extends JobOptions {
             description =
                     "Train nothing, but write the words to this folder, those to train on and those"
                             + " held out, as fastText reads them.")
-    Path exportSplit;
+    @Nullable Path exportSplit;
 
-    List<Language> languages;
+    List<Language> languages = List.of(); // until they are checked
 
     /** {@inheritDoc} */
     @Override
@@ -157,8 +160,9 @@ final class TrainOptions extends JobOptions {
                             + " two",
                     meshName(), modeName());
         }
-        mode = meshName() == null && mode == null ? ParallelMode.MIXED : mode;
-        check(mode);
+        ParallelMode ofRanks = mode == null ? ParallelMode.MIXED : mode;
+        mode = meshName() == null ? ofRanks : null;
+        check(ofRanks);
         positive("--dim", dim);
         positive("--batch", batch);
         positive("--epochs", epochs);
@@ -202,7 +206,7 @@ final class TrainOptions extends JobOptions {
     }
 
     /** Returns the mode, or {@code null} on a mesh. */
-    String modeName() {
+    @Nullable String modeName() {
         return mode == null ? null : mode.name().toLowerCase(Locale.ROOT);
     }
 
@@ -213,7 +217,7 @@ final class TrainOptions extends JobOptions {
 
     /** {@inheritDoc} */
     @Override
-    public ParallelConfig.Builder config(Job job) {
+    public ParallelConfig.Builder config(@Nullable Job job) {
         ParallelConfig.Builder config = super.config(job);
         return driftCheckSteps == null ? config : config.optDriftCheck(driftCheckSteps);
     }
@@ -286,7 +290,7 @@ final class TrainOptions extends JobOptions {
      * @param done the share of the run that is done, the same in all processes
      */
     Optimizer optimizer(Block head, DoubleSupplier done) {
-        float rate = learningRate;
+        float rate = Objects.requireNonNull(learningRate); // since the check
         if (optimizer != OptimizerName.ADAGRAD) {
             return optimizer.create(rate);
         }

@@ -14,6 +14,8 @@ import io.djltp.job.JobFailedException;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine;
 import picocli.CommandLine.Model.CommandSpec;
 
@@ -35,11 +37,11 @@ public final class TrainingJob {
     private static final String RESUME = "--resume";
     private static final String RESUME_FROM = "--resume-from";
 
-    private final Job job; // or null
+    private final @Nullable Job job;
     private final boolean first;
     private final PrintStream out;
 
-    private TrainingJob(Job job) {
+    private TrainingJob(@Nullable Job job) {
         this.job = job;
         first = job == null || job.getProcess() == 0;
         out = out(job);
@@ -51,7 +53,7 @@ public final class TrainingJob {
      * @param job the job, or {@code null} if this process is alone
      * @return standard output, or nothing in other processes than the first
      */
-    public static PrintStream out(Job job) {
+    public static PrintStream out(@Nullable Job job) {
         boolean first = job == null || job.getProcess() == 0;
         return first ? System.out : new PrintStream(OutputStream.nullOutputStream());
     }
@@ -101,7 +103,7 @@ public final class TrainingJob {
         return 0;
     }
 
-    private static void checkFiles(JobOptions options, Job joined) {
+    private static void checkFiles(JobOptions options, @Nullable Job joined) {
         String problem = null;
         try {
             options.checkFiles();
@@ -144,7 +146,7 @@ public final class TrainingJob {
      *
      * @return the job, or {@code null} if this process is alone
      */
-    public Job get() {
+    public @Nullable Job get() {
         return job;
     }
 
@@ -197,7 +199,8 @@ public final class TrainingJob {
      * @param trainer the initialized trainer
      * @throws IOException if the checkpoint cannot be read
      */
-    public void resume(CheckpointListener checkpoints, JobOptions options, ParallelTrainer trainer)
+    public void resume(
+            @Nullable CheckpointListener checkpoints, JobOptions options, ParallelTrainer trainer)
             throws IOException {
         if (checkpoints == null) {
             return;

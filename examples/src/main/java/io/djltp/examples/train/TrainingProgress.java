@@ -15,6 +15,7 @@ import io.djltp.training.ParallelTrainer;
 
 import java.util.Arrays;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -88,8 +89,8 @@ final class TrainingProgress extends TrainingListenerAdapter {
     @Override
     public void onTrainingBatch(Trainer trainer, BatchData batchData) {
         Device device = batchData.getLabels().keySet().iterator().next();
-        NDList labels = batchData.getLabels().get(device);
-        NDList predictions = batchData.getPredictions().get(device);
+        NDList labels = Objects.requireNonNull(batchData.getLabels().get(device));
+        NDList predictions = Objects.requireNonNull(batchData.getPredictions().get(device));
         float loss = trainer.getLoss().evaluate(labels, predictions).getFloat();
         run.loss.add(loss);
         // before the evaluation, which is no time of a step

@@ -30,6 +30,8 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
 
@@ -73,11 +75,9 @@ public final class VerifyCommand implements Callable<Integer> {
     private int seed;
 
     @Option(names = "--json", description = "File for the figures.")
-    private Path json;
+    private @Nullable Path json;
 
     private final PrintStream out = System.out;
-    private RankPool pool;
-    private NDManager manager;
     private boolean equal = true;
 
     /** Creates the command; its options are set by the command line. */
@@ -130,12 +130,10 @@ public final class VerifyCommand implements Callable<Integer> {
                 ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(ranks).build();
         Map<String, Object> report = new LinkedHashMap<>();
         report.put("ranks", ranks);
-        try (RankPool opened = new RankPool(config);
-                NDManager own = NDManager.newBaseManager()) {
-            pool = opened;
-            manager = own;
-            report.put("forms", Form.ALL.stream().map(this::check).toList());
-            report.put("activation", checkActivation());
+        try (RankPool pool = new RankPool(config);
+                NDManager manager = NDManager.newBaseManager()) {
+            report.put("forms", Form.ALL.stream().map(form -> check(form, pool, manager)).toList());
+            report.put("activation", checkActivation(pool, manager));
         }
         report.put("equal", equal);
         out.printf(
@@ -156,7 +154,7 @@ public final class VerifyCommand implements Callable<Integer> {
             CollectiveCounts backward) {}
 
     /** Runs a form on all ranks and its unsharded form beside it, forward and backward. */
-    private Map<String, Object> check(Form form) {
+    private Map<String, Object> check(Form form, RankPool pool, NDManager manager) {
         NDArray input = manager.randomNormal(new Shape(BATCH, FEATURES));
         NDArray outputGradient = manager.randomNormal(new Shape(BATCH, UNITS));
         Block serial = form.serial();
@@ -219,7 +217,7 @@ public final class VerifyCommand implements Callable<Integer> {
             ParameterStore store,
             NDArray input,
             NDArray outputGradient,
-            ParallelContext context) {
+            @Nullable ParallelContext context) {
         NDArray x = input.duplicate();
         x.attach(store.getManager());
         x.setRequiresGradient(true);
@@ -238,7 +236,7 @@ public final class VerifyCommand implements Callable<Integer> {
         return new Pass(output, x.getGradient(), parameters, middle.minus(start), backward);
     }
 
-    private static CollectiveCounts counts(ParallelContext context) {
+    private static CollectiveCounts counts(@Nullable ParallelContext context) {
         return context == null ? new CollectiveCounts() : context.getCounts();
     }
 
@@ -285,7 +283,7 @@ public final class VerifyCommand implements Callable<Integer> {
      * computed on the slices of an output, and not on the summands of one, because f(a + b) is not
      * f(a) + f(b).
      */
-    private Map<String, Double> checkActivation() {
+    private Map<String, Double> checkActivation(RankPool pool, NDManager manager) {
         NDArray x = manager.randomNormal(new Shape(BATCH, FEATURES));
         NDArray weight = manager.randomNormal(new Shape(UNITS, FEATURES));
         ShardingStrategy byRows = ShardingStrategy.rowwise();
@@ -295,12 +293,14 @@ public final class VerifyCommand implements Callable<Integer> {
         NDArray expected = activated(x, weight);
         NDArray columns =
                 onRanks(
+                        pool,
                         context -> {
                             NDArray y = activated(x, shard(weight, byRows, context, manager));
                             return context.getMappings().gatherFromRegion(y, units);
                         });
         NDArray rows =
                 onRanks(
+                        pool,
                         context -> {
                             NDArray part = context.getMappings().scatterToRegion(x, features);
                             NDArray y = activated(part, shard(weight, byColumns, context, manager));
@@ -332,7 +332,7 @@ public final class VerifyCommand implements Callable<Integer> {
     }
 
     /** Returns what rank 0 computes, without a graph. */
-    private NDArray onRanks(Function<ParallelContext, NDArray> part) {
+    private static NDArray onRanks(RankPool pool, Function<ParallelContext, NDArray> part) {
         return pool.run(
                         context -> {
                             try (Autograd.GradMode mode = Autograd.gradMode(false)) {

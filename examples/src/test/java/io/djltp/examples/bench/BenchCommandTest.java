@@ -7,7 +7,6 @@ import com.google.gson.JsonObject;
 
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.TpRun;
-import io.djltp.examples.bench.BenchTable.Row;
 import io.djltp.examples.bench.WorkerProcess.PythonPeer;
 import io.djltp.examples.bench.Workload.Network;
 import io.djltp.torch.Precision;
@@ -17,19 +16,13 @@ import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.awt.image.BufferedImage;
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
-
-import javax.imageio.ImageIO;
 
 /** {@code tp bench} measures in processes of its own and writes what it has promised. */
 public class BenchCommandTest {
@@ -239,39 +232,5 @@ public class BenchCommandTest {
         // 4 blocks of two matrices
         Workload layer = Workload.parse(Network.LAYER, "64x128x1000", 0);
         Assert.assertEquals(slow.seconds(layer, OptimizerName.SGD), 8 * 49.152e6 / 2e6, 1e-9);
-    }
-
-    private static Row row(String side, int classes, double seconds, Long bytes) {
-        String shape = "64x128x" + classes;
-        return new Row("head", side, shape, "sgd", "float32", "1 x 2", seconds, 0d, bytes, 1);
-    }
-
-    private static int[] draw(List<Row> rows) throws IOException {
-        Path file = Files.createTempFile("plot", ".png");
-        try {
-            new ClassesPlot(rows).save(file);
-            BufferedImage image = ImageIO.read(file.toFile());
-            int width = image.getWidth();
-            int height = image.getHeight();
-            Assert.assertTrue(width > height, "two charts side by side");
-            return image.getRGB(0, 0, width, height, null, 0, width);
-        } finally {
-            Files.delete(file);
-        }
-    }
-
-    /** The chart is a picture, with and without stock DJL, even of one point. */
-    @Test(timeOut = 60_000)
-    public void testBothSidesAreDrawn() throws IOException {
-        List<Row> ours = new ArrayList<>();
-        List<Row> both = new ArrayList<>();
-        for (int classes = 10_000; classes <= 1_000_000; classes *= 10) {
-            ours.add(row("this library", classes, classes * 3e-7, 600_000_000 + 512L * classes));
-            ours.add(row("the floor", classes, classes * 1e-7, null));
-            both.add(row("stock DJL", classes, classes * 1e-6, 600_000_000 + 5000L * classes));
-        }
-        both.addAll(ours);
-        Assert.assertFalse(Arrays.equals(draw(ours), draw(both)));
-        draw(List.of(row("stock DJL", 1000, 1e-3, 600_000_000L)));
     }
 }

@@ -92,11 +92,14 @@ public class SnippetsTest {
         }
     }
 
-    /** Returns the pages: those at the root, and those below {@code docs}. */
+    /** Returns the pages: those at the root, in {@code docs} and in {@code docs/decisions}. */
     static List<Path> pages() throws IOException {
+        Path docs = ROOT.resolve("docs");
         try (Stream<Path> top = Files.list(ROOT);
-                Stream<Path> docs = Files.walk(ROOT.resolve("docs"))) {
-            return Stream.concat(top, docs)
+                Stream<Path> guides = Files.list(docs);
+                Stream<Path> decisions = Files.list(docs.resolve("decisions"))) {
+            return Stream.of(top, guides, decisions)
+                    .flatMap(files -> files)
                     .filter(path -> path.toString().endsWith(".md"))
                     .sorted()
                     .toList();

@@ -5,10 +5,17 @@ import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.assertTrue;
 
 import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
 
 import io.djltp.examples.TpRun;
+import io.djltp.llm.LanguageModel;
 import io.djltp.torch.Precision;
 
 import org.testng.SkipException;
@@ -26,9 +33,10 @@ public class LmCommandTest {
     private static final double TOLERANCE = 1e-4;
     private static final int STEPS = 6;
 
-    /** Two layers, seven heads, tokens and characters that no number of ranks divides. */
+    /** Two layers, seven heads, tokens and a vocabulary that no number of ranks divides. */
     private static final String SMALL =
-            "lm --layers 2 --width 28 --heads 7 --kv-heads 7 --context 13 --batch 4 --steps "
+            "lm --layers 2 --width 28 --heads 7 --kv-heads 7 --context 13 --vocabulary 301 --batch 4"
+                    + " --lr 0.01 --steps "
                     + STEPS
                     + " ";
 
@@ -65,6 +73,49 @@ public class LmCommandTest {
             double heldOut = Double.parseDouble(text(one, "held_out_loss"));
             assertEquals(
                     Double.parseDouble(text(run, "held_out_loss")), heldOut, TOLERANCE * heldOut);
+        }
+    }
+
+    /** What it saves is a folder that others read, and writes the same. */
+    @Test(timeOut = 120_000)
+    public void savesAFolderOfHuggingFace() throws Exception {
+        Path folder = Files.createTempDirectory("lm");
+        try {
+            Path saved = folder.resolve("saved");
+            TpRun run =
+                    TpRun.withJson(
+                            SMALL + "--tp 2 --temperature 0 --characters 12 --save " + saved);
+            run.assertPrints(0, "Saved for tp generate " + saved);
+            try (LanguageModel model = LanguageModel.load(saved);
+                    NDManager manager = NDManager.newBaseManager()) {
+                assertEquals(model.getConfig().getVocabularySize(), 301);
+                assertEquals(model.getConfig().getMaxPositions(), 13);
+                assertEquals(model.getGenerationConfig().getEndIds(), List.of(0));
+                model.readWhole();
+                long[] ids = model.getTokenizer().encode("", true, false).getIds();
+                String text = "";
+                while (text.length() < 12) {
+                    long[] seen = Arrays.copyOfRange(ids, Math.max(0, ids.length - 13), ids.length);
+                    NDArray input = manager.create(seen, new Shape(1, seen.length));
+                    NDArray logits =
+                            model.getModel()
+                                    .getBlock()
+                                    .forward(
+                                            new ParameterStore(manager, false),
+                                            new NDList(input),
+                                            false)
+                                    .head();
+                    ids = Arrays.copyOf(ids, ids.length + 1);
+                    ids[ids.length - 1] = logits.get(0, -1).argMax().getLong();
+                    text =
+                            model.getTokenizer()
+                                    .decode(Arrays.copyOfRange(ids, 1, ids.length), false)
+                                    .replace("<|endoftext|>", "\n");
+                }
+                assertEquals(text.substring(0, 12), text(run, "sample"));
+            }
+        } finally {
+            Utils.deleteQuietly(folder);
         }
     }
 

@@ -32,14 +32,15 @@ import java.util.regex.Pattern;
 /** The fields of a {@code config.json}, of which each is asked for by its name. */
 final class ConfigFields {
 
-    static final List<String> MODEL_TYPES = List.of("llama", "mistral", "qwen2", "qwen3", "gpt2");
+    static final List<String> MODEL_TYPES =
+            List.of("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert");
 
     private static final String ROPE_THETA = "rope_theta";
 
     /** Fields that say nothing about what the model computes, or only about its training. */
     private static final Pattern IGNORED =
             Pattern.compile(
-                    "_.*|unsloth_.*|.*_token_id|.*_pdrop|.*_dropout|torch_dtype|dtype"
+                    "_.*|unsloth_.*|.*_token_id|.*_pdrop|.*_dropout|.*_dropout_prob|torch_dtype|dtype"
                             + "|transformers_version|transformers\\.js_config|architectures"
                             + "|use_cache|initializer_range|pretraining_tp|auto_map|id2label"
                             + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"
@@ -104,7 +105,7 @@ final class ConfigFields {
         return new ConfigFields(Path.of(""), new JsonObject());
     }
 
-    MalformedModelException malformed(String message, Object... values) {
+    MalformedModelException malformed(String message, @Nullable Object... values) {
         return new MalformedModelException(
                 file + ": " + String.format(Locale.ROOT, message, values));
     }

@@ -98,9 +98,11 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                         .optBias(config.hasQueryKeyValueBias())
                         .optOutputBias(config.hasOutputBias())
                         .optFusedQkv(config.getModelType().equals("gpt2"))
-                        .optRotary(config.getRotary())
                         .optCausal(true)
                         .optWindow(config.getSlidingWindow(number));
+        if (config.getRotary() != null) {
+            attention.optRotary(config.getRotary());
+        }
         if (config.hasQueryKeyNorm()) {
             attention.optQueryKeyNorm(config.getEpsilon());
         }
@@ -125,7 +127,7 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                 : LayerNorm.builder().axis(2).optEpsilon(config.getEpsilon()).build();
     }
 
-    private static Block activation(ModelConfig config) {
+    static Block activation(ModelConfig config) {
         return switch (config.getActivation()) {
             case SILU -> LambdaBlock.singleton(x -> Activation.sigmoid(x).mul(x));
             case GELU -> Activation.geluBlock();

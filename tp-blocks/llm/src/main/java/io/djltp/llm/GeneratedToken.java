@@ -12,8 +12,7 @@ import org.jspecify.annotations.Nullable;
  *     beginning of a stop string
  * @param finishReason why it is the last one of its text, or {@code null} if it is not
  */
-public record GeneratedToken(
-        int prompt, int id, String text, @Nullable FinishReason finishReason) {
+public record GeneratedToken(int prompt, int id, String text, @Nullable FinishReason finishReason) {
 
     /** Why a text has ended. */
     public enum FinishReason {

@@ -173,7 +173,8 @@ public final class GenerationOptions {
          * @return this builder
          */
         public Builder optMaxTokens(int maxTokens) {
-            Errors.check(maxTokens > 0, "The number of tokens must be 1 or more, not %s", maxTokens);
+            Errors.check(
+                    maxTokens > 0, "The number of tokens must be 1 or more, not %s", maxTokens);
             this.maxTokens = maxTokens;
             return this;
         }

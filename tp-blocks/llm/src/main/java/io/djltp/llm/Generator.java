@@ -18,6 +18,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.OptionalLong;
 
 /**
@@ -90,8 +91,7 @@ public final class Generator implements AutoCloseable {
                         + " most %1$s",
                 most,
                 length);
-        ParallelConfig parallel =
-                builder.parallel == null ? byDefault(config) : builder.parallel;
+        ParallelConfig parallel = builder.parallel == null ? byDefault(config) : builder.parallel;
         DecoderSize size = new DecoderSize(builder.batch, length, Math.max(ROWS, builder.batch));
         checkMemory(config, builder.weights, parallel, size);
         decoder = new Decoder(config, model.getFolder(), builder.weights, parallel, size);
@@ -136,7 +136,12 @@ public final class Generator implements AutoCloseable {
         long weights = RankWeights.forecast(config, type, ranks) * parallel.getLocalRanks();
         long heads = Math.max(config.getKeyValueHeads(), Math.min(ranks, config.getHeads()));
         long cache =
-                2L * Float.BYTES * config.getLayers() * size.batch() * heads * size.length()
+                2L
+                        * Float.BYTES
+                        * config.getLayers()
+                        * size.batch()
+                        * heads
+                        * size.length()
                         * config.getHeadDim()
                         * parallel.getLocalRanks()
                         / ranks;
@@ -242,7 +247,9 @@ public final class Generator implements AutoCloseable {
      * @throws IllegalStateException if the model has no tokenizer
      */
     public int[] encode(String text) {
-        return Arrays.stream(tokenizer().encode(text).getIds()).mapToInt(Math::toIntExact).toArray();
+        return Arrays.stream(tokenizer().encode(text).getIds())
+                .mapToInt(Math::toIntExact)
+                .toArray();
     }
 
     /**
@@ -521,7 +528,7 @@ public final class Generator implements AutoCloseable {
             if (model != null) {
                 return new Generator(this, model, false);
             }
-            LanguageModel opened = LanguageModel.load(path);
+            LanguageModel opened = LanguageModel.load(Objects.requireNonNull(path));
             try {
                 return new Generator(this, opened, true);
             } catch (IOException | RuntimeException e) {

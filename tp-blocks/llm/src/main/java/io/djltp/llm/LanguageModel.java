@@ -76,7 +76,10 @@ public final class LanguageModel implements AutoCloseable {
         try {
             opened = PretrainedWeights.builder().setPath(folder).setMapping(mapping).build();
             created = Model.newInstance(config.getModelType(), builder.device);
-            created.setBlock(new DecoderNetwork(config, !builder.shardedLogits));
+            created.setBlock(
+                    config.isEncoder()
+                            ? new EncoderNetwork(config)
+                            : new DecoderNetwork(config, !builder.shardedLogits));
             opened.bind(created, PROBE);
         } catch (IOException | MalformedModelException | RuntimeException e) {
             close(tokenizer, created, opened);
@@ -111,6 +114,9 @@ public final class LanguageModel implements AutoCloseable {
     }
 
     private static NameMapping mapping(ModelConfig config) {
+        if (config.isEncoder()) {
+            return EncoderNetwork.mapping();
+        }
         String table = config.getModelType().equals("gpt2") ? "gpt2.names" : "llama.names";
         try (InputStream is = LanguageModel.class.getResourceAsStream(table)) {
             if (is == null) {
@@ -130,8 +136,13 @@ public final class LanguageModel implements AutoCloseable {
         }
         TokenizerIds.check(file, config.getVocabularySize());
         // neither cut nor filled up, which would be for batches of an encoder
-        return HuggingFaceTokenizer.newInstance(
-                file, Map.of("truncation", "false", "padding", "false"));
+        try {
+            String longest = Integer.toString(config.getMaxPositions()); // else it warns
+            return HuggingFaceTokenizer.newInstance(
+                    file, Map.of("truncation", "false", "padding", "false", "maxLength", longest));
+        } catch (RuntimeException e) { // of its native library
+            throw new MalformedModelException(file + " is no tokenizer: " + e.getMessage(), e);
+        }
     }
 
     /**
@@ -211,7 +222,9 @@ public final class LanguageModel implements AutoCloseable {
 
     /**
      * Returns the model of DJL, whose block takes token ids [B, T], and optionally a mask [B, T] or
-     * [B, T, T] whose 0 hides a token, and returns logits [B, T, vocabulary].
+     * [B, T, T] whose 0 hides a token, and returns logits [B, T, vocabulary]. That of an encoder
+     * returns the features of the tokens, [B, T, width], and takes after the mask the kinds of the
+     * tokens, [B, T], which are 0 without it.
      *
      * @return the model, which is closed with this one
      */

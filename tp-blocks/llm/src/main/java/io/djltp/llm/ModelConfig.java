@@ -3,15 +3,15 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 
 import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.attention.RotaryScaling;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
-import java.util.stream.Collectors;
 
 /**
  * What the {@code config.json} of a Hugging Face folder says about a language model.
@@ -27,6 +27,7 @@ import java.util.stream.Collectors;
  * <tr><td>{@code qwen2}</td><td>Qwen 2 and 2.5</td></tr>
  * <tr><td>{@code qwen3}</td><td>Qwen 3, dense</td></tr>
  * <tr><td>{@code gpt2}</td><td>GPT-2</td></tr>
+ * <tr><td>{@code bert}</td><td>the encoders BERT, MiniLM and others of this form</td></tr>
  * </table>
  *
  * <p>Dropout, which some configurations name, is not part of the networks.
@@ -44,19 +45,21 @@ public final class ModelConfig {
         /** The positive part of x. */
         RELU("relu");
 
-        private static final Map<String, Activation> BY_NAME =
-                List.of(values()).stream()
-                        .flatMap(each -> each.names.stream().map(name -> Map.entry(name, each)))
-                        .collect(Collectors.toMap(Map.Entry::getKey, Map.Entry::getValue));
-
         private final List<String> names;
 
         Activation(String... names) {
             this.names = List.of(names);
         }
 
-        static Map<String, Activation> byName() {
-            return BY_NAME;
+        private static List<String> known() {
+            return Arrays.stream(values()).flatMap(each -> each.names.stream()).toList();
+        }
+
+        private static Activation named(String name) {
+            return Arrays.stream(values())
+                    .filter(each -> each.names.contains(name))
+                    .findFirst()
+                    .orElseThrow();
         }
     }
 
@@ -76,50 +79,57 @@ public final class ModelConfig {
     private final boolean mlpBias;
     private final boolean tied;
     private final @Nullable RotaryEmbedding rotary; // or null: positions are learned
+    private final int tokenTypes; // of an encoder
     private final List<Integer> windows; // of each layer, 0 for none
 
     private ModelConfig(ConfigFields fields) throws MalformedModelException {
         modelType = fields.choose("model_type", ConfigFields.MODEL_TYPES);
         boolean gpt2 = modelType.equals("gpt2");
+        boolean bert = isEncoder();
+        boolean learned = gpt2 || bert; // positions
         vocabularySize = fields.count("vocab_size", 0);
         width = fields.count(gpt2 ? "n_embd" : "hidden_size", 0);
         layers = fields.count(gpt2 ? "n_layer" : "num_hidden_layers", 0);
         heads = fields.count(gpt2 ? "n_head" : "num_attention_heads", 0);
         // older Llamas have no such field; of the others the default is another number each
-        boolean grouped = !gpt2 && !modelType.equals("llama");
-        keyValueHeads = gpt2 ? heads : fields.count("num_key_value_heads", grouped ? 0 : heads);
+        boolean grouped = !learned && !modelType.equals("llama");
+        keyValueHeads = learned ? heads : fields.count("num_key_value_heads", grouped ? 0 : heads);
         if (heads % keyValueHeads != 0) {
             throw fields.malformed(
                     "num_attention_heads %d is not a multiple of num_key_value_heads %d",
                     heads, keyValueHeads);
         }
-        headDim = headDim(fields);
+        headDim = headDim(fields, learned);
         hiddenFeatures =
                 gpt2 ? fields.count("n_inner", 4 * width) : fields.count("intermediate_size", 0);
         int longest = fields.count(gpt2 ? "n_positions" : "max_position_embeddings", 0);
-        String norm = gpt2 ? "layer_norm_epsilon" : "rms_norm_eps";
-        epsilon = (float) fields.positive(norm, gpt2 ? 1e-5 : 1e-6);
+        String norm = gpt2 ? "layer_norm_epsilon" : bert ? "layer_norm_eps" : "rms_norm_eps";
+        epsilon = (float) fields.positive(norm, gpt2 ? 1e-5 : bert ? 1e-12 : 1e-6);
         String function = gpt2 ? "activation_function" : "hidden_act";
-        activation =
-                Activation.BY_NAME.get(
-                        fields.choose(
-                                function, Activation.BY_NAME.keySet(), gpt2 ? "gelu_new" : "silu"));
+        String name =
+                fields.choose(
+                        function, Activation.known(), gpt2 ? "gelu_new" : bert ? "gelu" : "silu");
+        activation = Activation.named(name);
         boolean chosen = modelType.equals("llama") || modelType.equals("qwen3");
-        boolean bias = gpt2 || chosen && fields.flag("attention_bias", false);
+        boolean bias = learned || chosen && fields.flag("attention_bias", false);
         inputBias = bias || modelType.equals("qwen2");
         outputBias = bias;
-        mlpBias = gpt2 || modelType.equals("llama") && fields.flag("mlp_bias", false);
-        tied = fields.flag("tie_word_embeddings", gpt2);
-        rotary = gpt2 ? null : fields.rotary(headDim, longest);
-        boolean scaled = rotary != null && rotary.getScaling() != null;
-        maxPositions = scaled ? rotary.getScaling().getMaxPositions(longest) : longest;
+        mlpBias = learned || modelType.equals("llama") && fields.flag("mlp_bias", false);
+        tied = fields.flag("tie_word_embeddings", learned);
+        rotary = learned ? null : fields.rotary(headDim, longest);
+        RotaryScaling scaling = rotary == null ? null : rotary.getScaling();
+        maxPositions = scaling == null ? longest : scaling.getMaxPositions(longest);
         windows = fields.windows(modelType, layers, maxPositions);
+        tokenTypes = bert ? fields.count("type_vocab_size", 2) : 0;
+        if (bert) {
+            fields.choose("position_embedding_type", List.of("absolute"), "absolute");
+        }
         fields.checkRest(modelType);
     }
 
-    private int headDim(ConfigFields fields) throws MalformedModelException {
+    private int headDim(ConfigFields fields, boolean learned) throws MalformedModelException {
         boolean qwen3 = modelType.equals("qwen3");
-        boolean named = !modelType.equals("gpt2") && (qwen3 || fields.has("head_dim"));
+        boolean named = !learned && (qwen3 || fields.has("head_dim"));
         if (!named && width % heads != 0) {
             throw fields.malformed(
                     "%d heads do not divide a width of %d, and head_dim is not there",
@@ -145,10 +155,31 @@ public final class ModelConfig {
     /**
      * Returns the architecture.
      *
-     * @return {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3} or {@code gpt2}
+     * @return {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3}, {@code gpt2} or {@code
+     *     bert}
      */
     public String getModelType() {
         return modelType;
+    }
+
+    /**
+     * Returns whether the model is an encoder, whose tokens see those after them too, and whose
+     * output is features of each token, not logits.
+     *
+     * @return whether it is an encoder
+     */
+    public boolean isEncoder() {
+        return modelType.equals("bert");
+    }
+
+    /**
+     * Returns how many kinds of tokens an encoder knows, such as those of a first and a second
+     * sentence.
+     *
+     * @return the number of kinds, or 0 of a decoder
+     */
+    public int getTokenTypes() {
+        return tokenTypes;
     }
 
     /**

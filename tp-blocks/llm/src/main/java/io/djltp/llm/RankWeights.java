@@ -147,7 +147,10 @@ final class RankWeights implements AutoCloseable {
         List<ShardRange> features = List.of(hidden);
         List<Part> up = new ArrayList<>();
         List<Part> upBiases = new ArrayList<>();
-        for (String name : config.isGated() ? new String[] {"gate_proj", "up_proj"} : new String[] {"up_proj"}) {
+        for (String name :
+                config.isGated()
+                        ? new String[] {"gate_proj", "up_proj"}
+                        : new String[] {"up_proj"}) {
             up.add(new Part(root + at + "mlp." + name + ".weight", false, features));
             if (config.hasMlpBias()) {
                 upBiases.add(new Part(root + at + "mlp." + name + ".bias", false, features));
@@ -199,8 +202,7 @@ final class RankWeights implements AutoCloseable {
     }
 
     /** Packs a layer whose inputs are cut. The rank that is first adds its bias, for all. */
-    private PackedWeight packRows(
-            String name, ShardRange inputs, boolean biased, NDManager manager)
+    private PackedWeight packRows(String name, ShardRange inputs, boolean biased, NDManager manager)
             throws IOException {
         List<ShardRange> whole = List.of(new ShardRange(0, config.getWidth()));
         return pack(

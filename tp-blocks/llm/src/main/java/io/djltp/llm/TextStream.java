@@ -76,8 +76,7 @@ final class TextStream {
         int most = 0;
         for (String stop : stopStrings) {
             int length = Math.min(stop.length() - 1, text.length() - given);
-            while (length > most
-                    && !stop.startsWith(text.substring(text.length() - length))) {
+            while (length > most && !stop.startsWith(text.substring(text.length() - length))) {
                 length--;
             }
             most = Math.max(most, length);

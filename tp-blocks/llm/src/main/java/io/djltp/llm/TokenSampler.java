@@ -276,7 +276,9 @@ final class TokenSampler {
         return tokens[order[found - 1]];
     }
 
-    /** Returns the sum over all ranks relative to the best token, whose logit is the first value. */
+    /**
+     * Returns the sum over all ranks relative to the best token, whose logit is the first value.
+     */
     private double sum(float[] logits, int offset, float least, GenerationOptions options) {
         gatherBest(logits, offset, 1);
         double own = ownSum(logits, offset, least, options);
@@ -307,8 +309,7 @@ final class TokenSampler {
         return all;
     }
 
-    private int drawOfAll(
-            float[] logits, int offset, GenerationOptions options, double chance) {
+    private int drawOfAll(float[] logits, int offset, GenerationOptions options, double chance) {
         gatherBest(logits, offset, 1);
         float least = Float.NEGATIVE_INFINITY;
         if (options.getMinP() > 0) {

@@ -153,8 +153,7 @@ public class GeneratorTest {
             float penalty = seen.contains(id) ? options.getRepetitionPenalty() : 1;
             values[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
         }
-        List<Integer> order =
-                new ArrayList<>(IntStream.range(0, values.length).boxed().toList());
+        List<Integer> order = new ArrayList<>(IntStream.range(0, values.length).boxed().toList());
         order.sort(Comparator.comparingDouble(id -> -values[id]));
         if (options.getTemperature() == 0) {
             return order.get(0);
@@ -352,11 +351,14 @@ public class GeneratorTest {
             Generation first = generator.generate("hello", options);
             first.next();
             generator.generate("hello", options).next();
-            IllegalStateException e = Assert.expectThrows(IllegalStateException.class, () -> {
-                while (true) {
-                    first.next();
-                }
-            });
+            IllegalStateException e =
+                    Assert.expectThrows(
+                            IllegalStateException.class,
+                            () -> {
+                                while (true) {
+                                    first.next();
+                                }
+                            });
             Assert.assertTrue(e.getMessage().contains("another generation"), e.getMessage());
         }
         Generator closed = generator(1, 1);
@@ -395,8 +397,7 @@ public class GeneratorTest {
     }
 
     private static void throwsArgument(Assert.ThrowingRunnable call, String message) {
-        IllegalArgumentException e =
-                Assert.expectThrows(IllegalArgumentException.class, call);
+        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
         Assert.assertTrue(e.getMessage().matches(message), e.getMessage());
     }
 }

@@ -57,8 +57,16 @@ final class RandomFolder {
 
     /** Writes tensors of float32. */
     static void write(Path file, Map<String, Shape> tensors, long seed) throws IOException {
+        write(file, tensors, Map.of(), seed);
+    }
+
+    /** Writes tensors of float32, and some of other data types, which are zeros. */
+    static void write(Path file, Map<String, Shape> tensors, Map<String, DataType> types, long seed)
+            throws IOException {
         SafetensorsWriter.Builder builder = SafetensorsWriter.builder();
-        tensors.forEach((name, shape) -> builder.addTensor(name, DataType.FLOAT32, shape));
+        tensors.forEach(
+                (name, shape) ->
+                        builder.addTensor(name, types.getOrDefault(name, DataType.FLOAT32), shape));
         builder.optMetadata("format", "pt");
         Random random = new Random(seed);
         try (SafetensorsWriter writer =
@@ -70,6 +78,11 @@ final class RandomFolder {
                                 StandardOpenOption.WRITE))) {
             for (Map.Entry<String, Shape> each : tensors.entrySet()) {
                 Shape shape = each.getValue();
+                if (types.containsKey(each.getKey())) {
+                    int size = types.get(each.getKey()).getNumOfBytes();
+                    writer.write(ByteBuffer.allocate((int) shape.size() * size));
+                    continue;
+                }
                 boolean vector = shape.dimension() == 1;
                 boolean norm = vector && each.getKey().endsWith("weight");
                 double deviation = vector ? 0.2 : 1.5 / Math.sqrt(shape.get(1));
@@ -86,7 +99,11 @@ final class RandomFolder {
 
     /** Returns the tensors that a model of a configuration has. */
     static Map<String, Shape> tensors(JsonObject config) {
-        return config.get("model_type").getAsString().equals("gpt2") ? gpt2(config) : llama(config);
+        return switch (config.get("model_type").getAsString()) {
+            case "gpt2" -> gpt2(config);
+            case "bert" -> bert(config);
+            default -> llama(config);
+        };
     }
 
     private static Map<String, Shape> llama(JsonObject config) {
@@ -144,6 +161,32 @@ final class RandomFolder {
         norm(tensors, "transformer.ln_f", width);
         if (!is(config, "tie_word_embeddings", true)) {
             tensors.put("lm_head.weight", table);
+        }
+        return tensors;
+    }
+
+    private static Map<String, Shape> bert(JsonObject config) {
+        long width = get(config, "hidden_size", 0);
+        long hidden = get(config, "intermediate_size", 0);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        String first = "embeddings.";
+        Shape words = new Shape(get(config, "vocab_size", 0), width);
+        tensors.put(first + "word_embeddings.weight", words);
+        Shape places = new Shape(get(config, "max_position_embeddings", 0), width);
+        tensors.put(first + "position_embeddings.weight", places);
+        Shape kinds = new Shape(get(config, "type_vocab_size", 2), width);
+        tensors.put(first + "token_type_embeddings.weight", kinds);
+        norm(tensors, first + "LayerNorm", width);
+        for (int i = 0; i < get(config, "num_hidden_layers", 0); i++) {
+            String layer = "encoder.layer." + i + ".";
+            linear(tensors, layer + "attention.self.query", width, width, true);
+            linear(tensors, layer + "attention.self.key", width, width, true);
+            linear(tensors, layer + "attention.self.value", width, width, true);
+            linear(tensors, layer + "attention.output.dense", width, width, true);
+            norm(tensors, layer + "attention.output.LayerNorm", width);
+            linear(tensors, layer + "intermediate.dense", hidden, width, true);
+            linear(tensors, layer + "output.dense", width, hidden, true);
+            norm(tensors, layer + "output.LayerNorm", width);
         }
         return tensors;
     }

@@ -50,8 +50,7 @@ public class TextStreamTest {
         for (byte each : text.getBytes(StandardCharsets.UTF_8)) {
             String piece = stream.add(each & 0xff);
             Assert.assertFalse(piece.contains("\uFFFD"), piece);
-            Assert.assertTrue(
-                    piece.isEmpty() || !Character.isLowSurrogate(piece.charAt(0)), piece);
+            Assert.assertTrue(piece.isEmpty() || !Character.isLowSurrogate(piece.charAt(0)), piece);
             all.append(piece);
         }
         all.append(stream.finish());

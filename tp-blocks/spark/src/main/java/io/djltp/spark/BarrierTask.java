@@ -9,6 +9,7 @@ import io.djltp.job.JobFailedException;
 
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.util.AccumulatorV2;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -25,8 +26,8 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /** A task of a barrier stage: joins the job, and runs the function. */
-final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>>
-        implements Serializable {
+final class BarrierTask<T, R extends @Nullable Object>
+        extends AbstractFunction1<Iterator<T>, Iterator<R>> implements Serializable {
 
     private static final long serialVersionUID = 1L;
     private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
@@ -67,7 +68,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
                 SparkRanks.meet(
                         context,
                         ranksPerTask,
-                        listens ? MasterPort.getPort(bound) : 0,
+                        bound == null ? 0 : MasterPort.getPort(bound),
                         listens ? HexFormat.of().formatHex(JobSecret.draw()) : "",
                         progress::add);
         try (Job job = ranks.join(bound, timeout)) {
@@ -94,7 +95,11 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         return failure;
     }
 
-    private R run(BarrierTaskContext context, SparkRanks ranks, Job job, java.util.Iterator<T> rows)
+    private R run(
+            BarrierTaskContext context,
+            SparkRanks ranks,
+            @Nullable Job job,
+            java.util.Iterator<T> rows)
             throws Exception {
         Thread watch = watchForKill(context, job);
         try {
@@ -122,7 +127,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
      * Ends this thread's task if Spark kills it. Spark marks the task, and interrupts its thread if
      * the job's owner has asked for that; ranks that wait for each other see neither.
      */
-    private static Thread watchForKill(BarrierTaskContext context, Job job) {
+    private static Thread watchForKill(BarrierTaskContext context, @Nullable Job job) {
         Thread task = Thread.currentThread();
         Runnable watch =
                 () -> {
@@ -164,7 +169,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         private static final long serialVersionUID = 1L;
 
         private final boolean own;
-        private final Throwable thrown;
+        private final @Nullable Throwable thrown;
 
         /**
          * Creates an exception.
@@ -173,7 +178,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
          * @param own whether it was the task itself, and not another one that it learned of
          * @param thrown what was thrown
          */
-        TaskException(String message, boolean own, Throwable thrown) {
+        TaskException(String message, boolean own, @Nullable Throwable thrown) {
             super(message, endsExecutors(thrown) ? null : thrown);
             this.own = own;
             this.thrown = thrown;
@@ -184,7 +189,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
          * the causes of an exception ({@code spark.executor.killOnFatalErrorDepth}). The next run
          * would find it in its shutdown.
          */
-        static boolean endsExecutors(Throwable thrown) {
+        static boolean endsExecutors(@Nullable Throwable thrown) {
             return Stream.iterate(thrown, each -> each != null, Throwable::getCause)
                     .anyMatch(each -> each instanceof VirtualMachineError);
         }
@@ -194,7 +199,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         }
 
         /** Returns what was thrown, which is the cause unless Spark must not see it. */
-        Throwable thrown() {
+        @Nullable Throwable thrown() {
             return thrown;
         }
     }

@@ -1,5 +1,7 @@
 package io.djltp.spark;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Serializable;
 import java.util.Iterator;
 
@@ -11,7 +13,7 @@ import java.util.Iterator;
  * @param <R> the type of the result
  */
 @FunctionalInterface
-public interface RankFunction<T, R> extends Serializable {
+public interface RankFunction<T, R extends @Nullable Object> extends Serializable {
 
     /**
      * Runs a task's part of the job.

@@ -1,5 +1,7 @@
 package io.djltp.spark;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Serializable;
 
 /**
@@ -8,7 +10,7 @@ import java.io.Serializable;
  * @param <R> the type of the result
  */
 @FunctionalInterface
-public interface RankTraining<R> extends Serializable {
+public interface RankTraining<R extends @Nullable Object> extends Serializable {
 
     /**
      * Runs a task's part of the job.

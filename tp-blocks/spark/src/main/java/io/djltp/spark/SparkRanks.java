@@ -11,6 +11,7 @@ import io.djltp.rank.ParallelConfig;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.resource.ResourceInformation;
+import org.jspecify.annotations.Nullable;
 
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
@@ -33,7 +34,7 @@ public final class SparkRanks {
     private final int cpus;
     private final Consumer<String> progress;
     private List<Device> gpus = List.of();
-    private Job job;
+    private @Nullable Job job;
 
     SparkRanks(
             int task, int ranksPerTask, List<Place> places, int cpus, Consumer<String> progress) {
@@ -97,7 +98,7 @@ public final class SparkRanks {
         return withPort ? address.substring(0, colon) : address;
     }
 
-    private static List<Device> gpus(ResourceInformation found, int ranks) {
+    private static List<Device> gpus(@Nullable ResourceInformation found, int ranks) {
         if (found == null) {
             return List.of();
         }
@@ -115,7 +116,7 @@ public final class SparkRanks {
     }
 
     /** Joins the job; returns {@code null} if there is one task only. */
-    Job join(ServerSocketChannel bound, Duration timeout) {
+    @Nullable Job join(@Nullable ServerSocketChannel bound, Duration timeout) {
         if (getTasks() == 1) {
             return null;
         }
@@ -171,7 +172,7 @@ public final class SparkRanks {
      *
      * @return the job, or {@code null} if there is one task only
      */
-    public Job getJob() {
+    public @Nullable Job getJob() {
         return job;
     }
 

@@ -17,6 +17,7 @@ import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskInfo;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -41,7 +42,7 @@ import java.util.function.BooleanSupplier;
  * @param <T> the type of the rows
  * @param <R> the type of the result
  */
-final class StageAttempt<T, R> extends SparkListener {
+final class StageAttempt<T, R extends @Nullable Object> extends SparkListener {
 
     private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
     private static final String CANCELLED = "SPARK_JOB_CANCELLED";
@@ -66,7 +67,7 @@ final class StageAttempt<T, R> extends SparkListener {
     private boolean ended;
     private boolean executorLost;
     private String progress = "";
-    private Failure failure;
+    private @Nullable Failure failure;
 
     StageAttempt(RDD<T> rows, BarrierTask<T, R> task) {
         this.rows = rows;
@@ -106,7 +107,7 @@ final class StageAttempt<T, R> extends SparkListener {
 
     private RuntimeException explained(Exception thrown) {
         if (!hasBegun() && thrown.getCause() instanceof NotSerializableException cause) {
-            String found = cause.getMessage().lines().findFirst().orElse("");
+            String found = String.valueOf(cause.getMessage()).lines().findFirst().orElse("");
             return new SparkJobException(
                     "The function cannot be sent to the executors: it uses an object of "
                             + found
@@ -118,14 +119,14 @@ final class StageAttempt<T, R> extends SparkListener {
         if (known == null) {
             return thrown instanceof RuntimeException e && !(thrown instanceof SparkException)
                     ? e
-                    : new SparkJobException(thrown.getMessage(), thrown);
+                    : new SparkJobException(String.valueOf(thrown.getMessage()), thrown);
         }
         boolean cancelled =
                 thrown instanceof SparkException e && CANCELLED.equals(e.getCondition());
         return new SparkJobException(
                 known.message(),
                 known.cause() == null ? thrown : known.cause(),
-                !cancelled && awaitLoss());
+                !cancelled && awaitLoss(known));
     }
 
     /** Returns whether Spark has begun the job: of one that it refuses it tells nothing. */
@@ -141,7 +142,7 @@ final class StageAttempt<T, R> extends SparkListener {
     }
 
     /** Returns what ended the run, once all is heard that there is, or nothing. */
-    private synchronized Failure awaitFailure() {
+    private synchronized @Nullable Failure awaitFailure() {
         if (job >= 0) {
             await(() -> ended);
         }
@@ -153,8 +154,9 @@ final class StageAttempt<T, R> extends SparkListener {
      * other tasks then, which Spark kills. Where tasks have only heard of it from each other,
      * Spark's word is awaited too: before it, the executor counts as one that can be used.
      */
-    private synchronized boolean awaitLoss() {
-        boolean thrown = failure.own() && !failure.lost();
+    private synchronized boolean awaitLoss(Failure known) {
+        Failure last = failure == null ? known : failure; // null: a later stage has begun meanwhile
+        boolean thrown = last.own() && !last.lost();
         if (thrown && !(executorLost && ranksBegan)) {
             return false; // it would throw again
         }
@@ -260,7 +262,7 @@ final class StageAttempt<T, R> extends SparkListener {
      * @param lost whether an executor was lost, and not an exception thrown
      * @param cause what was thrown, or {@code null} if it did not reach the driver
      */
-    record Failure(String message, boolean own, boolean lost, Throwable cause) {
+    record Failure(String message, boolean own, boolean lost, @Nullable Throwable cause) {
 
         private static final String MEMORY =
                 ". If its memory was exceeded: the weights are outside of the Java heap, in what"
@@ -270,7 +272,7 @@ final class StageAttempt<T, R> extends SparkListener {
                         + " its heartbeats";
 
         /** Returns how a task failed, or {@code null} if it succeeded or was killed with others. */
-        private static Failure of(TaskEndReason reason, TaskInfo task) {
+        private static @Nullable Failure of(TaskEndReason reason, TaskInfo task) {
             if (reason instanceof ExceptionFailure thrown) {
                 return thrown(thrown, task);
             }
@@ -295,7 +297,8 @@ final class StageAttempt<T, R> extends SparkListener {
             Throwable exception =
                     failure.exception().isDefined() ? failure.exception().get() : null;
             if (exception instanceof BarrierTask.TaskException told) {
-                return new Failure(told.getMessage(), told.isOwn(), false, told.thrown());
+                return new Failure(
+                        String.valueOf(told.getMessage()), told.isOwn(), false, told.thrown());
             }
             String thrown = failure.className();
             if (BarrierTask.TaskException.class.getName().equals(thrown)) {

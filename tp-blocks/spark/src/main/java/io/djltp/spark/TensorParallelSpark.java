@@ -7,6 +7,7 @@ import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.util.Utils;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -72,7 +73,8 @@ public final class TensorParallelSpark {
      * @throws SparkJobException if a task fails, or its executor is lost
      * @throws IllegalStateException if there are fewer slots than tasks
      */
-    public static <R> R run(SparkSession spark, int ranks, RankTraining<R> training) {
+    public static <R extends @Nullable Object> R run(
+            SparkSession spark, int ranks, RankTraining<R> training) {
         return builder().setRanks(ranks).build().run(spark.sparkContext(), training);
     }
 
@@ -86,7 +88,7 @@ public final class TensorParallelSpark {
      * @throws SparkJobException if a task fails, or its executor is lost
      * @throws IllegalStateException if there are fewer slots than tasks
      */
-    public <R> R run(SparkContext context, RankTraining<R> training) {
+    public <R extends @Nullable Object> R run(SparkContext context, RankTraining<R> training) {
         int tasks = tasks(context);
         JavaRDD<Integer> numbers =
                 new JavaSparkContext(context)
@@ -105,7 +107,7 @@ public final class TensorParallelSpark {
      * @throws SparkJobException if a task fails, or its executor is lost
      * @throws IllegalStateException if there are fewer slots than tasks
      */
-    public <T, R> R run(JavaRDD<T> rows, RankFunction<T, R> function) {
+    public <T, R extends @Nullable Object> R run(JavaRDD<T> rows, RankFunction<T, R> function) {
         SparkContext context = rows.context();
         int tasks = tasks(context);
         if (rows.getNumPartitions() != tasks) {

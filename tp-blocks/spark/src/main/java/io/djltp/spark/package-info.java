@@ -3,4 +3,7 @@
  * starts the processes and tells them of each other; what they then do is any training of this
  * library.
  */
+@NullMarked
 package io.djltp.spark;
+
+import org.jspecify.annotations.NullMarked;

@@ -9,6 +9,8 @@ import io.djltp.internal.layout.Region.Features;
 import io.djltp.internal.layout.Region.Rows;
 import io.djltp.internal.layout.Region.Tokens;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Objects;
 
 /**
@@ -20,7 +22,7 @@ import java.util.Objects;
  * @param differentiated whether something that it is computed of is trained, so that its gradient
  *     is computed
  */
-public record ForecastArray(Shape shape, Region region, Cut cut, boolean differentiated) {
+public record ForecastArray(Shape shape, Region region, @Nullable Cut cut, boolean differentiated) {
 
     /**
      * Returns the same layout of another shape.

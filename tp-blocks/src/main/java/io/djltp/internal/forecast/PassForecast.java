@@ -14,6 +14,8 @@ import io.djltp.internal.layout.Region;
 import io.djltp.internal.layout.TokenCut;
 import io.djltp.rank.DeviceMesh;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -120,11 +122,12 @@ public final class PassForecast {
      * find shapes by computing with zeros, which are not to be many.
      *
      * @param ofRow the shape
-     * @return the shape with axis 0 as many times as long
+     * @return the shape with axis 0 as many times as long, if it has a length: some blocks of DJL
+     *     are initialized for -1 rows
      */
     public Shape ofBatch(Shape ofRow) {
         long[] shape = ofRow.getShape().clone();
-        if (shape.length > 0) {
+        if (shape.length > 0 && shape[0] > 0) {
             shape[0] *= batch.getLength();
         }
         return new Shape(shape);
@@ -204,7 +207,7 @@ public final class PassForecast {
      * @param parameter the parameter, or {@code null} for none
      * @param array what it is computed with on the rank
      */
-    public void use(Parameter parameter, ForecastArray array) {
+    public void use(@Nullable Parameter parameter, ForecastArray array) {
         if (parameter != null) {
             uses.put(parameter, array.region());
         }

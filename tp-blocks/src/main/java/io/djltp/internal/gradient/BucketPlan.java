@@ -3,6 +3,8 @@ package io.djltp.internal.gradient;
 import ai.djl.Device;
 import ai.djl.ndarray.types.DataType;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -33,7 +35,7 @@ public final class BucketPlan {
      * @param device where it is
      * @param bytes its size
      */
-    public record Gradient(Object group, DataType type, Device device, long bytes) {
+    public record Gradient(@Nullable Object group, DataType type, Device device, long bytes) {
 
         private boolean isLarge() {
             return !device.isGpu() && bytes >= LARGE_ON_HOST;

@@ -14,6 +14,7 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.SquareSum;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -115,7 +116,10 @@ final class GlobalNorm {
     }
 
     private void add(
-            ParallelContext context, SquareSum squares, Parameter parameter, NDArray gradient) {
+            ParallelContext context,
+            SquareSum squares,
+            Parameter parameter,
+            @Nullable NDArray gradient) {
         if (gradient == null) {
             return;
         }

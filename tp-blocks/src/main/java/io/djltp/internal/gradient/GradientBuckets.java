@@ -12,8 +12,11 @@ import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.FlatGradients;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * Sums the gradients of a rank's parameters over the ranks that have summands of them, many in one
@@ -30,7 +33,8 @@ final class GradientBuckets implements AutoCloseable {
 
     private final ParallelParameters parameters;
     private List<Member> members = List.of(); // all, in the order of the tree
-    private final List<Place> places = new ArrayList<>(); // of each member, or null: not summed
+    private final List<@Nullable Place> places =
+            new ArrayList<>(); // of each member, or null: not summed
     private final List<Bucket> buckets = new ArrayList<>(); // in the order of issue
 
     /**
@@ -53,7 +57,7 @@ final class GradientBuckets implements AutoCloseable {
          * @param gradient its gradient, whose elements may be changed, or {@code null} if it is
          *     zero
          */
-        void accept(Parameter parameter, NDArray value, NDArray gradient);
+        void accept(Parameter parameter, NDArray value, @Nullable NDArray gradient);
     }
 
     /**
@@ -65,7 +69,11 @@ final class GradientBuckets implements AutoCloseable {
      * @param part the part of a shard that the ranks of the group hold alike, or {@code null} for
      *     all of it
      */
-    record Member(Parameter parameter, NDArray value, Communicator group, SharedPart part) {
+    record Member(
+            Parameter parameter,
+            NDArray value,
+            @Nullable Communicator group,
+            @Nullable SharedPart part) {
 
         /** Returns whether nothing has changed. (Arrays are equal if their elements are.) */
         private static boolean areSame(List<Member> some, List<Member> others) {
@@ -80,19 +88,19 @@ final class GradientBuckets implements AutoCloseable {
             return same;
         }
 
-        private long length() {
-            return value.getShape().get(part.axis());
+        private long length(SharedPart of) {
+            return value.getShape().get(of.axis());
         }
 
         private BucketPlan.Gradient planned() {
             long size = value.size();
-            size = part == null ? size : size / length() * part.place().length();
+            size = part == null ? size : size / length(part) * part.place().length();
             long bytes = size * value.getDataType().getNumOfBytes();
             return new BucketPlan.Gradient(group, value.getDataType(), value.getDevice(), bytes);
         }
 
         private boolean isContiguous() {
-            return part == null || part.axis() == 0 || part.place().length() == length();
+            return part == null || part.axis() == 0 || part.place().length() == length(part);
         }
 
         /** Returns the gradient, or a view of its part, of zeros if there is none. */
@@ -209,8 +217,8 @@ final class GradientBuckets implements AutoCloseable {
 
         private final List<Member> own;
         private final String issuer;
-        private final FlatGradients flat; // or null: one gradient that travels as it is
-        private NDArray alone; // while it travels
+        private final @Nullable FlatGradients flat; // or null: one gradient that travels as it is
+        private @Nullable NDArray alone; // while it travels
         private Work work = Work.DONE;
 
         Bucket(List<Member> own) {
@@ -246,29 +254,30 @@ final class GradientBuckets implements AutoCloseable {
             TensorView summed;
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 if (flat == null) {
-                    alone = own.get(0).gradient();
-                    summed = TensorView.of(alone);
+                    NDArray gradient = own.get(0).gradient();
+                    alone = gradient;
+                    summed = TensorView.of(gradient);
                 } else {
                     for (int i = 0; i < own.size(); i++) {
-                        copy(own.get(i), i);
+                        copy(flat, own.get(i), i);
                     }
                     summed = flat.getAll();
                 }
             }
-            Communicator group = own.get(0).group();
+            Communicator group = Objects.requireNonNull(own.get(0).group(), "group");
             group.setIssuer(issuer);
             work = group.allReduce(summed, ReduceOp.SUM);
         }
 
-        private void copy(Member member, int number) {
+        private static void copy(FlatGradients to, Member member, int number) {
             if (member.part() != null) {
                 try (NDArray part = member.gradient()) {
-                    flat.set(number, part);
+                    to.set(number, part);
                 }
                 return;
             }
             try (NDArray gradient = Autograd.gradient(member.value())) {
-                flat.set(number, gradient);
+                to.set(number, gradient);
             }
             Autograd.dropGradient(member.value()); // its memory is free for what comes next
         }
@@ -280,7 +289,7 @@ final class GradientBuckets implements AutoCloseable {
 
         /** Returns the sum of a gradient; of one that is alone until {@link #releaseAlone()}. */
         NDArray get(int number) {
-            return flat == null ? alone : flat.get(number);
+            return flat == null ? Objects.requireNonNull(alone) : flat.get(number);
         }
 
         void putBack() {

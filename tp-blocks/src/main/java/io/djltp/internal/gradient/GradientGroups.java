@@ -9,6 +9,8 @@ import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.rank.DeviceMesh;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -93,7 +95,7 @@ public final class GradientGroups {
     }
 
     /** Returns 0 for a parameter that was not used. */
-    private static long code(PartialAxes axes) {
+    private static long code(@Nullable PartialAxes axes) {
         return axes == null ? 0 : 1 + (axes.data() ? 1 : 0) + (axes.tensor() ? 2 : 0);
     }
 
@@ -105,7 +107,7 @@ public final class GradientGroups {
      * @param parameter the parameter
      * @return the group, or {@code null} if the rank has the whole gradient of what it holds
      */
-    Communicator of(ParallelContext context, Parameter parameter) {
+    @Nullable Communicator of(ParallelContext context, Parameter parameter) {
         boolean cut = parameters.getStrategy(parameter) != null;
         PartialAxes axes = partial.getOrDefault(parameter, usual(parameter));
         Communicator group =

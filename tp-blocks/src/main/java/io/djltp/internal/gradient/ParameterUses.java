@@ -10,6 +10,8 @@ import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -113,7 +115,7 @@ public final class ParameterUses {
      * @param array an array that requires a gradient
      * @return the error, or {@code null} if the array does not depend on a parameter
      */
-    public RuntimeException foreign(NDArray array) {
+    public @Nullable RuntimeException foreign(NDArray array) {
         // a graph of it, without which the nodes of leaves come and go
         try (Autograd.GradMode mode = Autograd.gradMode(true);
                 NDArray graph = array.reshape(array.getShape())) {
@@ -121,7 +123,7 @@ public final class ParameterUses {
         }
     }
 
-    private RuntimeException foreign(Set<Long> reached) {
+    private @Nullable RuntimeException foreign(Set<Long> reached) {
         Map<Long, Parameter> held = new HashMap<>();
         for (RankParameterStore store : parameters.getStores()) {
             for (Parameter parameter : parameters.getTrained()) {

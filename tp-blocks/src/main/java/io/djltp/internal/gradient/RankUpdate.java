@@ -19,11 +19,14 @@ import io.djltp.internal.update.SquareSum;
 import io.djltp.internal.update.WeightUpdate;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 
 /** A rank's update of its shards and replicas. */
@@ -34,7 +37,8 @@ public final class RankUpdate implements AutoCloseable {
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
     private final List<GradientBuckets> replicas = new ArrayList<>(); // of these ranks
     private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
-    private final GlobalNorm norm; // or null: it is not needed
+    private final GlobalNorm norm;
+    private final boolean measured; // whether their norm is known before the update
     private final boolean limited; // whether gradients are limited by their norm
     private final float[] factors; // of the gradients of the ranks, in this step
 
@@ -57,7 +61,8 @@ public final class RankUpdate implements AutoCloseable {
             boolean scaled) {
         limited = clipNorm != 0;
         float limit = limited ? clipNorm : Float.POSITIVE_INFINITY;
-        norm = limited || scaled ? new GlobalNorm(parameters, limit) : null;
+        measured = limited || scaled;
+        norm = new GlobalNorm(parameters, limit);
         factors = new float[ranks.size()];
         this.parameters = parameters;
         this.groups = groups;
@@ -88,7 +93,7 @@ public final class RankUpdate implements AutoCloseable {
      */
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
         GradientBuckets sums = start(context, updates.keySet());
-        factors[context.getLocalIndex()] = norm == null ? 1 : norm.factor(context, sums);
+        factors[context.getLocalIndex()] = measured ? norm.factor(context, sums) : 1;
         finish(context, updates); // while the others are summed
     }
 
@@ -172,7 +177,8 @@ public final class RankUpdate implements AutoCloseable {
                             if (factor != 1 && gradient != null) {
                                 SquareSum.scale(gradient, factor);
                             }
-                            begin(context, parameter, updates).run(value, gradient);
+                            WeightUpdate update = begin(context, parameter, updates);
+                            Objects.requireNonNull(update).run(value, gradient);
                         });
     }
 
@@ -228,13 +234,13 @@ public final class RankUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        public WeightUpdate getUpdate(Parameter parameter) {
+        public @Nullable WeightUpdate getUpdate(Parameter parameter) {
             return begin(context, parameter, updates);
         }
 
         /** {@inheritDoc} */
         @Override
-        public Communicator getGradientGroup(Parameter parameter) {
+        public @Nullable Communicator getGradientGroup(Parameter parameter) {
             return groups.of(context, parameter);
         }
 
@@ -246,7 +252,7 @@ public final class RankUpdate implements AutoCloseable {
     }
 
     /** Returns the update of this step with its state, or null if a parameter is not trained. */
-    private WeightUpdate begin(
+    private @Nullable WeightUpdate begin(
             ParallelContext context,
             Parameter parameter,
             Map<Parameter, LearningRates.Update> updates) {
@@ -281,7 +287,7 @@ public final class RankUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        public NDArray get(String name) {
+        public @Nullable NDArray get(String name) {
             Parameter parameter = parameters.byName(name);
             return parameter == null ? null : parameters.getStore(context).getHeld(parameter);
         }
@@ -290,11 +296,12 @@ public final class RankUpdate implements AutoCloseable {
         @Override
         public void prepare(String name, WeightUpdate update) {
             Parameter parameter = parameters.byName(name);
-            ShardingStrategy strategy = parameters.getStrategy(parameter);
-            Shape whole = parameter.getArray().getShape();
-            if (strategy == null) {
+            ShardingStrategy strategy =
+                    parameter == null ? null : parameters.getStrategy(parameter);
+            if (parameter == null || strategy == null) {
                 return;
             }
+            Shape whole = parameter.getArray().getShape();
             Communicator group = context.getTensorGroup();
             Cut cut = strategy.cut(whole, group.getSize());
             if (strategy.axis(whole) != 0) {

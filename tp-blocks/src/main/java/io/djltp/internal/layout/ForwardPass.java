@@ -15,6 +15,8 @@ import io.djltp.internal.layout.Region.Rows;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.TensorView;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -42,7 +44,7 @@ public class ForwardPass {
     private final boolean overlaid;
     private final boolean guarded;
     private final int tensorRank;
-    private final NDManager manager; // or null: arrays are those of the caller
+    private final @Nullable NDManager manager; // or null: arrays are those of the caller
     private final Region start;
     private Region present; // of what is computed where blocks get the caller's arrays
     private final Map<NDArray, Placement> noted = new IdentityHashMap<>();
@@ -50,9 +52,9 @@ public class ForwardPass {
     private final Map<Parameter, Set<Region>> assumed = new HashMap<>(); // of no placement
     private final List<DeferredHead> heads = new ArrayList<>();
     private final List<NDArray> shared = new ArrayList<>();
-    private String tokenPart; // the rank's tokens, where they were sharded last, or null
-    private Function<NDArray, RuntimeException> foreign = array -> null;
-    private Function<Parameter, Shard> shards = parameter -> null;
+    private @Nullable String tokenPart; // the rank's tokens, where they were sharded last
+    private Function<NDArray, @Nullable RuntimeException> foreign = array -> null;
+    private Function<Parameter, @Nullable Shard> shards = parameter -> null;
     private boolean gathered;
     private boolean training = true; // unless a trainer says that it evaluates
     private boolean placing;
@@ -85,7 +87,7 @@ public class ForwardPass {
             long rows,
             int sharing,
             boolean overlaid,
-            NDManager manager,
+            @Nullable NDManager manager,
             boolean guarded,
             int tensorRank) {
         this.globalRows = globalRows;
@@ -191,8 +193,8 @@ public class ForwardPass {
      */
     public final void setPurpose(
             boolean train,
-            Function<NDArray, RuntimeException> check,
-            Function<Parameter, Shard> shardOf,
+            Function<NDArray, @Nullable RuntimeException> check,
+            Function<Parameter, @Nullable Shard> shardOf,
             boolean several) {
         training = train;
         batchShared = several;
@@ -200,11 +202,11 @@ public class ForwardPass {
         shards = shardOf;
     }
 
-    final Function<Parameter, Shard> getShards() {
+    final Function<Parameter, @Nullable Shard> getShards() {
         return shards;
     }
 
-    final Function<NDArray, RuntimeException> getForeign() {
+    final Function<NDArray, @Nullable RuntimeException> getForeign() {
         return foreign;
     }
 
@@ -319,7 +321,7 @@ public class ForwardPass {
      * @param array the array
      * @return the layout, or {@code null} if the features are whole, or taken by a block
      */
-    public ShardedLayout layoutOf(NDArray array) {
+    public @Nullable ShardedLayout layoutOf(NDArray array) {
         return placementOf(array).layout();
     }
 
@@ -366,7 +368,7 @@ public class ForwardPass {
         Placement before = placementOf(array);
         if (!before.isOfBatch()) {
             Region region = overlaid && gathered ? Region.WHOLE : start;
-            before.parameters().forEach(each -> use(each, region));
+            before.made().forEach(each -> use(each, region));
             return Placement.ofBatch(region, new Shape()).computed(true, null);
         }
         settle(before);
@@ -496,7 +498,7 @@ public class ForwardPass {
      * @param used the parameters that it was computed with, {@code null} for none
      * @return the array with its placement
      */
-    public NDArray enterLike(NDArray array, NDArray input, Parameter... used) {
+    public NDArray enterLike(NDArray array, NDArray input, @Nullable Parameter... used) {
         Placement given = placementOf(input);
         Placement like = given.isOfBatch() ? given : computed(input); // rows made of parameters
         Set<Parameter> trained = new HashSet<>();
@@ -639,7 +641,7 @@ public class ForwardPass {
         checkOrder(array, placement);
         takeLast(array);
         if (!placement.isOfBatch()) {
-            placement.parameters().forEach(each -> use(each, start));
+            placement.made().forEach(each -> use(each, start));
         }
     }
 
@@ -807,7 +809,7 @@ public class ForwardPass {
      * @param array the array
      * @return the cut, or {@code null} if all tokens are there
      */
-    public TokenCut tokensOf(NDArray array) {
+    public @Nullable TokenCut tokensOf(NDArray array) {
         return placementOf(array).tokens();
     }
 
@@ -854,7 +856,7 @@ public class ForwardPass {
      * @param parameter the parameter
      * @param region the placement of what it was used with
      */
-    public void use(Parameter parameter, Region region) {
+    public void use(@Nullable Parameter parameter, Region region) {
         if (parameter != null && parameter.requiresGradient()) {
             uses.computeIfAbsent(parameter, key -> new HashSet<>(2)).add(region);
         }

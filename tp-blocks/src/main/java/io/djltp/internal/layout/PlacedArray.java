@@ -14,6 +14,8 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.RandomDraws;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
@@ -22,6 +24,7 @@ import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.Set;
 
 /**
@@ -97,6 +100,7 @@ final class PlacedArray implements InvocationHandler {
                     "gru",
                     "lstm");
 
+    private static final Object[] NONE = {};
     private static final Constructor<?> ARRAY = constructor(Array.class);
     private static final Constructor<?> OPERATIONS = constructor(Operations.class);
     private static final Constructor<?> MANAGER = constructor(Manager.class);
@@ -104,8 +108,8 @@ final class PlacedArray implements InvocationHandler {
     private final Object raw;
     private final ForwardPass pass;
     private Placement placement;
-    private NDArray owner; // of operations
-    private NDArray own; // of an array: what the pass hands out
+    private @Nullable NDArray owner; // of operations
+    private @Nullable NDArray own; // of an array: what the pass hands out
     private boolean given; // by the caller: the ranks share its memory
 
     /** Does nothing, once the class and its proxies are initialized. */
@@ -147,20 +151,24 @@ final class PlacedArray implements InvocationHandler {
 
     /** Returns an array that stands before another one and carries its placement. */
     static NDArray of(NDArray raw, Placement placement, ForwardPass pass) {
+        return of(raw, placement, pass, false);
+    }
+
+    private static NDArray of(NDArray raw, Placement placement, ForwardPass pass, boolean given) {
         PlacedArray handler = new PlacedArray(raw, placement, pass);
-        handler.own = (NDArray) handler.proxy(ARRAY);
-        return handler.own;
+        NDArray array = (NDArray) handler.proxy(ARRAY);
+        handler.own = array;
+        handler.given = given;
+        return array;
     }
 
     /** Returns an array of the caller's, or a view of it, whose memory the ranks share. */
     static NDArray ofCaller(NDArray raw, Placement placement, ForwardPass pass) {
-        NDArray array = of(raw, placement, pass);
-        handlerOf(array).given = true;
-        return array;
+        return of(raw, placement, pass, true);
     }
 
     /** Returns the placement that an array carries, or {@code null}. */
-    static Placement placementOf(NDArray array) {
+    static @Nullable Placement placementOf(NDArray array) {
         PlacedArray handler = handlerOf(array);
         return handler == null ? null : handler.placement;
     }
@@ -174,12 +182,14 @@ final class PlacedArray implements InvocationHandler {
         return handler != null;
     }
 
-    private static PlacedArray handlerOf(Object object) {
+    private static @Nullable PlacedArray handlerOf(Object object) {
         return object instanceof Array ? (PlacedArray) Proxy.getInvocationHandler(object) : null;
     }
 
     @Override
-    public Object invoke(Object self, Method method, Object[] args) throws Throwable {
+    public @Nullable Object invoke(Object self, Method method, Object @Nullable [] arguments)
+            throws Throwable {
+        Object[] args = arguments == null ? NONE : arguments;
         String name = method.getName();
         Class<?> declaring = method.getDeclaringClass();
         if (declaring == Object.class) {
@@ -201,9 +211,7 @@ final class PlacedArray implements InvocationHandler {
                     return placement.whole(array.getShape());
                 case "size":
                     Shape shape = placement.whole(array.getShape());
-                    return plain == null || plain.length == 0
-                            ? shape.size()
-                            : shape.get((Integer) plain[0]);
+                    return plain.length == 0 ? shape.size() : shape.get((Integer) plain[0]);
                 case "isEmpty":
                     return placement.whole(array.getShape()).size() == 0;
                 case "getManager":
@@ -247,7 +255,7 @@ final class PlacedArray implements InvocationHandler {
         }
     }
 
-    private Object ofManager(Object self, Method method, Object[] args, Object[] plain)
+    private @Nullable Object ofManager(Object self, Method method, Object[] args, Object[] plain)
             throws Throwable {
         String name = method.getName();
         boolean draws =
@@ -262,31 +270,31 @@ final class PlacedArray implements InvocationHandler {
         return result(result, args, plain, Placement.CONSTANT);
     }
 
-    private Object compute(String name, Method method, Object[] args, Object[] plain)
+    private @Nullable Object compute(String name, Method method, Object[] args, Object[] plain)
             throws Throwable {
         List<PlacedOperation.Operand> operands = new ArrayList<>(3);
         boolean ofArguments = raw instanceof NDArrayEx && OF_ARGUMENTS.contains(name);
+        Object whole = owner == null ? raw : array(owner);
         if (!ofArguments) {
-            NDArray array = owner == null ? (NDArray) raw : array(owner);
-            operands.add(new PlacedOperation.Operand(placement, array, null, 0));
+            operands.add(new PlacedOperation.Operand(placement, (NDArray) whole, null, 0));
         }
-        for (int i = 0; plain != null && i < plain.length; i++) {
+        for (int i = 0; i < plain.length; i++) {
             collect(args[i], plain, i, operands);
         }
         PlacedOperation operation = new PlacedOperation(name, pass, operands, plain);
         Placement next = operation.placement();
         Object target = raw;
-        if (!ofArguments && operation.first() != raw && operation.first() != array(owner)) {
+        if (!ofArguments && operation.first() != whole) {
             NDArray part = operation.first(); // of a whole that meets a shard
             target = raw instanceof NDArrayEx ? part.getNDArrayInternal() : part;
         }
-        PlacedArray source = owner == null ? this : handlerOf(owner);
-        if ("copyTo".equals(name) && handlerOf(args[0]) != null && handlerOf(args[0]).given) {
+        PlacedArray source = owner == null ? this : Objects.requireNonNull(handlerOf(owner));
+        if ("copyTo".equals(name) && isGiven(args[0])) {
             throw PlacementErrors.changesBatch(name, ((NDArray) plain[0]).getShape());
         }
         if (operation.isInPlace()) {
             if (source.given) {
-                throw PlacementErrors.changesBatch(name, array(source.own).getShape());
+                throw PlacementErrors.changesBatch(name, ((NDArray) source.raw).getShape());
             }
             source.placement = next;
         }
@@ -313,14 +321,22 @@ final class PlacedArray implements InvocationHandler {
             placed = result(result, args, plain, next);
         }
         if (source.given && operation.isView()) {
-            NDList views = placed instanceof NDArray array ? new NDList(array) : (NDList) placed;
-            views.forEach(view -> handlerOf(view).given = true);
+            NDList views = placed instanceof NDList all ? all : new NDList((NDArray) placed);
+            views.forEach(view -> Objects.requireNonNull(handlerOf(view)).given = true);
         }
         return placed;
     }
 
+    private static boolean isGiven(Object array) {
+        PlacedArray handler = handlerOf(array);
+        return handler != null && handler.given;
+    }
+
     private void collect(
-            Object arg, Object[] plain, int index, List<PlacedOperation.Operand> operands) {
+            @Nullable Object arg,
+            Object[] plain,
+            int index,
+            List<PlacedOperation.Operand> operands) {
         if (arg instanceof NDArray array) {
             operands.add(operand(array, plain, index));
         } else if (arg instanceof NDList list) {
@@ -355,7 +371,7 @@ final class PlacedArray implements InvocationHandler {
     }
 
     /** Calls what draws random numbers, which ranks that compute alike must not do. */
-    private Object drawn(Method method, Object[] plain, Placement at) throws Throwable {
+    private @Nullable Object drawn(Method method, Object[] plain, Placement at) throws Throwable {
         if (!pass.isGuarded(at)) {
             return call(method, plain);
         }
@@ -368,11 +384,12 @@ final class PlacedArray implements InvocationHandler {
         }
     }
 
-    private Object call(Method method, Object[] plain) throws Throwable {
+    private @Nullable Object call(Method method, Object[] plain) throws Throwable {
         return call(raw, method, plain);
     }
 
-    private static Object call(Object target, Method method, Object[] plain) throws Throwable {
+    private static @Nullable Object call(Object target, Method method, Object[] plain)
+            throws Throwable {
         try {
             return method.invoke(target, plain);
         } catch (InvocationTargetException e) {
@@ -381,11 +398,12 @@ final class PlacedArray implements InvocationHandler {
     }
 
     /** Returns a result as the caller knows it: as what it has given, or with a placement. */
-    private Object result(Object result, Object[] args, Object[] plain, Placement next) {
+    private @Nullable Object result(
+            @Nullable Object result, Object[] args, Object[] plain, @Nullable Placement next) {
         if (result == raw) {
             return own;
         }
-        for (int i = 0; plain != null && i < plain.length; i++) {
+        for (int i = 0; i < plain.length; i++) {
             if (result != null && result == plain[i] && result != args[i]) {
                 return args[i]; // such as what a manager returns, or an in-place operation
             }
@@ -409,9 +427,6 @@ final class PlacedArray implements InvocationHandler {
     }
 
     private static Object[] unwrapped(Object[] args) {
-        if (args == null) {
-            return null;
-        }
         Object[] plain = args.clone();
         for (int i = 0; i < plain.length; i++) {
             plain[i] = unwrap(plain[i]);
@@ -463,7 +478,7 @@ final class PlacedArray implements InvocationHandler {
         return raw;
     }
 
-    private static NDArray arrayOf(NDIndexElement element) {
+    private static @Nullable NDArray arrayOf(NDIndexElement element) {
         if (element instanceof NDIndexPick pick) {
             return pick.getIndex();
         }

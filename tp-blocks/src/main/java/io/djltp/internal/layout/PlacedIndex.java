@@ -11,6 +11,8 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.layout.PlacedOperation.Operand;
 import io.djltp.internal.layout.Placement.AxisPart;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.IntStream;
@@ -24,8 +26,8 @@ final class PlacedIndex {
     private final String name;
     private final Object[] args;
     private final ForwardPass pass;
-    private List<NDIndexElement> elements; // one for each axis of the array
-    private NDIndex localIndex;
+    private List<NDIndexElement> elements = List.of(); // one for each axis of the array
+    private @Nullable NDIndex localIndex;
 
     PlacedIndex(String name, Object[] args, ForwardPass pass) {
         this.name = name;
@@ -34,17 +36,21 @@ final class PlacedIndex {
     }
 
     /** Returns the elements of this rank's part that are asked for, or null for the caller's. */
-    NDIndex local() {
+    @Nullable NDIndex local() {
         return localIndex;
     }
 
     boolean prepare(int own) {
         NDIndex index = index();
-        elements = index == null ? null : elements(index, own);
-        return elements != null;
+        List<NDIndexElement> known = index == null ? null : elements(index, own);
+        if (known == null) {
+            return false;
+        }
+        elements = known;
+        return true;
     }
 
-    private NDIndex index() {
+    private @Nullable NDIndex index() {
         for (Object arg : args) {
             if (arg instanceof NDIndex given) {
                 return given;
@@ -67,7 +73,7 @@ final class PlacedIndex {
         return null;
     }
 
-    private static List<NDIndexElement> elements(NDIndex index, int own) {
+    private static @Nullable List<NDIndexElement> elements(NDIndex index, int own) {
         List<NDIndexElement> given = index.getIndices();
         List<NDIndexElement> all = new ArrayList<>();
         int ellipsis = index.getEllipsisIndex();
@@ -94,7 +100,7 @@ final class PlacedIndex {
         return all;
     }
 
-    AxisPart move(AxisPart at) {
+    @Nullable AxisPart move(AxisPart at) {
         NDIndexElement element = elements.get(at.axis());
         boolean whole = element instanceof NDIndexAll;
         if (element instanceof NDIndexSlice slice) {
@@ -114,7 +120,7 @@ final class PlacedIndex {
         return at.on(at.axis() - fixed);
     }
 
-    private static ShardRange range(NDIndexSlice slice, long length) {
+    private static @Nullable ShardRange range(NDIndexSlice slice, long length) {
         if (slice.getStep() != null && slice.getStep() != 1) {
             return null;
         }
@@ -126,8 +132,8 @@ final class PlacedIndex {
     }
 
     /** Takes one of several things that are stacked, such as the queries of an attention. */
-    Placement stackedPart(Operand operand, AxisPart moved) {
-        AxisPart at = operand.placement().features();
+    @Nullable Placement stackedPart(Operand operand, @Nullable AxisPart moved) {
+        AxisPart at = operand.placement().part();
         if (moved != null || !(elements.get(at.axis()) instanceof NDIndexSlice slice)) {
             localIndex(operand, null);
             return null;
@@ -142,8 +148,8 @@ final class PlacedIndex {
     }
 
     /** Replaces an index of the whole by that of this rank's part. */
-    private void localIndex(Operand operand, ShardRange range) {
-        AxisPart at = operand.placement().features();
+    private void localIndex(Operand operand, @Nullable ShardRange range) {
+        AxisPart at = operand.placement().part();
         NDIndex local = new NDIndex();
         for (int i = 0; i < elements.size(); i++) {
             NDIndexElement element = elements.get(i);
@@ -181,12 +187,12 @@ final class PlacedIndex {
         }
     }
 
-    private static String text(Long number) {
+    private static String text(@Nullable Long number) {
         return number == null ? "" : number.toString();
     }
 
-    List<Placement> split(Operand operand) {
-        AxisPart at = operand.placement().features();
+    @Nullable List<Placement> split(Operand operand) {
+        AxisPart at = operand.placement().part();
         if (!operand.placement().isStacked() || at.outer() > 1 || at.inner() > 1 || at.unit() > 1) {
             return null;
         }
@@ -220,9 +226,10 @@ final class PlacedIndex {
     }
 
     /** Returns how a part of stacked features is sharded, or null if a rank has none of it. */
-    private static Cut partOf(Placement placement, ShardRange part) {
-        Cut cut = placement.layout().cut();
-        AxisPart at = placement.features();
+    private static @Nullable Cut partOf(Placement placement, ShardRange part) {
+        Cut cut = placement.cut();
+
+        AxisPart at = placement.part();
         if (at.outer() > 1 || at.inner() > 1 || at.unit() > 1 || !placement.isStacked()) {
             return null;
         }
@@ -246,7 +253,7 @@ final class PlacedIndex {
 
     /** Returns how many of this rank's features come before a part. */
     private long localStart(Placement placement, ShardRange part) {
-        return pass.ownRanges(placement.layout().cut()).stream()
+        return pass.ownRanges(placement.cut()).stream()
                 .mapToLong(range -> Math.min(range.end(), part.start()) - range.start())
                 .filter(before -> before > 0)
                 .sum();

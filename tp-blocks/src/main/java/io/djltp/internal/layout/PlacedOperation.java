@@ -11,12 +11,15 @@ import ai.djl.nn.Parameter;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.layout.Placement.AxisPart;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.stream.IntStream;
 
@@ -129,12 +132,12 @@ final class PlacedOperation {
     static final class Operand {
 
         private final Placement placement;
-        private final Object[] holder; // or null: it is the array whose method is called
+        private final Object @Nullable [] holder; // or null: it is the array whose method is called
         private final int index;
         private NDArray array;
-        private NDList list;
+        private @Nullable NDList list;
 
-        Operand(Placement placement, NDArray array, Object[] holder, int index) {
+        Operand(Placement placement, NDArray array, Object @Nullable [] holder, int index) {
             this.placement = placement;
             this.array = array;
             this.holder = holder;
@@ -174,18 +177,18 @@ final class PlacedOperation {
     private final ForwardPass pass;
     private final List<Operand> operands;
     private final Object[] args;
-    private List<Placement> parts; // of a split, or null
+    private @Nullable List<Placement> parts; // of a split
     private int dimensions; // of the result
-    private int[] axes; // over which it computes, or to which it moves axes
+    private int @Nullable [] axes; // over which it computes, or to which it moves axes
     private boolean kept; // axes of length 1
-    private long[] target; // of a reshape
-    private PlacedIndex index; // of an index, or a split
+    private long @Nullable [] target; // of a reshape
+    private @Nullable PlacedIndex index; // of an index, or a split
 
     PlacedOperation(String name, ForwardPass pass, List<Operand> operands, Object[] args) {
         this.name = name;
         this.pass = pass;
         this.operands = operands;
-        this.args = args == null ? new Object[0] : args;
+        this.args = args;
         Kind known = KINDS.getOrDefault(name, Kind.UNKNOWN);
         kind = known == Kind.CONCAT && operands.size() == 1 ? Kind.ELEMENTWISE : known;
     }
@@ -196,11 +199,11 @@ final class PlacedOperation {
     }
 
     /** Returns the elements of this rank's part that are asked for, or null for the caller's. */
-    NDIndex localIndex() {
+    @Nullable NDIndex localIndex() {
         return index != null && "get".equals(name) ? index.local() : null;
     }
 
-    List<Placement> parts() {
+    @Nullable List<Placement> parts() {
         return parts;
     }
 
@@ -252,7 +255,6 @@ final class PlacedOperation {
         Operand followed = null;
         Operand taken = null;
         boolean flows = false;
-        boolean parametersOnly = true;
         for (Operand operand : operands) {
             Placement at = operand.placement;
             flows |= at.behind();
@@ -260,7 +262,6 @@ final class PlacedOperation {
                 followed = operand;
             }
             if (at.isOfBatch()) {
-                parametersOnly = false;
                 if (base == null) {
                     base = operand;
                 } else {
@@ -271,9 +272,9 @@ final class PlacedOperation {
                 }
             }
         }
-        if (parametersOnly) {
+        if (base == null) { // made of parameters alone
             Placement made = ofParameters();
-            return followed == null ? made : follow(followed, followed).of(made.parameters());
+            return followed == null ? made : follow(followed, followed).of(made.made());
         }
         boolean stops = WITHOUT_GRADIENT.contains(name) || isToIntegers();
         if ("batchNorm".equals(name) && (boolean) args[args.length - 1]) {
@@ -311,10 +312,10 @@ final class PlacedOperation {
     }
 
     private Placement ofParameters() {
-        Set<Parameter> all = operands.get(0).placement.parameters();
+        Set<Parameter> all = operands.get(0).placement.made();
         boolean sharded = operands.get(0).placement.region().isShard();
         for (int i = 1; i < operands.size(); i++) {
-            Set<Parameter> more = operands.get(i).placement.parameters();
+            Set<Parameter> more = operands.get(i).placement.made();
             sharded |= operands.get(i).placement.region().isShard();
             all = all.containsAll(more) ? all : union(all, more);
         }
@@ -324,13 +325,13 @@ final class PlacedOperation {
     }
 
     /** Returns the parameters that were used for the operands, and by the operation. */
-    private Placement.Uses uses() {
+    private Placement.@Nullable Uses uses() {
         Placement.Uses first = null;
         List<Placement.Uses> more = null;
         Set<Parameter> used = Set.of();
         for (Operand operand : operands) {
             Placement at = operand.placement;
-            Set<Parameter> own = at.isOfBatch() ? Set.of() : at.parameters();
+            Set<Parameter> own = at.isOfBatch() ? Set.of() : at.made();
             if (!own.isEmpty()) {
                 used = used.isEmpty() ? own : union(used, own);
             }
@@ -361,7 +362,7 @@ final class PlacedOperation {
         boolean same =
                 a.region().rows() == b.region().rows()
                         && a.region().tokens() == b.region().tokens()
-                        && (a.tokens() == b.tokens() || a.tokens().equals(b.tokens()));
+                        && Objects.equals(a.tokens(), b.tokens());
         if (!same) {
             throw PlacementErrors.mixed(name, a, one.array.getShape(), b, other.array.getShape());
         }
@@ -390,14 +391,15 @@ final class PlacedOperation {
                         return own;
                     }
                 }
-                Placement part = kind == Kind.INDEX ? index.stackedPart(operand, moved) : null;
+                Placement part =
+                        kind == Kind.INDEX ? prepared(index).stackedPart(operand, moved) : null;
                 if (part != null) {
                     return "set".equals(name) ? own : part;
                 }
-                if (moved == null || !pass.hasWholeGroups(own.layout().cut(), moved.unit())) {
+                if (moved == null || !pass.hasWholeGroups(own.cut(), moved.unit())) {
                     throw mixes(operand);
                 }
-                if (sharded != null) {
+                if (sharded != null && features != null) {
                     checkTogether(sharded, features, operand, moved);
                 }
                 boolean wider = features == null || moved.unit() < features.unit();
@@ -413,7 +415,7 @@ final class PlacedOperation {
                 throw mixes(start);
             }
         }
-        if (sharded != null) {
+        if (sharded != null && features != null) {
             for (int i = 0; i < operands.size(); i++) {
                 if (operands.get(i).placement.features() == null) {
                     narrow(operands.get(i), i, sharded, features);
@@ -432,7 +434,7 @@ final class PlacedOperation {
         return next.at(features, tokens, rows, order);
     }
 
-    private AxisPart rowsOfAny() {
+    private @Nullable AxisPart rowsOfAny() {
         for (Operand operand : operands) {
             if (operand.placement.rows() != null) {
                 return operand.placement.rows();
@@ -460,7 +462,7 @@ final class PlacedOperation {
         if (!broadcast && at.length() == otherAt.length() && own != others) {
             throw mixes(other); // replicas that a rank shares in part
         }
-        if (!one.placement.hasSameShares(other.placement.layout().cut())) {
+        if (!one.placement.hasSameShares(other.placement.cut())) {
             throw PlacementErrors.otherCuts(one.placement, other.placement);
         }
     }
@@ -472,7 +474,8 @@ final class PlacedOperation {
     /** Follows the rows of the batch, of which only the order is of interest. */
     private Placement withRows(Placement at) {
         if (!prepare(false)) {
-            return at.at(at.features(), at.tokensAt(), rowsOfUnknown(at.rows()));
+            AxisPart unknown = at.rows() == null ? null : rowsOfUnknown(at.rows());
+            return at.at(at.features(), at.tokensAt(), unknown);
         }
         AxisPart rows = null;
         String order = null;
@@ -502,7 +505,7 @@ final class PlacedOperation {
                 if (rows.axis() != moved.axis()) { // each row meets those of its rank only
                     throw PlacementErrors.mixesRows(name, shape);
                 }
-                if (first.isFlipped() != own.isFlipped()) {
+                if (first != null && first.isFlipped() != own.isFlipped()) {
                     throw PlacementErrors.rowOrder(first.isFlipped() ? first : own, shape);
                 }
             }
@@ -511,7 +514,7 @@ final class PlacedOperation {
     }
 
     /** Follows rows where {@link #prepare} does not know what the operation does. */
-    private AxisPart rowsOfUnknown(AxisPart rows) {
+    private @Nullable AxisPart rowsOfUnknown(AxisPart rows) {
         if (kind == Kind.PRODUCT) { // of a vector
             for (int i = 0; i < operands.size(); i++) {
                 Operand operand = operands.get(i);
@@ -553,7 +556,7 @@ final class PlacedOperation {
     }
 
     /** Returns where rows are that the operation repeats, or puts in another order, or null. */
-    private AxisPart reordered(AxisPart rows) {
+    private @Nullable AxisPart reordered(AxisPart rows) {
         if (kind == Kind.CONCAT) { // the rows of all operands, one behind the other
             boolean alike = operands.stream().allMatch(each -> rows.equals(each.placement.rows()));
             long times = operands.size();
@@ -595,10 +598,11 @@ final class PlacedOperation {
                 return true;
             case RESHAPE:
                 target = reshapeTarget(operands.get(0).shape());
-                return target != null;
+                return true;
             case BROADCAST:
-                target = args[0] instanceof Shape shape ? shape.getShape() : (long[]) args[0];
-                dimensions = target.length;
+                long[] to = args[0] instanceof Shape shape ? shape.getShape() : (long[]) args[0];
+                target = to;
+                dimensions = to.length;
                 return true;
             case REPEAT:
                 if (args.length == 2) {
@@ -639,7 +643,7 @@ final class PlacedOperation {
     }
 
     /** Returns where the features, tokens or rows of an operand are in the result, or null. */
-    private AxisPart move(AxisPart at, int operand, Operand given) {
+    private @Nullable AxisPart move(AxisPart at, int operand, Operand given) {
         int own = given.array.getShape().dimension();
         int axis = at.axis();
         switch (kind) {
@@ -655,14 +659,14 @@ final class PlacedOperation {
             case PERMUTE:
                 return at.on(indexOf(axis));
             case RESHAPE:
-                return at.reshaped(given.shape().getShape(), target);
+                return at.reshaped(given.shape().getShape(), prepared(target));
             case BROADCAST:
                 int aligned = axis + dimensions - own;
-                return target[aligned] == at.length() ? at.on(aligned) : null;
+                return prepared(target)[aligned] == at.length() ? at.on(aligned) : null;
             case STACK:
-                return at.on(axes[0] <= axis ? axis + 1 : axis);
+                return at.on(prepared(axes)[0] <= axis ? axis + 1 : axis);
             case INDEX:
-                return index.move(at);
+                return prepared(index).move(at);
             case PRODUCT:
                 boolean summed = axis == own - (operand == 0 ? 1 : 2);
                 return summed ? null : at.on(axis + dimensions - own);
@@ -684,7 +688,7 @@ final class PlacedOperation {
     }
 
     private boolean contains(int axis) {
-        for (int each : axes) {
+        for (int each : prepared(axes)) {
             if (each == axis) {
                 return true;
             }
@@ -694,19 +698,27 @@ final class PlacedOperation {
 
     private int before(int axis) {
         int count = 0;
-        for (int each : axes) {
+        for (int each : prepared(axes)) {
             count += each < axis ? 1 : 0;
         }
         return count;
     }
 
     private int indexOf(int axis) {
-        for (int i = 0; i < axes.length; i++) {
-            if (axes[i] == axis) {
+        int[] order = prepared(axes);
+        for (int i = 0; i < order.length; i++) {
+            if (order[i] == axis) {
                 return i;
             }
         }
-        throw new IllegalArgumentException("no axis " + axis + " in " + Arrays.toString(axes));
+        throw new IllegalArgumentException("no axis " + axis + " in " + Arrays.toString(order));
+    }
+
+    private static <T> T prepared(@Nullable T part) {
+        if (part == null) {
+            throw new IllegalStateException("prepare comes first");
+        }
+        return part;
     }
 
     private boolean lastBoolean() {
@@ -734,7 +746,7 @@ final class PlacedOperation {
         return IntStream.range(0, own).toArray();
     }
 
-    private int[] alongAxes(int own) {
+    private int @Nullable [] alongAxes(int own) {
         if ("flip".equals(name)) {
             return IntStream.of((int[]) args[0]).map(axis -> Math.floorMod(axis, own)).toArray();
         }
@@ -816,7 +828,7 @@ final class PlacedOperation {
         Placement at = sharded.placement;
         if (kind == Kind.RESHAPE || kind == Kind.BROADCAST) {
             long own = at.ownFeatures(sharded.array.getShape());
-            long[] local = at.local(new Shape(target), features, own).getShape();
+            long[] local = at.local(new Shape(prepared(target)), features, own).getShape();
             if (args.length == 1 && args[0] instanceof long[]) {
                 args[0] = local;
             } else if (args.length == 1 && args[0] instanceof Shape) {
@@ -843,7 +855,7 @@ final class PlacedOperation {
         int axis =
                 kind == Kind.ELEMENTWISE || product
                         ? features.axis() - (dimensions - shape.dimension())
-                        : sharded.placement.features().axis();
+                        : sharded.placement.part().axis();
         if (looksUp() && shape.get(axis) != features.length()) {
             throw mixes(sharded); // the first of each rank's, rather than the first of all
         }
@@ -858,7 +870,7 @@ final class PlacedOperation {
                         .addAll(shape.slice(axis + 1));
         NDArray groups = all.reshape(open);
         NDList own = new NDList();
-        for (ShardRange range : pass.ownRanges(sharded.placement.layout().cut())) {
+        for (ShardRange range : pass.ownRanges(sharded.placement.cut())) {
             long start = range.start() / features.unit();
             long end = range.end() / features.unit();
             own.add(groups.get(new NDIndex().addAllDim(axis + 1).addSliceDim(start, end)));

@@ -9,6 +9,8 @@ import io.djltp.internal.layout.Region.Features;
 import io.djltp.internal.layout.Region.Rows;
 import io.djltp.internal.layout.Region.Tokens;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
@@ -36,16 +38,16 @@ import java.util.Set;
  */
 record Placement(
         Region region,
-        ShardedLayout layout,
-        AxisPart features,
-        TokenCut tokens,
-        AxisPart tokensAt,
-        AxisPart rows,
-        String reordered,
-        String layer,
+        @Nullable ShardedLayout layout,
+        @Nullable AxisPart features,
+        @Nullable TokenCut tokens,
+        @Nullable AxisPart tokensAt,
+        @Nullable AxisPart rows,
+        @Nullable String reordered,
+        @Nullable String layer,
         boolean behind,
-        Uses uses,
-        Set<Parameter> parameters) {
+        @Nullable Uses uses,
+        @Nullable Set<Parameter> parameters) {
 
     static final Placement CONSTANT = ofParameters(Set.of(), false);
 
@@ -111,7 +113,11 @@ record Placement(
         return with(region.with(other), null, null, null);
     }
 
-    private Placement with(Region other, ShardedLayout cut, AxisPart at, String name) {
+    private Placement with(
+            Region other,
+            @Nullable ShardedLayout cut,
+            @Nullable AxisPart at,
+            @Nullable String name) {
         return new Placement(
                 other, cut, at, tokens, tokensAt, rows, reordered, name, behind, uses, parameters);
     }
@@ -130,10 +136,13 @@ record Placement(
         return features == null ? this : with(region, null, null, null);
     }
 
-    Placement withTokens(TokenCut cut, Shape shape) {
+    Placement withTokens(@Nullable TokenCut cut, @Nullable Shape shape) {
         Region other =
                 region.with(Features.REPLICATED).with(cut == null ? Tokens.WHOLE : Tokens.CUT);
-        AxisPart at = cut == null ? null : AxisPart.of(cut.axis(), shape.get(cut.axis()));
+        AxisPart at =
+                cut == null || shape == null
+                        ? null
+                        : AxisPart.of(cut.axis(), shape.get(cut.axis()));
         return new Placement(
                 other, null, null, cut, at, rows, reordered, layer, behind, uses, parameters);
     }
@@ -157,11 +166,18 @@ record Placement(
                 parameters);
     }
 
-    Placement at(AxisPart featuresAt, AxisPart tokenAxis, AxisPart rowAxis) {
+    Placement at(
+            @Nullable AxisPart featuresAt,
+            @Nullable AxisPart tokenAxis,
+            @Nullable AxisPart rowAxis) {
         return at(featuresAt, tokenAxis, rowAxis, reordered);
     }
 
-    Placement at(AxisPart featuresAt, AxisPart tokenAxis, AxisPart rowAxis, String order) {
+    Placement at(
+            @Nullable AxisPart featuresAt,
+            @Nullable AxisPart tokenAxis,
+            @Nullable AxisPart rowAxis,
+            @Nullable String order) {
         boolean same =
                 Objects.equals(featuresAt, features)
                         && Objects.equals(tokenAxis, tokensAt)
@@ -189,7 +205,7 @@ record Placement(
     }
 
     /** Returns the placement of what was computed with parameters, and depends on the batch. */
-    Placement computed(boolean flows, Uses used) {
+    Placement computed(boolean flows, @Nullable Uses used) {
         return isOfBatch() && flows == behind && used == uses
                 ? this
                 : new Placement(
@@ -197,13 +213,38 @@ record Placement(
                         used, null);
     }
 
+    /** Returns the parameters that the array is made of, where it does not depend on the batch. */
+    Set<Parameter> made() {
+        if (parameters == null) {
+            throw new IllegalStateException("The array depends on the batch");
+        }
+        return parameters;
+    }
+
+    /** Returns how the features are sharded, where they are. */
+    Cut cut() {
+        if (layout == null) {
+            throw new IllegalStateException("The features are not sharded");
+        }
+        return layout.cut();
+    }
+
+    /** Returns where the sharded features are, where there are some. */
+    AxisPart part() {
+        if (features == null) {
+            throw new IllegalStateException("No axis has sharded features");
+        }
+        return features;
+    }
+
     /** Returns the shape of the whole along the features, which is what blocks see. */
     Shape whole(Shape local) {
         if (features == null && !isHead()) {
             return local;
         }
-        int axis = isHead() ? local.dimension() - 1 : features.axis();
-        return with(local, axis, isHead() ? layout.cut().getLength() : features.length());
+        return features == null || isHead()
+                ? with(local, local.dimension() - 1, cut().getLength())
+                : with(local, features.axis(), features.length());
     }
 
     /** Returns the shape of this rank's part, of a whole that has the features at a place. */
@@ -213,8 +254,9 @@ record Placement(
 
     /** Returns how many features this rank has of an array. */
     long ownFeatures(Shape local) {
-        long others = features.outer() * features.inner();
-        return others == 0 ? 0 : local.get(features.axis()) / others * features.unit();
+        AxisPart at = part();
+        long others = at.outer() * at.inner();
+        return others == 0 ? 0 : local.get(at.axis()) / others * at.unit();
     }
 
     private static Shape with(Shape shape, int axis, long length) {
@@ -225,7 +267,7 @@ record Placement(
 
     /** Returns whether features are placed alike over the ranks in two arrays. */
     boolean hasSameShares(Cut two) {
-        Cut one = layout.cut();
+        Cut one = cut();
         boolean replicated = !one.isPartition() || !two.isPartition();
         if (replicated && one.getLength() != two.getLength()) {
             return true; // replicas, such as keys that several ranks need, have shares of their own
@@ -248,8 +290,8 @@ record Placement(
 
     /** Returns whether each rank has several ranges of features, which may be taken apart. */
     boolean isStacked() {
-        for (int rank = 0; rank < layout.cut().getRanks(); rank++) {
-            if (layout.cut().getRanges(rank).size() > 1) {
+        for (int rank = 0; rank < cut().getRanks(); rank++) {
+            if (cut().getRanges(rank).size() > 1) {
                 return true;
             }
         }
@@ -301,7 +343,7 @@ record Placement(
          *
          * @return the place, or {@code null} if the part has no axis of its own there
          */
-        AxisPart reshaped(long[] from, long[] to) {
+        @Nullable AxisPart reshaped(long[] from, long[] to) {
             if (count == 0) {
                 return null;
             }
@@ -357,7 +399,7 @@ record Placement(
         }
 
         /** Returns the parameters of two arrays. */
-        static Uses join(Uses one, Uses other) {
+        static @Nullable Uses join(@Nullable Uses one, @Nullable Uses other) {
             if (one == null || one == other) {
                 return other;
             }

@@ -2,6 +2,8 @@ package io.djltp.internal.layout;
 
 import ai.djl.ndarray.types.Shape;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.regex.Pattern;
 
 /** What an operation throws that cannot be computed on the parts that ranks have. */
@@ -110,10 +112,10 @@ final class PlacementErrors {
         return new IllegalArgumentException(
                 placement.layer()
                         + " is cut over the ranks as "
-                        + placement.layout().cut()
+                        + placement.cut()
                         + ", and is put together with features, or taken by a layer, that are cut"
                         + " as "
-                        + other.layout().cut()
+                        + other.cut()
                         + ": give both the same cut, by optShardingStrategy, or build the layer"
                         + " with optGatherOutput(true)");
     }
@@ -177,7 +179,8 @@ final class PlacementErrors {
      * @param rows the rows of this rank and of all, or {@code null}
      * @return an exception with the cause and the remedy, or the same if it is not about shapes
      */
-    static RuntimeException explained(RuntimeException e, String tokens, long[] rows) {
+    static RuntimeException explained(
+            RuntimeException e, @Nullable String tokens, long @Nullable [] rows) {
         if (String.valueOf(e.getMessage()).contains("has been released already")) {
             return new IllegalArgumentException(
                     "A block or a loss uses an array that is closed. A parallel trainer replaces"
@@ -216,11 +219,12 @@ final class PlacementErrors {
     }
 
     private static String describe(Placement placement, Shape shape) {
-        if (placement.region().isTokensCut()) {
+        TokenCut tokens = placement.tokens();
+        if (tokens != null && placement.region().isTokensCut()) {
             return "In a sequence-parallel region each rank has its tokens only, here "
                     + shape
                     + " of "
-                    + placement.tokens().cut().getLength()
+                    + tokens.cut().getLength()
                     + " tokens";
         }
         return placement.layer()

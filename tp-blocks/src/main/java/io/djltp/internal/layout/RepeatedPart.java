@@ -8,6 +8,8 @@ import ai.djl.nn.Parameter;
 import io.djltp.internal.torch.Checksum;
 import io.djltp.internal.torch.DelegatedArray;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.LongSupplier;
@@ -23,7 +25,7 @@ public final class RepeatedPart {
     private final NDList inputs;
     private final List<Placement> placements = new ArrayList<>();
     private final List<Long> keys = new ArrayList<>();
-    private Placement result; // of the first computation, or null before
+    private @Nullable Placement result; // of the first computation, or null before
     private long structure;
     private long checksum;
 
@@ -108,6 +110,9 @@ public final class RepeatedPart {
      * @return the output as blocks get it
      */
     public NDArray leave(NDArray output) {
+        if (result == null) {
+            throw new IllegalStateException(name + " has not been computed");
+        }
         return outer.put(output, result);
     }
 
@@ -132,7 +137,7 @@ public final class RepeatedPart {
         }
 
         @Override
-        public void use(Parameter parameter, Region region) {
+        public void use(@Nullable Parameter parameter, Region region) {
             if (!again) {
                 outer.use(parameter, region);
             }

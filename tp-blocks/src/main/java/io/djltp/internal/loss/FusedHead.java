@@ -22,6 +22,8 @@ import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.update.GradientScale;
 import io.djltp.internal.update.WeightUpdate;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -46,15 +48,15 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     private static final int NUMBERS = 3; // of a plan
 
     private final Parameter weight;
-    private final Parameter bias;
+    private final @Nullable Parameter bias;
     private final FusedSoftmaxHead function;
-    private final OtherUse otherUse; // or null
+    private final @Nullable OtherUse otherUse;
     private final Map<ForwardPass, Parts> trained = new WeakHashMap<>(); // in these passes
     private final AccumulatedGradient accumulated = new AccumulatedGradient();
     private LastLoss last = new LastLoss(Parts.NONE);
-    private NDArray biasGradient;
-    private NDArray weightValue;
-    private NDArray biasValue;
+    private @Nullable NDArray biasGradient;
+    private @Nullable NDArray weightValue;
+    private @Nullable NDArray biasValue;
     private long losses;
     private long updates;
 
@@ -67,7 +69,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param otherUse another use of the weight, which is closed with this, or {@code null}
      */
     public FusedHead(
-            Parameter weight, Parameter bias, FusedSoftmaxHead function, OtherUse otherUse) {
+            Parameter weight,
+            @Nullable Parameter bias,
+            FusedSoftmaxHead function,
+            @Nullable OtherUse otherUse) {
         this.otherUse = otherUse;
         this.weight = weight;
         this.bias = bias;
@@ -81,7 +86,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param array what a loss got as its predictions
      * @return the head, or {@code null} if the array is what it seems to be
      */
-    public static FusedHead of(ParallelContext context, NDArray array) {
+    public static @Nullable FusedHead of(@Nullable ParallelContext context, NDArray array) {
         ShardedLayout layout = context == null ? null : context.getPass().layoutOf(array);
         return layout != null && layout.head() instanceof FusedHead head ? head : null;
     }
@@ -93,14 +98,21 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param weightShard the rank's shard of the weight
      * @param biasShard that of the bias, or {@code null}
      */
-    public void begin(ForwardPass pass, NDArray weightShard, NDArray biasShard) {
+    public void begin(ForwardPass pass, NDArray weightShard, @Nullable NDArray biasShard) {
         weightValue = DelegatedArray.unwrap(weightShard);
         biasValue = biasShard == null ? null : DelegatedArray.unwrap(biasShard);
         trained.put(pass, trainedNow());
     }
 
+    private NDArray weightValue() {
+        if (weightValue == null) {
+            throw new IllegalStateException("The head has not begun a forward pass");
+        }
+        return weightValue;
+    }
+
     /** {@return the other use of the weight, or {@code null}} */
-    public OtherUse getOtherUse() {
+    public @Nullable OtherUse getOtherUse() {
         return otherUse;
     }
 
@@ -132,7 +144,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         LastLoss loss = next(context.getPass());
         losses++;
         FusedSoftmaxHead.Result result =
-                function.evaluate(features, weightValue, biasValue, labels, options);
+                function.evaluate(features, weightValue(), biasValue, labels, options);
         try (NDArray value = result.value();
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
@@ -161,7 +173,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @return the loss, a scalar
      */
     public NDArray lossOnly(NDArray features, NDArray labels, LossOptions options) {
-        return function.evaluation().loss(features, weightValue, biasValue, labels, options);
+        return function.evaluation().loss(features, weightValue(), biasValue, labels, options);
     }
 
     /**
@@ -179,7 +191,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     /** {@inheritDoc} */
     @Override
     public NDArray logits(NDArray features) {
-        return function.evaluation().logits(features, weightValue, biasValue);
+        return function.evaluation().logits(features, weightValue(), biasValue);
     }
 
     /** {@inheritDoc} */
@@ -245,12 +257,12 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             Parts ofLast = last.parts().and(updated);
             NDArray gradient = useLast(step, ofLast, ofWeight, added);
             boolean apart = ofWeight != null && !ofLast.weight() && !function.isSampled();
-            if (apart) {
+            if (ofWeight != null && apart) {
                 ofWeight.run(step.getValue(weight), sum(step, added, scope));
             } else if (ofWeight == null && added.places().length > 0) {
                 accumulated.add(step.getValue(weight), added.ofRows());
             }
-            if (ofBias != null) {
+            if (bias != null && ofBias != null) {
                 ofBias.run(step.getValue(bias), sum(gradient, accumulated.ofBias()));
             }
             if (apart || ofLast.weight() || ofBias != null) {
@@ -347,7 +359,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
                                 + " backward pass, or build it without optSampleShare to accumulate"
                                 + " the gradients of several batches");
             }
-            accumulated.add(function, weightValue, biasValue, last);
+            accumulated.add(function, weightValue(), biasValue, last);
         }
         last = new LastLoss(trained.getOrDefault(pass, Parts.NONE));
         return last;
@@ -376,15 +388,19 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      *
      * @return its gradient of the bias, or {@code null} if that is not to be updated by it
      */
-    private NDArray useLast(
-            ParticipantStep step, Parts parts, WeightUpdate ofWeight, AddedGradient added) {
+    private @Nullable NDArray useLast(
+            ParticipantStep step,
+            Parts parts,
+            @Nullable WeightUpdate ofWeight,
+            AddedGradient added) {
         if (!last.isDifferentiated()) {
             return null;
         }
-        NDArray gradient = parts.bias() ? biasGradient(step) : null;
+        NDArray value = bias == null ? null : step.getValue(bias);
+        NDArray gradient = value != null && parts.bias() ? biasGradient(value) : null;
         function.update(
                 step.getValue(weight),
-                bias == null ? null : step.getValue(bias),
+                value,
                 gradient,
                 parts.weight() ? ofWeight : null,
                 last.scale(),
@@ -393,9 +409,9 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         return gradient;
     }
 
-    private NDArray biasGradient(ParticipantStep step) {
+    private NDArray biasGradient(NDArray value) {
         if (biasGradient == null) {
-            biasGradient = step.getValue(bias).zerosLike();
+            biasGradient = value.zerosLike();
             biasGradient.detach();
         }
         return biasGradient;
@@ -411,7 +427,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     }
 
     /** Returns the gradient of a step in which no loss of the head is differentiated last. */
-    private NDArray sum(ParticipantStep step, AddedGradient added, NDManager scope) {
+    private @Nullable NDArray sum(ParticipantStep step, AddedGradient added, NDManager scope) {
         if (added.isEmpty()) {
             return null;
         }
@@ -420,7 +436,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         return sum.toType(step.getValue(weight).getDataType(), false);
     }
 
-    private static NDArray sum(NDArray last, NDArray before) {
+    private static @Nullable NDArray sum(@Nullable NDArray last, @Nullable NDArray before) {
         if (last == null || before == null) {
             return last == null ? before : last;
         }
@@ -501,7 +517,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     private static final class LastLoss {
 
         private Parts parts; // that get a gradient, or have it
-        private Float scale; // of the loss in the backward pass, null before it
+        private @Nullable Float scale; // of the loss in the backward pass, null before it
 
         /**
          * Notes a loss.
@@ -535,6 +551,9 @@ public final class FusedHead implements StepParticipant, DeferredHead {
 
         /** Returns the factor of the loss in the backward pass. */
         float scale() {
+            if (scale == null) {
+                throw new IllegalStateException("The backward pass of the loss has not come");
+            }
             return scale;
         }
 
@@ -563,9 +582,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     private static final class AccumulatedGradient implements AutoCloseable {
 
-        private NDArray ofWeight; // float32 [classes/p, features], or null before the first
-        private NDArray ofBias;
-        private NDArray ofLastBias;
+        private @Nullable NDArray
+                ofWeight; // float32 [classes/p, features], or null before the first
+        private @Nullable NDArray ofBias;
+        private @Nullable NDArray ofLastBias;
         private Parts some = Parts.NONE;
 
         /**
@@ -576,26 +596,28 @@ public final class FusedHead implements StepParticipant, DeferredHead {
          * @param bias the rank's shard of the bias, or {@code null}
          * @param loss the loss
          */
-        void add(FusedSoftmaxHead function, NDArray weight, NDArray bias, LastLoss loss) {
+        void add(FusedSoftmaxHead function, NDArray weight, @Nullable NDArray bias, LastLoss loss) {
             Parts parts = loss.parts();
             if (parts.weight() && ofWeight == null) {
                 ofWeight = zeros(weight);
             }
-            if (parts.bias() && ofLastBias == null) {
+            if (parts.bias() && bias != null && ofLastBias == null) {
                 ofLastBias = zeros(bias);
             }
+            NDArray lastBias = parts.bias() ? ofLastBias : null;
+            NDArray sum = ofBias();
             function.accumulate(
                     weight,
                     bias,
-                    parts.bias() ? ofLastBias : null,
+                    lastBias,
                     parts.weight() ? ofWeight : null,
                     !some.weight(),
                     loss.scale());
-            if (parts.bias() && some.bias()) {
-                ofBias.addi(ofLastBias);
-            } else if (parts.bias()) {
+            if (lastBias != null && sum != null) {
+                sum.addi(lastBias);
+            } else if (lastBias != null) {
                 close(ofBias);
-                ofBias = ofLastBias.duplicate();
+                ofBias = lastBias.duplicate();
                 ofBias.detach();
             }
             some = some.or(parts);
@@ -608,11 +630,13 @@ public final class FusedHead implements StepParticipant, DeferredHead {
          * @param added the gradient
          */
         void add(NDArray weight, AddedGradient added) {
-            if (!some.weight()) {
+            NDArray sum = ofWeight();
+            if (sum == null) {
                 close(ofWeight);
-                ofWeight = zeros(weight);
+                sum = zeros(weight);
+                ofWeight = sum;
             }
-            added.addTo(ofWeight);
+            added.addTo(sum);
             some = new Parts(true, some.bias());
         }
 
@@ -623,19 +647,21 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         }
 
         /** Returns the sum of the weight's gradients, or {@code null} if there is none. */
-        NDArray ofWeight() {
+        @Nullable NDArray ofWeight() {
             return some.weight() ? ofWeight : null;
         }
 
         /** Returns the sum of the bias's gradients, or {@code null} if there is none. */
-        NDArray ofBias() {
+        @Nullable NDArray ofBias() {
             return some.bias() ? ofBias : null;
         }
 
         /** Multiplies the sums, and returns whether they are finite. */
         boolean unscale(float factor) {
-            return (!some.weight() || GradientScale.takeFrom(ofWeight, factor))
-                    & (!some.bias() || GradientScale.takeFrom(ofBias, factor));
+            NDArray weight = ofWeight();
+            NDArray bias = ofBias();
+            return (weight == null || GradientScale.takeFrom(weight, factor))
+                    & (bias == null || GradientScale.takeFrom(bias, factor));
         }
 
         /** Forgets sums, and keeps their memory for the next step. */
@@ -651,7 +677,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             close(ofLastBias);
         }
 
-        private static void close(NDArray array) {
+        private static void close(@Nullable NDArray array) {
             if (array != null) {
                 array.close();
             }

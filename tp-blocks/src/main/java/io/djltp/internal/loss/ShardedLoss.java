@@ -9,6 +9,8 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SigmoidBinaryCrossEntropyLoss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.reflect.Field;
 import java.util.Set;
 
@@ -75,7 +77,7 @@ public interface ShardedLoss {
     }
 
     /** Reads what DJL keeps to itself, or returns {@code null} if this DJL has no such field. */
-    private static Integer classAxis(Loss loss) {
+    private static @Nullable Integer classAxis(Loss loss) {
         try {
             Field field = SoftmaxCrossEntropyLoss.class.getDeclaredField("classAxis");
             field.setAccessible(true);

@@ -5,6 +5,8 @@ import ai.djl.ndarray.NDList;
 
 import io.djltp.internal.parameters.ShardedArray;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.function.BiFunction;
 
 /** Predictions that lie on the ranks, each with its slice, and can be evaluated there. */
@@ -17,7 +19,7 @@ public interface ShardedPredictions {
      * @param predictions the list
      * @return the predictions, or {@code null} if the list holds their numbers
      */
-    static ShardedPredictions of(NDList predictions) {
+    static @Nullable ShardedPredictions of(NDList predictions) {
         Object owner =
                 predictions instanceof ShardedPredictions || predictions.size() != 1
                         ? predictions

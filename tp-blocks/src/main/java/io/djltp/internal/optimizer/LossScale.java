@@ -4,6 +4,7 @@ import ai.djl.metric.Metrics;
 
 import io.djltp.rank.LossScaling;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -16,7 +17,7 @@ public final class LossScale {
 
     private static final Logger logger = LoggerFactory.getLogger(LossScale.class);
 
-    private final LossScaling settings; // or null: the loss is not scaled
+    private final @Nullable LossScaling settings; // or null: the loss is not scaled
     private State state;
 
     /**
@@ -24,7 +25,7 @@ public final class LossScale {
      *
      * @param settings the settings, or {@code null} for a loss that is not scaled
      */
-    public LossScale(LossScaling settings) {
+    public LossScale(@Nullable LossScaling settings) {
         this.settings = settings;
         state = new State(settings == null ? 1 : settings.getInitialScale(), 0, 0);
     }
@@ -67,7 +68,7 @@ public final class LossScale {
      *
      * @param metrics the metrics of the trainer, or {@code null}
      */
-    public void addTo(Metrics metrics) {
+    public void addTo(@Nullable Metrics metrics) {
         if (metrics != null && isUsed()) {
             metrics.addMetric("loss_scale", state.scale);
         }
@@ -81,6 +82,9 @@ public final class LossScale {
      * @throws ArithmeticException if they were not, and the scale cannot be less
      */
     public void update(boolean finite, long step) {
+        if (settings == null) {
+            throw new IllegalStateException("The loss is not scaled");
+        }
         if (finite) {
             boolean due = state.goodSteps + 1 == settings.getGrowthInterval();
             float grown = state.scale * settings.getGrowthFactor();

@@ -6,6 +6,8 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.internal.update.WeightUpdate;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Collections;
 import java.util.Map;
 import java.util.Objects;
@@ -42,7 +44,7 @@ public final class OptimizerState implements AutoCloseable {
          * @param name the name of the parameter in the whole model
          * @return the shard or replica, or {@code null} if there is no parameter of the name
          */
-        NDArray get(String name);
+        @Nullable NDArray get(String name);
 
         /**
          * Tells a new update how its weight is cut.
@@ -105,8 +107,7 @@ public final class OptimizerState implements AutoCloseable {
      *     state stays as it is then
      */
     public void set(String name, Map<String, NDArray> state) {
-        NDArray weight = weights.get(name);
-        checkKnown(name, weight != null);
+        NDArray weight = weight(name);
         if (state.values().stream().anyMatch(Objects::isNull)) {
             throw new IllegalArgumentException(
                     "The state of " + name + " has no array for some of " + state.keySet());
@@ -131,9 +132,14 @@ public final class OptimizerState implements AutoCloseable {
      * @throws IllegalArgumentException if there is no parameter of the name
      */
     public void prepare(String name, DataType type) {
+        NDArray weight = weight(name);
+        getUpdate(name).prepare(weight, type);
+    }
+
+    private NDArray weight(String name) {
         NDArray weight = weights.get(name);
         checkKnown(name, weight != null);
-        getUpdate(name).prepare(weight, type);
+        return Objects.requireNonNull(weight);
     }
 
     static void checkKnown(String name, boolean known) {

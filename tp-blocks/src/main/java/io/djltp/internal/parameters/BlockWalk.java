@@ -3,6 +3,7 @@ package io.djltp.internal.parameters;
 import ai.djl.nn.Block;
 import ai.djl.util.Pair;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -75,8 +76,8 @@ public final class BlockWalk {
         return path.contains(type) ? path : path + " (" + type + ")";
     }
 
-    private void visit(Object value, String path, boolean certain) {
-        if (!isSearched(value) || !seen.add(value)) {
+    private void visit(@Nullable Object value, String path, boolean certain) {
+        if (value == null || !isSearched(value) || !seen.add(value)) {
             return;
         }
         if (value instanceof Block) {
@@ -133,7 +134,7 @@ public final class BlockWalk {
      * @param field the field
      * @return its value, or {@code null}
      */
-    public static Object valueOf(Object owner, Field field) {
+    public static @Nullable Object valueOf(Object owner, Field field) {
         try {
             field.setAccessible(true);
             return field.get(owner);

@@ -16,6 +16,8 @@ import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.Checksum;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -91,10 +93,9 @@ public final class DriftCheck {
         checked = step;
         List<ReplicatedPart> replicated = replicated();
         if (ranks.getWorldSize() > 1 && !replicated.isEmpty()) {
-            ranks.run(
+            ranks.runAll(
                     context -> {
                         compare(checksums(context, replicated, issuer), replicated, step);
-                        return null;
                     });
         }
     }
@@ -107,10 +108,9 @@ public final class DriftCheck {
      */
     public void check(long step, long... all) {
         List<ReplicatedPart> replicated = replicated();
-        ranks.run(
+        ranks.runAll(
                 context -> {
                     compare(all, replicated, step);
-                    return null;
                 });
     }
 
@@ -205,7 +205,7 @@ public final class DriftCheck {
      * @param segment a segment of that axis, or {@code null}: the whole parameter
      */
     @SuppressWarnings("try") // a scope is used by being open
-    private record ReplicatedPart(Parameter parameter, int axis, Segment segment) {
+    private record ReplicatedPart(Parameter parameter, int axis, @Nullable Segment segment) {
 
         /** In the place of the checksum of a rank that has no replica. */
         static final long NOT_HELD = Long.MIN_VALUE;

@@ -4,6 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.lang.ref.WeakReference;
@@ -59,7 +61,7 @@ public final class HeldParameters {
      * @param parameter the parameter
      * @return the source, or {@code null} if the parameter holds its values itself
      */
-    public static WeightSource sourceOf(Parameter parameter) {
+    public static @Nullable WeightSource sourceOf(Parameter parameter) {
         Hold hold = get(parameter);
         return hold == null ? null : hold.source.get();
     }
@@ -78,7 +80,7 @@ public final class HeldParameters {
         for (Parameter parameter : block.getDirectParameters().values()) {
             Hold hold = get(parameter);
             WeightSource source = hold == null ? null : hold.source.get();
-            if (source != null && hold.state == State.CUT) {
+            if (hold != null && source != null && hold.state == State.CUT) {
                 source.save(parameter, os);
             } else {
                 checkWhole(parameter, "What is saved of " + block.getClass().getSimpleName());
@@ -96,7 +98,7 @@ public final class HeldParameters {
         put(parameter, State.LOST, null);
     }
 
-    private static void put(Parameter parameter, State state, WeightSource source) {
+    private static void put(Parameter parameter, State state, @Nullable WeightSource source) {
         synchronized (HELD) {
             // weak: a source knows the parameters, which are the keys of the map
             WeakReference<NDArray> array = new WeakReference<>(parameter.getArray());
@@ -115,7 +117,7 @@ public final class HeldParameters {
         }
     }
 
-    private static Hold get(Parameter parameter) {
+    private static @Nullable Hold get(Parameter parameter) {
         synchronized (HELD) {
             return HELD.get(parameter);
         }

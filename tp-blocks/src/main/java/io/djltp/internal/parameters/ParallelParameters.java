@@ -20,9 +20,11 @@ import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.Checksum;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -94,7 +96,8 @@ public final class ParallelParameters {
     public void prepare(DataType dataType, Shape... shapes) {
         synchronized (source) { // another thread may close
             checkOpen();
-            if (names.isEmpty()) {
+            boolean first = names.isEmpty();
+            if (first) {
                 checkFree(block);
                 ParameterShards.check(block, ranks.getWorldSize(), shards.size());
             }
@@ -105,6 +108,24 @@ public final class ParallelParameters {
             for (Pair<String, Parameter> named : block.getParameters()) {
                 names.put(named.getValue(), named.getKey());
             }
+            if (first && shards.parameters().isEmpty()) {
+                warnOfWhole();
+            }
+        }
+    }
+
+    /** Ranks that compute the same are of no use, and nothing else would tell of them. */
+    private void warnOfWhole() {
+        DeviceMesh mesh = contexts.get(0).getMesh();
+        boolean many = mesh.isCut(DeviceMesh.TENSOR) && !mesh.isOverlaid();
+        if (many && contexts.get(0).getRank() == 0) {
+            logger.warn(
+                    "No layer of {} is split: each of the {} ranks along the axis tensor holds and"
+                            + " computes all of it. Call TensorParallel.parallelize(block,"
+                            + " Plan.auto()) before, build it from parallel layers, or use"
+                            + " ParallelConfig.data(...)",
+                    block.getClass().getSimpleName(),
+                    mesh.getSize(DeviceMesh.TENSOR));
         }
     }
 
@@ -167,7 +188,7 @@ public final class ParallelParameters {
      * @return the checksum, or {@code null} if the values of another process count, or if this one
      *     never has the whole
      */
-    public Long initialChecksum(Parameter parameter) {
+    public @Nullable Long initialChecksum(Parameter parameter) {
         if (!shards.contains(parameter) || !shards.hasFirstReplica()) {
             return null;
         }
@@ -220,7 +241,7 @@ public final class ParallelParameters {
      *
      * @param parameter the parameter
      */
-    public ShardingStrategy getStrategy(Parameter parameter) {
+    public @Nullable ShardingStrategy getStrategy(Parameter parameter) {
         return shards.strategyOf(parameter);
     }
 
@@ -354,7 +375,7 @@ public final class ParallelParameters {
      *
      * @param name the name of the parameter
      */
-    public Parameter byName(String name) {
+    public @Nullable Parameter byName(String name) {
         return names.entrySet().stream()
                 .filter(named -> named.getValue().equals(name))
                 .map(Map.Entry::getKey)
@@ -430,7 +451,8 @@ public final class ParallelParameters {
      */
     private NDArray initializeShards(
             String name, Parameter parameter, Initializer initializer, Shape shape, DataType type) {
-        shards.strategyOf(parameter).checkSplit(name, shape, shards.size());
+
+        shards.of(parameter).checkSplit(name, shape, shards.size());
         if (initializer instanceof SlicedInitializer) {
             shards.fill(parameter, shape, type, (SlicedInitializer) initializer);
         } else {
@@ -514,14 +536,13 @@ public final class ParallelParameters {
             boolean cut = shards.contains(parameter);
             if (seen.add(parameter) && !(cut && overlaid)) {
                 String issuer = "the initialization of " + named.getKey();
-                ranks.run(
+                ranks.runAll(
                         context -> {
                             // along which ranks have the same shard
                             Communicator group = cut ? context.getDataGroup() : context.getWorld();
                             group.setIssuer(issuer);
                             broadcast(
                                     group, stores.get(context.getLocalIndex()).getHeld(parameter));
-                            return null;
                         });
             }
         }

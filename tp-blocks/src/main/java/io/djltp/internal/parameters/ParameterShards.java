@@ -13,6 +13,8 @@ import io.djltp.internal.rank.ParallelContext;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -71,13 +73,22 @@ final class ParameterShards {
     }
 
     /** Returns how a parameter is cut, or {@code null} if every rank has the whole. */
-    ShardingStrategy strategyOf(Parameter parameter) {
+    @Nullable ShardingStrategy strategyOf(Parameter parameter) {
         return strategies.get(parameter);
+    }
+
+    /** Returns how a parameter is cut that is. */
+    ShardingStrategy of(Parameter parameter) {
+        ShardingStrategy strategy = strategies.get(parameter);
+        if (strategy == null) {
+            throw new IllegalStateException(parameter.getName() + " is not cut over the ranks");
+        }
+        return strategy;
     }
 
     /** Gives every rank an array for its shard of a parameter. */
     void create(Parameter parameter, Shape shape, DataType dataType) {
-        ShardingStrategy strategy = strategies.get(parameter);
+        ShardingStrategy strategy = of(parameter);
         for (int i = 0; i < stores.size(); i++) {
             Shape local = strategy.shardShape(shape, rank(i), size());
             NDArray shard = stores.get(i).getManager().create(local, dataType);
@@ -88,7 +99,7 @@ final class ParameterShards {
 
     /** Gives every rank its shard of a parameter as it is made, without the whole. */
     void fill(Parameter parameter, Shape shape, DataType dataType, SlicedInitializer initializer) {
-        ShardingStrategy strategy = strategies.get(parameter);
+        ShardingStrategy strategy = of(parameter);
         Cut cut = strategy.cut(shape, size());
         for (int i = 0; i < stores.size(); i++) {
             NDArray shard =
@@ -126,7 +137,7 @@ final class ParameterShards {
 
     /** Copies consecutive rows of a parameter to the shards that they belong to. */
     void scatterRows(Parameter parameter, NDArray rows, long firstRow, Shape whole) {
-        ShardingStrategy strategy = strategies.get(parameter);
+        ShardingStrategy strategy = of(parameter);
         for (int i = 0; i < stores.size(); i++) {
             strategy.scatterRows(rows, firstRow, whole, get(parameter, i), rank(i), size());
         }
@@ -134,7 +145,7 @@ final class ParameterShards {
 
     /** Copies what this process has of consecutive rows of a parameter to their places in them. */
     void gatherRows(Parameter parameter, NDArray rows, long firstRow, Shape whole) {
-        ShardingStrategy strategy = strategies.get(parameter);
+        ShardingStrategy strategy = of(parameter);
         for (int i = 0; i < stores.size(); i++) {
             if (isFirstReplica(i)) {
                 NDArray shard = get(parameter, i);

@@ -8,6 +8,8 @@ import ai.djl.training.ParameterStore;
 
 import io.djltp.internal.rank.ParallelContext;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -38,16 +40,30 @@ public final class RankParameterStore extends ParameterStore {
      * answers for what it computes of it.
      *
      * @param store the store of a block
-     * @param parameter the parameter, or {@code null}
+     * @param parameter the parameter
      * @param device the device, where the store is not of a rank
      * @param training whether it is trained
      * @return the value, with the shape that it has on the rank
      */
     public static NDArray shardOf(
             ParameterStore store, Parameter parameter, Device device, boolean training) {
-        return parameter != null && store instanceof RankParameterStore own
+        return store instanceof RankParameterStore own
                 ? own.value(parameter, false)
                 : store.getValue(parameter, device, training);
+    }
+
+    /**
+     * Returns the same of a parameter that may be missing.
+     *
+     * @param store the store of a block
+     * @param parameter the parameter, or {@code null}
+     * @param device the device, where the store is not of a rank
+     * @param training whether it is trained
+     * @return the value, or {@code null} if there is no parameter
+     */
+    public static @Nullable NDArray optionalShardOf(
+            ParameterStore store, @Nullable Parameter parameter, Device device, boolean training) {
+        return parameter == null ? null : shardOf(store, parameter, device, training);
     }
 
     /**
@@ -56,7 +72,7 @@ public final class RankParameterStore extends ParameterStore {
      * @param store the store that a block was given
      * @return the rank, or {@code null} for an ordinary store, with which a block is unsharded
      */
-    public static ParallelContext contextOf(ParameterStore store) {
+    public static @Nullable ParallelContext contextOf(ParameterStore store) {
         return store instanceof RankParameterStore ? ((RankParameterStore) store).context : null;
     }
 
@@ -84,7 +100,8 @@ public final class RankParameterStore extends ParameterStore {
      * @throws IllegalStateException if the trainer has not been initialized with the parameter
      */
     @Override
-    public NDArray getValue(Parameter parameter, Device device, boolean training) {
+    public @Nullable NDArray getValue(
+            @Nullable Parameter parameter, Device device, boolean training) {
         if (parameter == null) {
             return null;
         }
@@ -126,7 +143,7 @@ public final class RankParameterStore extends ParameterStore {
      * the forward pass.)
      */
     public void followFrozen() {
-        parameters.forEach((id, parameter) -> follow(parameter, values.get(id)));
+        parameters.values().forEach(this::getHeld);
     }
 
     private static void follow(Parameter parameter, NDArray value) {

@@ -45,7 +45,7 @@ public final class ReplicaGroups {
         int size = parameters.getShards().size();
         for (Parameter parameter : parameters.getCut()) {
             Shape shape = parameter.getArray().getShape();
-            Cut cut = parameters.getStrategy(parameter).cut(shape, size);
+            Cut cut = parameters.getShards().of(parameter).cut(shape, size);
             if (!cut.isPartition()) {
                 cuts.put(parameter, cut);
                 cut.getSegments().stream()
@@ -64,7 +64,7 @@ public final class ReplicaGroups {
                             cuts.forEach(
                                     (parameter, cut) -> {
                                         ShardingStrategy strategy =
-                                                parameters.getStrategy(parameter);
+                                                parameters.getShards().of(parameter);
                                         int axis = strategy.axis(parameter.getArray().getShape());
                                         int rank = context.getTensorGroup().getRank();
                                         parts.put(parameter, parts(cut, rank, axis, communicators));

@@ -54,10 +54,9 @@ public final class RunningBuffers {
         List<Parameter> buffers =
                 parameters.getUntrained().stream().filter(RunningBuffers::isBuffer).toList();
         if (!buffers.isEmpty()) {
-            ranks.run(
+            ranks.runAll(
                     context -> {
                         broadcast(context, buffers);
-                        return null;
                     });
         }
     }

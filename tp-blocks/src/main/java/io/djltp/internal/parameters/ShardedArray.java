@@ -3,6 +3,8 @@ package io.djltp.internal.parameters;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
@@ -19,12 +21,16 @@ public final class ShardedArray implements InvocationHandler {
     private final NDArray slice;
     private final Shape shape;
     private final boolean ofHead;
-    private final Supplier<NDArray> maker; // null if it cannot be made whole
+    private final @Nullable Supplier<NDArray> maker; // null if it cannot be made whole
     private final Object owner;
-    private NDArray whole; // once it was asked for
+    private @Nullable NDArray whole; // once it was asked for
 
     private ShardedArray(
-            NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker, Object owner) {
+            NDArray slice,
+            Shape shape,
+            boolean ofHead,
+            @Nullable Supplier<NDArray> maker,
+            Object owner) {
         this.slice = slice;
         this.shape = shape;
         this.ofHead = ofHead;
@@ -43,7 +49,11 @@ public final class ShardedArray implements InvocationHandler {
      * @return the stand-in
      */
     public static NDArray of(
-            NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker, Object owner) {
+            NDArray slice,
+            Shape shape,
+            boolean ofHead,
+            @Nullable Supplier<NDArray> maker,
+            Object owner) {
         return (NDArray)
                 Proxy.newProxyInstance(
                         NDArray.class.getClassLoader(),
@@ -68,20 +78,21 @@ public final class ShardedArray implements InvocationHandler {
      * @param array an array
      * @return what {@link #of} was given, or {@code null} if the array is no stand-in
      */
-    public static Object ownerOf(NDArray array) {
+    public static @Nullable Object ownerOf(NDArray array) {
         return isStandIn(array) ? ((ShardedArray) Proxy.getInvocationHandler(array)).owner : null;
     }
 
     /** {@inheritDoc} */
     @Override
-    public Object invoke(Object proxy, Method method, Object[] args) throws Throwable {
+    public @Nullable Object invoke(Object proxy, Method method, Object @Nullable [] args)
+            throws Throwable {
         switch (method.getName()) {
             case "getShape":
                 return shape;
             case "size":
                 return args == null ? shape.size() : shape.get((Integer) args[0]);
             case "equals":
-                return proxy == args[0];
+                return args != null && proxy == args[0];
             case "hashCode":
                 return System.identityHashCode(proxy);
             case "toString":
@@ -101,7 +112,7 @@ public final class ShardedArray implements InvocationHandler {
                 return null; // the slices belong to the ranks' output
             default:
                 if (maker != null) {
-                    return ask(whole(), method, args);
+                    return ask(whole(maker), method, args);
                 }
                 throw refusal(method);
         }
@@ -124,14 +135,15 @@ public final class ShardedArray implements InvocationHandler {
                         + " ColumnParallelLinear with optGatherOutput(true) be the last layer.");
     }
 
-    private synchronized NDArray whole() {
+    private synchronized NDArray whole(Supplier<NDArray> made) {
         if (whole == null) {
-            whole = maker.get();
+            whole = made.get();
         }
         return whole;
     }
 
-    private static Object ask(NDArray array, Method method, Object[] args) throws Throwable {
+    private static @Nullable Object ask(NDArray array, Method method, Object @Nullable [] args)
+            throws Throwable {
         try {
             return method.invoke(array, args);
         } catch (InvocationTargetException e) {

@@ -16,6 +16,8 @@ import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
@@ -38,7 +40,7 @@ public final class WeightSource {
     private final ParallelParameters parameters;
     private final ParameterShards shards;
     private Runnable beforeSave = () -> {};
-    private Parameter whole; // gathered for its rows, or null
+    private @Nullable Parameter whole; // gathered for its rows
     private boolean ended; // the model has its values again
     private int gathered; // in this save
     private int skipped; // gathered already, where a save is repeated
@@ -140,10 +142,9 @@ public final class WeightSource {
             NDArray old = parameter.getArray();
             NDArray values = modelManager.create(old.getShape(), old.getDataType());
             if (ranks.isDistributed()) {
-                ranks.run(
+                ranks.runAll(
                         context -> {
                             exchange(context, issuer, parameter, values);
-                            return null;
                         });
             } else {
                 shards.gatherRows(parameter, values, 0, values.getShape());
@@ -155,7 +156,7 @@ public final class WeightSource {
     /** Each rank's shard goes to all, and in each process one of them puts it in its place. */
     private void exchange(
             ParallelContext context, String issuer, Parameter parameter, NDArray values) {
-        ShardingStrategy strategy = shards.strategyOf(parameter);
+        ShardingStrategy strategy = shards.of(parameter);
         NDArray shard = parameters.getStore(context).getHeld(parameter);
         Communicator group = context.getTensorGroup();
         group.setIssuer(issuer + parameters.nameOf(parameter));

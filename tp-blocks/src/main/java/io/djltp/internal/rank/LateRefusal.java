@@ -2,6 +2,8 @@ package io.djltp.internal.rank;
 
 import io.djltp.cut.ShardRange;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * What a rank alone refuses of its rows of a batch, such as an id out of range. If it threw at
  * once, the others would wait for it in the next collective operation, and the trainer would be
@@ -15,7 +17,7 @@ public final class LateRefusal {
 
     private static final ThreadLocal<LateRefusal> CURRENT = new ThreadLocal<>();
 
-    private RuntimeException first;
+    private @Nullable RuntimeException first;
 
     private LateRefusal() {}
 
@@ -61,7 +63,7 @@ public final class LateRefusal {
      *
      * @return what was refused first, or {@code null}
      */
-    public RuntimeException end() {
+    public @Nullable RuntimeException end() {
         CURRENT.remove();
         return first;
     }

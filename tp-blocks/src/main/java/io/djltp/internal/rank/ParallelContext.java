@@ -19,6 +19,8 @@ import io.djltp.internal.torch.RandomDraws;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -77,7 +79,7 @@ public final class ParallelContext implements AutoCloseable {
      *
      * @return the context, or {@code null} outside the threads of ranks
      */
-    public static ParallelContext current() {
+    public static @Nullable ParallelContext current() {
         return CURRENT.get();
     }
 
@@ -221,7 +223,7 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /** Returns the first exception in a backward pass, and forgets it. */
-    Throwable takeFailure() {
+    @Nullable Throwable takeFailure() {
         return mappings.takeFailure();
     }
 
@@ -284,7 +286,7 @@ public final class ParallelContext implements AutoCloseable {
      * @param cut whether this rank has only its part of them
      * @param manager the manager of what is made on the way, or {@code null}
      */
-    public void beginForward(long batch, long rows, boolean cut, NDManager manager) {
+    public void beginForward(long batch, long rows, boolean cut, @Nullable NDManager manager) {
         boolean guarded = random.isChecked() && mesh.isCut(DeviceMesh.TENSOR);
         int sharing = cut ? getDataGroup().getSize() : 1;
         int tensorRank = getTensorGroup().getRank();
@@ -440,13 +442,13 @@ public final class ParallelContext implements AutoCloseable {
          */
         Communicator get(String axis) {
             Communicator group = groups.get(axis);
-            if (group == null && DeviceMesh.AXES.contains(axis)) {
-                return alone;
+            if (group != null) {
+                return group;
             }
-            if (group == null) {
+            if (!DeviceMesh.AXES.contains(axis)) {
                 mesh.getSize(axis); // names those that there are
             }
-            return group;
+            return alone;
         }
 
         /** Returns what this rank has called in all of its groups. */
@@ -504,7 +506,7 @@ public final class ParallelContext implements AutoCloseable {
         }
 
         /** Returns the first exception in a backward pass, and forgets it. */
-        Throwable takeFailure() {
+        @Nullable Throwable takeFailure() {
             Throwable first = null;
             for (RegionMappings users : all().toList()) {
                 Throwable failure = users.takeFailure();

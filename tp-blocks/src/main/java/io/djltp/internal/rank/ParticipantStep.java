@@ -6,6 +6,8 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Communicator;
 import io.djltp.internal.update.WeightUpdate;
 
+import org.jspecify.annotations.Nullable;
+
 /** A step as a {@link StepParticipant} sees it: what the rank has of each parameter. */
 public interface ParticipantStep {
 
@@ -24,7 +26,7 @@ public interface ParticipantStep {
      * @param parameter the parameter
      * @return the update, or {@code null} if the parameter is frozen
      */
-    WeightUpdate getUpdate(Parameter parameter);
+    @Nullable WeightUpdate getUpdate(Parameter parameter);
 
     /**
      * Returns the group over which the rank's gradient of a parameter is summed. It follows from
@@ -33,7 +35,7 @@ public interface ParticipantStep {
      * @param parameter the parameter
      * @return the group, or {@code null} if the rank has the whole gradient of its value
      */
-    Communicator getGradientGroup(Parameter parameter);
+    @Nullable Communicator getGradientGroup(Parameter parameter);
 
     /**
      * Returns the name of a parameter in the network, for errors.

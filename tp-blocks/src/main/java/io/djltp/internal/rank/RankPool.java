@@ -12,6 +12,7 @@ import io.djltp.job.JobFailedException;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -43,7 +44,7 @@ public final class RankPool implements AutoCloseable {
     private static final Duration GRACE = Duration.ofSeconds(30);
 
     private final List<ParallelContext> contexts;
-    private final Job job; // or null
+    private final @Nullable Job job;
     private final List<ExecutorService> threads = new ArrayList<>(); // of the ranks
     private final PoolFailure failure;
     private volatile boolean running;
@@ -71,11 +72,10 @@ public final class RankPool implements AutoCloseable {
                             task -> daemon("tp-rank-" + context.getRank(), task)));
         }
         try {
-            run(
+            runAll(
                     context -> {
                         Autograd.setThreads(config.getThreadsPerRank());
                         context.begin();
-                        return null;
                     });
         } catch (RuntimeException | Error e) {
             close(); // nobody else has the pool
@@ -100,6 +100,19 @@ public final class RankPool implements AutoCloseable {
          * @throws Exception if the rank fails, which ends the job
          */
         T run(ParallelContext context) throws Exception;
+    }
+
+    /** A part of a job that every rank does, without a result. */
+    @FunctionalInterface
+    public interface RankAction {
+
+        /**
+         * Does one rank's part.
+         *
+         * @param context the rank
+         * @throws Exception if the rank fails, which ends the job
+         */
+        void run(ParallelContext context) throws Exception;
     }
 
     /**
@@ -173,6 +186,20 @@ public final class RankPool implements AutoCloseable {
     }
 
     /**
+     * Runs something without a result on all ranks of this process and waits for all of them.
+     *
+     * @param action what each rank does
+     * @throws RankFailedException if a rank fails, now or before
+     */
+    public void runAll(RankAction action) {
+        run(
+                context -> {
+                    action.run(context);
+                    return context;
+                });
+    }
+
+    /**
      * Runs a task that changes nothing that the ranks keep, such as a forward pass. If all of them
      * refuse its input by an exception, the caller gets it, and the ranks go on with the next task.
      *
@@ -186,7 +213,7 @@ public final class RankPool implements AutoCloseable {
         return run(task, isDistributed() ? null : new Refusals(contexts));
     }
 
-    private synchronized <T> List<T> run(RankTask<T> task, Refusals refusals) {
+    private synchronized <T> List<T> run(RankTask<T> task, @Nullable Refusals refusals) {
         List<Future<T>> futures = new ArrayList<>(size());
         synchronized (threads) { // on all ranks or, if they are being closed, on none
             checkUsable();
@@ -207,8 +234,9 @@ public final class RankPool implements AutoCloseable {
             }
             failure.refused(refusals);
         }
-        if (failure.get() != null) {
-            throw failure.get();
+        RuntimeException failed = failure.get();
+        if (failed != null) {
+            throw failed;
         }
         return results;
     }
@@ -255,7 +283,8 @@ public final class RankPool implements AutoCloseable {
         }
     }
 
-    private <T> T runOn(ParallelContext context, RankTask<T> task, Refusals refusals) {
+    private <T> @Nullable T runOn(
+            ParallelContext context, RankTask<T> task, @Nullable Refusals refusals) {
         try {
             return task.run(context);
         } catch (Throwable t) {
@@ -274,7 +303,7 @@ public final class RankPool implements AutoCloseable {
      * Waits for a rank: as long as it takes, or for the grace once the job has failed. An interrupt
      * may end the job, but not the wait: the caller may free what the ranks are working on.
      */
-    private <T> T await(Future<T> future, Refusals refusals) {
+    private <T> T await(Future<T> future, @Nullable Refusals refusals) {
         long graceEnds = Long.MAX_VALUE;
         boolean interrupted = false;
         try {
@@ -286,12 +315,13 @@ public final class RankPool implements AutoCloseable {
                         failure.refused(refusals);
                     }
                     long now = System.nanoTime();
-                    if (failure.get() != null && graceEnds == Long.MAX_VALUE) {
+                    RuntimeException failed = failure.get();
+                    if (failed != null && graceEnds == Long.MAX_VALUE) {
                         graceEnds = now + GRACE.toNanos();
                     }
-                    if (now > graceEnds) {
+                    if (failed != null && now > graceEnds) {
                         future.cancel(true);
-                        throw failure.get();
+                        throw failed;
                     }
                 } catch (InterruptedException e) {
                     interrupted = true;
@@ -341,7 +371,7 @@ public final class RankPool implements AutoCloseable {
      * are unpacked once, under a lock that all processes of the machine share, and one that stands
      * still while it has the lock would hold up the others for ever.
      */
-    private static void loadLibraries(Job job) {
+    private static void loadLibraries(@Nullable Job job) {
         if (job == null) {
             LibTorch.load();
             return;
@@ -467,17 +497,18 @@ public final class RankPool implements AutoCloseable {
         private static final int SHOWN_OPERATIONS = 12;
 
         private final List<ParallelContext> contexts;
-        private final Job job; // or null
-        private final AtomicReference<RuntimeException> first = new AtomicReference<>();
-        private volatile Exception closing; // why a task was aborted that no rank has failed
+        private final @Nullable Job job;
+        private final AtomicReference<@Nullable RuntimeException> first = new AtomicReference<>();
+        private volatile @Nullable Exception
+                closing; // why a task was aborted that no rank has failed
 
-        PoolFailure(List<ParallelContext> contexts, Job job) {
+        PoolFailure(List<ParallelContext> contexts, @Nullable Job job) {
             this.contexts = contexts;
             this.job = job;
         }
 
         /** Returns the failure, or {@code null}. */
-        RuntimeException get() {
+        @Nullable RuntimeException get() {
             return first.get();
         }
 
@@ -500,7 +531,8 @@ public final class RankPool implements AutoCloseable {
         private static RankFailedException failed(int rank, Throwable cause) {
             for (Throwable t = cause; t != null; t = t.getCause()) {
                 if (t instanceof JobFailedException other) {
-                    return new RankFailedException(t.getMessage(), other.getRank(), true, cause);
+                    return new RankFailedException(
+                            other.getMessage(), other.getRank(), true, cause);
                 }
             }
             String message = "rank " + rank + " failed: " + cause;
@@ -547,7 +579,7 @@ public final class RankPool implements AutoCloseable {
             contexts.forEach(context -> context.abort(closing));
         }
 
-        private static boolean isCausedBy(Exception origin, Throwable cause) {
+        private static boolean isCausedBy(@Nullable Exception origin, Throwable cause) {
             Throwable t = cause;
             while (t != null && t != origin) {
                 t = t.getCause();

@@ -6,6 +6,8 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Collection;
 import java.util.Map;
 
@@ -108,7 +110,7 @@ public interface StepParticipant extends AutoCloseable {
      * @param axis the axis of the array along which a rank has the ranges that it has of the
      *     parameter's axis
      */
-    record StateCut(Parameter parameter, int axis) {
+    record StateCut(@Nullable Parameter parameter, int axis) {
 
         /**
          * Says that each place of the tensor group has an array of its own, [1, x1, ..., xn]. On as

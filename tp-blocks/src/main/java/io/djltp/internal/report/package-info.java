@@ -1,2 +1,5 @@
 /** Contains figures of the machine. */
+@NullMarked
 package io.djltp.internal.report;
+
+import org.jspecify.annotations.NullMarked;

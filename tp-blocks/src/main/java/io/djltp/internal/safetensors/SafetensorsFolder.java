@@ -4,6 +4,8 @@ import com.google.gson.Gson;
 import com.google.gson.JsonParseException;
 import com.google.gson.annotations.SerializedName;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Closeable;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -15,6 +17,7 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.stream.Stream;
 
@@ -145,7 +148,7 @@ public final class SafetensorsFolder implements Closeable {
      * @param name its name
      * @return the tensor, or {@code null} if there is none of this name
      */
-    public StoredTensor get(String name) {
+    public @Nullable StoredTensor get(String name) {
         SafetensorsFile file = tensors.get(name);
         return file == null ? null : file.getTensors().get(name);
     }
@@ -154,10 +157,11 @@ public final class SafetensorsFolder implements Closeable {
      * Returns the file that has a tensor.
      *
      * @param name its name
-     * @return the file, or {@code null} if there is no tensor of this name
+     * @return the file
+     * @throws NullPointerException if there is no tensor of this name
      */
     public SafetensorsFile fileOf(String name) {
-        return tensors.get(name);
+        return Objects.requireNonNull(tensors.get(name), name);
     }
 
     /**

@@ -3,6 +3,8 @@ package io.djltp.internal.safetensors;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * A tensor of a safetensors file.
  *
@@ -31,7 +33,7 @@ public record StoredTensor(String name, String type, Shape shape, long begin, lo
     }
 
     /** Returns the data type of DJL, or {@code null} if it has none. */
-    DataType findDataType() {
+    @Nullable DataType findDataType() {
         try {
             return DataType.fromSafetensors(type);
         } catch (IllegalArgumentException e) {

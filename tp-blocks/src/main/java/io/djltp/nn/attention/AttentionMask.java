@@ -15,6 +15,8 @@ import io.djltp.internal.rank.LateRefusal;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.HostReads;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * Which keys each query sees.
  *
@@ -28,12 +30,12 @@ final class AttentionMask {
     private static final float LOWEST_HALF = -3e4f; // of float16, whose smallest number is -65504
 
     private final boolean causal;
-    private final NDArray
+    private final @Nullable NDArray
             bias; // [1 or B, 1 or heads, 1 or T, S], or null: all keys, or the causal ones
-    private final NDArray
+    private final @Nullable NDArray
             seeing; // 1 where a query sees a key, [1 or B, 1 or heads, 1 or T, 1], or null: all do
 
-    private AttentionMask(boolean causal, NDArray bias, NDArray seeing) {
+    private AttentionMask(boolean causal, @Nullable NDArray bias, @Nullable NDArray seeing) {
         this.causal = causal;
         this.bias = bias;
         this.seeing = seeing;
@@ -56,7 +58,8 @@ final class AttentionMask {
      * @param others masks and biases, the same on all ranks
      * @return the same for the rank
      */
-    static NDList ofRank(ParallelContext context, Block user, AttentionShape shape, NDList others) {
+    static NDList ofRank(
+            @Nullable ParallelContext context, Block user, AttentionShape shape, NDList others) {
         NDList own = new NDList();
         for (NDArray other : others) {
             own.add(isBias(other) ? ofRank(context, user, shape, other) : other);
@@ -65,7 +68,7 @@ final class AttentionMask {
     }
 
     private static NDArray ofRank(
-            ParallelContext context, Block user, AttentionShape shape, NDArray bias) {
+            @Nullable ParallelContext context, Block user, AttentionShape shape, NDArray bias) {
         long heads = bias.getShape().get(1);
         if (heads != 1 && heads != shape.heads() || !bias.getDataType().isFloating()) {
             throw Errors.argument(
@@ -75,7 +78,7 @@ final class AttentionMask {
                     shape.heads(), bias.getShape(), bias.getDataType());
         }
         int ranks = AttentionShape.ranks(context);
-        if (ranks == 1) {
+        if (context == null || ranks == 1) {
             return bias;
         }
         // each rank's gradient of it is that of its own heads
@@ -116,13 +119,15 @@ final class AttentionMask {
      */
     static AttentionMask of(NDList given, boolean causal, int window, NDArray query, long keys) {
         boolean slides = window > 0 && window < keys;
-        if (given.isEmpty() && !slides) {
-            return new AttentionMask(causal, null, null);
-        }
         DataType type = query.getDataType();
         float lowest = type == DataType.FLOAT16 ? LOWEST_HALF : LOWEST;
+        long positions = query.getShape().get(2);
         NDArray seen = null;
         NDArray added = null;
+        if (slides) {
+            NDArray own = past(query.getManager(), positions, keys, window);
+            seen = own.reshape(1, 1, positions, keys);
+        }
         for (NDArray each : given) {
             NDArray seenHere;
             if (isBias(each)) {
@@ -134,11 +139,11 @@ final class AttentionMask {
             }
             seen = seen == null ? seenHere : seen.logicalAnd(seenHere);
         }
-        if (causal) {
-            long positions = query.getShape().get(2);
-            NDArray past = past(query.getManager(), positions, keys, slides ? window : 0);
-            past = past.toDevice(query.getDevice(), false);
-            seen = seen == null ? past.reshape(1, 1, positions, keys) : seen.logicalAnd(past);
+        if (seen == null) {
+            return new AttentionMask(causal, null, null);
+        }
+        if (causal && !slides) {
+            seen = seen.logicalAnd(past(seen.getManager(), positions, keys, 0));
         }
         NDArray number = seen.toType(type, false);
         NDArray bias = seen.logicalNot().toType(type, false).mul(lowest);
@@ -173,7 +178,7 @@ final class AttentionMask {
      * @throws IllegalArgumentException at once if all ranks have the mask, at the end of the pass
      *     if this one has some of its rows
      */
-    static void check(ParallelContext context, NDArray mask) {
+    static void check(@Nullable ParallelContext context, NDArray mask) {
         if (isBias(mask) || !mask.getDataType().isFloating() || mask.getDevice().isGpu()) {
             return;
         }
@@ -211,7 +216,7 @@ final class AttentionMask {
     }
 
     /** Returns what is added to the scores, or {@code null}. */
-    NDArray bias() {
+    @Nullable NDArray bias() {
         return bias;
     }
 

@@ -13,6 +13,8 @@ import io.djltp.internal.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 
@@ -73,14 +75,14 @@ record AttentionShape(long embedding, int heads, int keyValueHeads, long headDim
     }
 
     /** Returns the heads of a rank; all of them where they are not cut. */
-    LocalHeads localHeads(ParallelContext context) {
+    LocalHeads localHeads(@Nullable ParallelContext context) {
         int ranks = ranks(context);
-        int rank = ranks == 1 ? 0 : context.getTensorGroup().getRank();
+        int rank = context == null ? 0 : context.getTensorGroup().getRank();
         return LocalHeads.of(headCut(ranks), keyValueHeads, rank);
     }
 
     /** Returns over how many ranks heads are cut. */
-    static int ranks(ParallelContext context) {
+    static int ranks(@Nullable ParallelContext context) {
         return context == null ? 1 : context.getTensorGroup().getSize();
     }
 

@@ -29,6 +29,8 @@ import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -81,14 +83,12 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     private final boolean causal;
     private final int window; // or 0
     private final boolean recomputed;
-    private final RotaryEmbedding rotary;
-    private final ColumnParallelLinear stacked; // query, key and value in one, or null
-    private final ColumnParallelLinear query;
-    private final ColumnParallelLinear key;
-    private final ColumnParallelLinear value;
-    private final RmsNorm queryNorm; // of the features of a head, or null
-    private final RmsNorm keyNorm;
-    private final ParallelDropout dropout; // of the weights of the keys, or null
+    private final @Nullable RotaryEmbedding rotary;
+    private final @Nullable ColumnParallelLinear stacked; // query, key and value in one
+    private final @Nullable Projections apart;
+    private final @Nullable RmsNorm queryNorm; // of the features of a head
+    private final @Nullable RmsNorm keyNorm;
+    private final @Nullable ParallelDropout dropout; // of the weights of the keys
     private final RowParallelLinear output;
 
     /**
@@ -111,16 +111,16 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         if (builder.fusedQkv) {
             ShardingStrategy all = ShardingStrategy.stackedQkv(heads, groups, dim);
             stacked = projection("queryKeyValue", heads + 2 * groups, all, builder);
-            query = null;
-            key = null;
-            value = null;
+            apart = null;
         } else {
             ShardingStrategy own = ShardingStrategy.headAwareRowwise(heads, dim);
             ShardingStrategy used = ShardingStrategy.keyValueRowwise(heads, groups, dim);
             stacked = null;
-            query = projection("query", heads, own, builder);
-            key = projection("key", groups, used, builder);
-            value = projection("value", groups, used, builder);
+            apart =
+                    new Projections(
+                            projection("query", heads, own, builder),
+                            projection("key", groups, used, builder),
+                            projection("value", groups, used, builder));
         }
         queryNorm = norm("queryNorm", builder);
         keyNorm = norm("keyNorm", builder);
@@ -142,6 +142,17 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
                                 .build());
     }
 
+    /** Query, key and value where each is a layer of its own. */
+    private record Projections(
+            ColumnParallelLinear query, ColumnParallelLinear key, ColumnParallelLinear value) {}
+
+    private Projections apart() {
+        if (apart == null) {
+            throw new IllegalStateException("Query, key and value are one layer");
+        }
+        return apart;
+    }
+
     private ColumnParallelLinear projection(
             String name, int heads, ShardingStrategy strategy, Builder builder) {
         return addChildBlock(
@@ -155,7 +166,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
                         .build());
     }
 
-    private RmsNorm norm(String name, Builder builder) {
+    private @Nullable RmsNorm norm(String name, Builder builder) {
         return builder.normEpsilon == 0
                 ? null
                 : addChildBlock(name, RmsNorm.builder().optEpsilon(builder.normEpsilon).build());
@@ -185,7 +196,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
                                 arrays -> attend(parameterStore, arrays, training))
                         : attend(parameterStore, heads, training);
         int ranks = AttentionShape.ranks(context);
-        if (ranks > 1) {
+        if (context != null && ranks > 1) {
             ShardedLayout layout = new ShardedLayout(shape.featureCut(ranks));
             values = context.getPass().enterSlice(values, layout, describe());
         }
@@ -200,12 +211,13 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
             int queries = local.queries();
             return all.split(new long[] {queries, queries + local.keyValues()}, 2);
         }
-        NDArray x = query.shareInput(store, inputs.head());
-        NDArray memory = crossed ? key.shareInput(store, inputs.get(1)) : x;
+        Projections each = apart();
+        NDArray x = each.query.shareInput(store, inputs.head());
+        NDArray memory = crossed ? each.key.shareInput(store, inputs.get(1)) : x;
         return new NDList(
-                heads(store, query, x, training),
-                heads(store, key, memory, training),
-                heads(store, value, memory, training));
+                heads(store, each.query, x, training),
+                heads(store, each.key, memory, training),
+                heads(store, each.value, memory, training));
     }
 
     /** Computes a projection, and takes the rank's slice of it as heads. */
@@ -218,7 +230,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     }
 
     private NDArray positioned(
-            ParameterStore store, RmsNorm norm, NDArray heads, boolean training) {
+            ParameterStore store, @Nullable RmsNorm norm, NDArray heads, boolean training) {
         NDArray x = heads;
         if (norm != null) {
             x = norm.forward(store, new NDList(x), training).singletonOrThrow();
@@ -245,7 +257,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         AttentionMask mask = AttentionMask.of(given, causal, window, q, k.getShape().get(2));
         NDArray values =
                 training && dropout != null
-                        ? dropped(store, mask, q, k).matMul(v)
+                        ? dropped(store, dropout, mask, q, k).matMul(v)
                         : TorchOperations.attention(q, k, v, mask.bias(), mask.isCausalOnly());
         Shape all = values.getShape();
         return mask.clear(values)
@@ -254,7 +266,8 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     }
 
     /** Computes the weights of the keys, with some of them set to 0: [B, heads, T, S]. */
-    private NDArray dropped(ParameterStore store, AttentionMask mask, NDArray q, NDArray k) {
+    private NDArray dropped(
+            ParameterStore store, ParallelDropout drop, AttentionMask mask, NDArray q, NDArray k) {
         // a number that libtorch keeps for the backward pass, so that it is an array of the pass
         NDArray scale = q.getManager().create((float) (1 / Math.sqrt(shape.headDim())));
         NDArray scaled = q.mul(scale.toType(q.getDataType(), false));
@@ -264,11 +277,13 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         NDArray rows = weights.reshape(each.get(0), each.get(1) * each.get(2) * each.get(3));
         ParallelContext context = RankParameterStore.contextOf(store);
         int ranks = AttentionShape.ranks(context);
-        if (ranks > 1) { // a row is made of heads: its cut says which of all weights these are
+        if (context != null
+                && ranks > 1) { // a row is made of heads: its cut says which of all weights these
+            // are
             Cut cut = AxisPart.heads(shape.heads(), each.get(2) * each.get(3)).cut(ranks);
             context.getPass().setLayout(rows, new ShardedLayout(cut));
         }
-        NDArray kept = dropout.forward(store, new NDList(rows), true).singletonOrThrow();
+        NDArray kept = drop.forward(store, new NDList(rows), true).singletonOrThrow();
         return (context == null ? kept : context.getPass().take(kept)).reshape(each);
     }
 
@@ -292,17 +307,20 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         if (stacked != null) {
             projected = pass.visit(stacked, inputs.get(0));
         } else {
-            ForecastArray x = query.forecastShare(pass, inputs.get(0));
-            ForecastArray memory = crossed ? key.forecastShare(pass, inputs.get(1)) : x;
-            boolean trained = key.forecastShared(pass, memory).differentiated();
-            trained |= value.forecastShared(pass, memory).differentiated();
-            projected = query.forecastShared(pass, x).with(trained);
+            Projections each = apart();
+            ForecastArray x = each.query.forecastShare(pass, inputs.get(0));
+            ForecastArray memory = crossed ? each.key.forecastShare(pass, inputs.get(1)) : x;
+            boolean trained = each.key.forecastShared(pass, memory).differentiated();
+            trained |= each.value.forecastShared(pass, memory).differentiated();
+            projected = each.query.forecastShared(pass, x).with(trained);
         }
         int ranks = pass.getTensorSize();
         ForecastArray heads = projected.withFeatures(shape.heads() * shape.headDim());
         heads = ranks == 1 ? heads : heads.cutBy(shape.featureCut(ranks));
         if (queryNorm != null) {
             heads = heads.with(pass.visit(queryNorm, heads).differentiated());
+        }
+        if (keyNorm != null) {
             heads = heads.with(pass.visit(keyNorm, heads).differentiated());
         }
         return pass.visit(output, heads);
@@ -331,7 +349,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
      *
      * @return the positions, or {@code null} if there are none
      */
-    public RotaryEmbedding getRotary() {
+    public @Nullable RotaryEmbedding getRotary() {
         return rotary;
     }
 
@@ -389,10 +407,13 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         Shape x = inputShapes[0];
         Shape head = new Shape(x.get(0), x.get(1), shape.heads(), shape.headDim());
         Map<Block, Shape> shapes = new LinkedHashMap<>();
-        shapes.put(stacked, x);
-        shapes.put(query, x);
-        shapes.put(key, inputShapes[keys()]);
-        shapes.put(value, inputShapes[keys()]);
+        if (apart == null) {
+            shapes.put(stacked, x);
+        } else {
+            shapes.put(apart.query, x);
+            shapes.put(apart.key, inputShapes[keys()]);
+            shapes.put(apart.value, inputShapes[keys()]);
+        }
         shapes.put(queryNorm, head);
         shapes.put(keyNorm, head);
         shapes.put(dropout, head);
@@ -425,7 +446,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         private boolean crossAttention;
         private boolean sequenceParallel;
         private boolean recomputeCore;
-        private RotaryEmbedding rotary;
+        private @Nullable RotaryEmbedding rotary;
         private Precision precision = Precision.FLOAT32;
         private float dropoutRate;
         private float normEpsilon;

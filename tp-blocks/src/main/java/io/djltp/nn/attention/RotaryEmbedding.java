@@ -9,6 +9,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.Errors;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 
 /**
@@ -26,8 +28,8 @@ public final class RotaryEmbedding {
     private final double base;
     private final int dim; // or 0: all features of a head
     private final boolean interleaved;
-    private final RotaryScaling scaling; // or null
-    private volatile Angles known; // of the longest input so far, of any rank
+    private final @Nullable RotaryScaling scaling;
+    private volatile @Nullable Angles known; // of the longest input so far, of any rank
 
     /** Cosines and sines, one row for each position. */
     private record Angles(int positions, int pairs, float[] cosines, float[] sines) {}
@@ -195,7 +197,7 @@ public final class RotaryEmbedding {
      *
      * @return the scaling, or {@code null} if they are not
      */
-    public RotaryScaling getScaling() {
+    public @Nullable RotaryScaling getScaling() {
         return scaling;
     }
 
@@ -214,7 +216,7 @@ public final class RotaryEmbedding {
         private double base = 10_000;
         private int dim;
         private boolean interleaved;
-        private RotaryScaling scaling;
+        private @Nullable RotaryScaling scaling;
 
         private Builder() {}
 
@@ -263,7 +265,7 @@ public final class RotaryEmbedding {
          * @param scaling the scaling, or {@code null} for none
          * @return this builder
          */
-        public Builder optScaling(RotaryScaling scaling) {
+        public Builder optScaling(@Nullable RotaryScaling scaling) {
             this.scaling = scaling;
             return this;
         }

@@ -7,6 +7,8 @@ import com.google.gson.JsonPrimitive;
 
 import io.djltp.internal.Errors;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -162,7 +164,7 @@ public final class RotaryScaling {
      * @throws IllegalArgumentException if the type or a field is not known, or a number is missing
      *     or out of its range
      */
-    public static RotaryScaling parse(String json, int maxPositions) {
+    public static @Nullable RotaryScaling parse(String json, int maxPositions) {
         JsonObject fields = new Gson().fromJson(json, JsonObject.class);
         JsonElement word = fields.get(fields.has("rope_type") ? "rope_type" : "type");
         Map<String, Type> types = new TreeMap<>();
@@ -174,11 +176,11 @@ public final class RotaryScaling {
             return null;
         }
         Type type = types.get(name);
-        Errors.check(
-                type != null,
-                "rope_type is %s; known are default and %s",
-                word,
-                String.join(", ", types.keySet()));
+        if (type == null) {
+            throw Errors.argument(
+                    "rope_type is %s; known are default and %s",
+                    word, String.join(", ", types.keySet()));
+        }
         Map<String, Double> numbers = new TreeMap<>();
         for (Map.Entry<String, JsonElement> field : fields.entrySet()) {
             String key = field.getKey();
@@ -327,7 +329,7 @@ public final class RotaryScaling {
 
     /** {@inheritDoc} */
     @Override
-    public boolean equals(Object other) {
+    public boolean equals(@Nullable Object other) {
         return other instanceof RotaryScaling scaling
                 && type == scaling.type
                 && numbers.equals(scaling.numbers);

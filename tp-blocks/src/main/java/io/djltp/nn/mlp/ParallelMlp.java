@@ -28,6 +28,8 @@ import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.function.Function;
 
 /**
@@ -74,7 +76,7 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
 
     private final long units;
     private final long hidden;
-    private final AxisPart half; // how gate and up are cut, or null: there is no gate
+    private final @Nullable AxisPart half; // how gate and up are cut, or null: there is no gate
     private final boolean cut;
     private final Block up;
     private final Block activation;
@@ -116,7 +118,7 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         if (half == null) {
             y = activation.forward(parameterStore, y, training);
         } else {
-            NDList halves = halves(parameterStore, y.singletonOrThrow());
+            NDList halves = halves(parameterStore, y.singletonOrThrow(), half);
             y = activation.forward(parameterStore, new NDList(halves.get(0)), training);
             y = new NDList(y.singletonOrThrow().mul(halves.get(1)));
         }
@@ -124,11 +126,11 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
     }
 
     /** Divides the output of the first layer into gate and up: of this rank, slices again. */
-    private NDList halves(ParameterStore store, NDArray y) {
+    private NDList halves(ParameterStore store, NDArray y, AxisPart half) {
         ParallelContext context = RankParameterStore.contextOf(store);
-        int ranks = cut && context != null ? context.getTensorGroup().getSize() : 1;
         int last = y.getShape().dimension() - 1;
-        if (ranks == 1) {
+        int ranks = cut && context != null ? context.getTensorGroup().getSize() : 1;
+        if (context == null || ranks == 1) {
             return y.split(2, last);
         }
         ForwardPass pass = context.getPass();
@@ -180,8 +182,8 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         private boolean bias = true;
         private boolean batchSharded;
         private boolean sequenceParallel;
-        private Block activation; // or null: the default
-        private Cut hiddenCut; // or null: balanced
+        private @Nullable Block activation; // or null: the default
+        private @Nullable Cut hiddenCut; // or null: balanced
         private Precision precision = Precision.FLOAT32;
         private ShardingStrategy strategy = ShardingStrategy.tensorParallel();
 
@@ -332,11 +334,13 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
                     "A ParallelMlp takes the strategy tensorParallel, of which it makes those of its"
                             + " weights, or replicate, and not %s",
                     strategy);
-            Errors.check(
-                    hiddenCut == null || hiddenCut.getLength() == hidden,
-                    "The cut %s is not one of %s hidden features",
-                    hiddenCut,
-                    hidden);
+            if (hiddenCut != null) {
+                Errors.check(
+                        hiddenCut.getLength() == hidden,
+                        "The cut %s is not one of %s hidden features",
+                        hiddenCut,
+                        hidden);
+            }
             return new ParallelMlp(this);
         }
 

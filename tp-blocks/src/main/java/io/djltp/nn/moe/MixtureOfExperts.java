@@ -16,6 +16,7 @@ import ai.djl.training.initializer.Initializer;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
+import io.djltp.collective.Communicator;
 import io.djltp.collective.TrafficTable.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
@@ -36,6 +37,8 @@ import io.djltp.nn.moe.Router.TokenCounts;
 import io.djltp.nn.moe.TokenDispatch.Experts;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -92,9 +95,9 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     private final boolean expertParallel;
     private final Function<NDArray, NDArray> activation;
     private final Parameter routerWeight;
-    private final Parameter routerBias; // or null
+    private final @Nullable Parameter routerBias;
     private final Parameter hidden;
-    private final Parameter gate; // or null
+    private final @Nullable Parameter gate;
     private final Parameter output;
     private final List<RouterLoss.Pass> passes = new ArrayList<>(); // of all ranks of this process
 
@@ -117,7 +120,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         output = add("outputWeight", type, MixtureOfExperts::drawExperts);
     }
 
-    private Parameter add(String name, Parameter.Type type, Initializer initializer) {
+    private Parameter add(String name, Parameter.Type type, @Nullable Initializer initializer) {
         Parameter.Builder builder = Parameter.builder().setName(name).setType(type);
         return addParameter(
                 (initializer == null ? builder : builder.optInitializer(initializer)).build());
@@ -176,7 +179,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         Experts own =
                 new Experts(
                         RankParameterStore.shardOf(parameterStore, hidden, device, training),
-                        RankParameterStore.shardOf(parameterStore, gate, device, training),
+                        RankParameterStore.optionalShardOf(parameterStore, gate, device, training),
                         RankParameterStore.shardOf(parameterStore, output, device, training),
                         activation);
         if (pass != null) {
@@ -186,22 +189,20 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         }
         checkInput(input.getShape(), region);
 
-        boolean spare = region.isRowsCut() && pass.getRows() == 0; // no row counts
+        boolean spare = pass != null && region.isRowsCut() && pass.getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
         NDArray taken = pass == null ? input : pass.takeRows(input);
         NDArray all = taken.reshape(input.size() / features, features);
         NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
         Router router = Router.of(x, weight, bias, topK, normalized);
+        Communicator group = context != null && region.isRowsCut() ? context.getDataGroup() : null;
         TokenCounts counts =
                 TokenCounts.gather(
-                        region.isRowsCut() ? context.getDataGroup() : null,
-                        router.logits().getManager(),
-                        router.routing(),
-                        capacityFactor);
+                        group, router.logits().getManager(), router.routing(), capacityFactor);
         if (training && TensorView.of(router.probabilities()).requiresGradient()) {
             note(new RouterLoss.Pass(router, counts, region, pass));
         }
-        int place = region.isRowsCut() ? context.getDataGroup().getRank() : 0;
+        int place = group == null ? 0 : group.getRank();
         Choices choices = new Choices(router.routing(), counts.isKept(router.routing(), place));
         TokenDispatch dispatch = new TokenDispatch(x, router.weights(), choices, own, pass);
         NDArray y = dispatch(context, region, dispatch, counts);
@@ -214,9 +215,12 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     }
 
     private NDArray dispatch(
-            ParallelContext context, Region region, TokenDispatch dispatch, TokenCounts counts) {
+            @Nullable ParallelContext context,
+            Region region,
+            TokenDispatch dispatch,
+            TokenCounts counts) {
         int ranks = context == null ? 1 : context.getTensorGroup().getSize();
-        if (ranks == 1) {
+        if (context == null || ranks == 1) {
             return dispatch.local();
         }
         RegionMappings mappings = context.getMappings(this);
@@ -421,7 +425,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         private boolean routerBias;
         private boolean exchangeTokens;
         private ShardingStrategy strategy = ShardingStrategy.expertParallel();
-        private Boolean normalized; // null: if there are several choices
+        private @Nullable Boolean normalized; // null: if there are several choices
 
         private Builder() {}
 

@@ -11,6 +11,8 @@ import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TorchOperations;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 
 /**
@@ -34,7 +36,8 @@ record Router(NDArray logits, NDArray probabilities, Routing routing, NDArray we
      * @param normalized whether the weights of a token's choices add up to 1, dropped ones included
      * @return the result, attached to the manager of the tokens
      */
-    static Router of(NDArray x, NDArray weight, NDArray bias, int topK, boolean normalized) {
+    static Router of(
+            NDArray x, NDArray weight, @Nullable NDArray bias, int topK, boolean normalized) {
         int experts = (int) weight.getShape().get(0);
         long tokens = x.getShape().get(0);
         NDArray logits =
@@ -175,7 +178,7 @@ record Router(NDArray logits, NDArray probabilities, Routing routing, NDArray we
          * @throws IllegalArgumentException on all ranks, if one has logits that are not numbers
          */
         static TokenCounts gather(
-                Communicator group, NDManager manager, Routing own, double factor) {
+                @Nullable Communicator group, NDManager manager, Routing own, double factor) {
             int size = own.topK() * own.experts();
             long[] mine = Arrays.copyOf(own.counts(), size + 2);
             mine[size] = own.tokens();

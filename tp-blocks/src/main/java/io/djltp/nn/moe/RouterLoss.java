@@ -20,6 +20,8 @@ import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -47,29 +49,30 @@ import java.util.function.Predicate;
 public final class RouterLoss extends AbstractCompositeLoss implements ForecastLoss {
 
     private final Block network;
-    private List<MixtureOfExperts> found;
+    private @Nullable List<MixtureOfExperts> found;
 
-    private RouterLoss(Builder builder) {
-        super(builder.loss.getName());
-        network = builder.network;
-        components = List.of(builder.loss, new Balance(builder.balancing, builder.z));
+    private RouterLoss(Loss loss, Block network, Builder builder) {
+        super(loss.getName());
+        this.network = network;
+        components = List.of(loss, new Balance(builder.balancing, builder.z));
     }
 
     /** Finds the blocks when the network is complete. */
     private synchronized List<MixtureOfExperts> routers() {
         if (found == null) {
-            found = new ArrayList<>();
+            List<MixtureOfExperts> all = new ArrayList<>();
             BlockWalk.of(
                     network,
                     (block, path, certain) -> {
                         if (block instanceof MixtureOfExperts) {
-                            found.add((MixtureOfExperts) block);
+                            all.add((MixtureOfExperts) block);
                         }
                     });
             Errors.check(
-                    !found.isEmpty(),
+                    !all.isEmpty(),
                     "RouterLoss needs a network with a MixtureOfExperts, and has found none in %s",
                     network.getClass().getSimpleName());
+            found = all;
         }
         return found;
     }
@@ -139,7 +142,7 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
                     whole = whole.add(value);
                 }
             }
-            if (parts == null) {
+            if (parts == null || context == null || pass == null) {
                 return whole;
             }
             NDArray sum = context.getBatchMappings().reduceFromRegion(parts);
@@ -148,7 +151,7 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
         }
 
         /** Returns what the routers have computed on the way to the predictions. */
-        private List<Pass> routersOf(ForwardPass pass, NDList predictions) {
+        private List<Pass> routersOf(@Nullable ForwardPass pass, NDList predictions) {
             Set<Long> graph = pass == null ? Autograd.nodesOf(predictions) : Set.of();
             Predicate<Pass> own =
                     pass == null
@@ -205,7 +208,8 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
      * @param region the placement of the tokens
      * @param pass the pass on this rank, or {@code null} without ranks
      */
-    record Pass(Router router, Router.TokenCounts counts, Region region, ForwardPass pass) {
+    record Pass(
+            Router router, Router.TokenCounts counts, Region region, @Nullable ForwardPass pass) {
 
         /** Returns whether the arrays of the pass are gone. */
         boolean isOver() {
@@ -225,8 +229,8 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
     /** The builder to construct a {@link RouterLoss}. */
     public static final class Builder {
 
-        private Loss loss;
-        private Block network;
+        private @Nullable Loss loss;
+        private @Nullable Block network;
         private float balancing = 0.01f;
         private float z;
 
@@ -284,14 +288,15 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
          *     missing
          */
         public RouterLoss build() {
-            Errors.check(
-                    loss != null && network != null, "RouterLoss needs setLoss and setNetwork");
+            String needs = "RouterLoss needs setLoss and setNetwork";
+            Loss given = Errors.given(loss, needs);
+            Block routed = Errors.given(network, needs);
             Errors.check(
                     balancing >= 0 && z >= 0,
                     "The factors of a RouterLoss must be 0 or more, not %s and %s",
                     balancing,
                     z);
-            return new RouterLoss(this);
+            return new RouterLoss(given, routed, this);
         }
     }
 }

@@ -18,6 +18,8 @@ import io.djltp.internal.torch.TorchOperations;
 import io.djltp.nn.moe.Router.Choices;
 import io.djltp.nn.moe.Router.Routing;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.Function;
@@ -34,7 +36,18 @@ import java.util.stream.IntStream;
  * @param pass the pass, or {@code null} outside of ranks
  */
 record TokenDispatch(
-        NDArray tokens, NDArray weights, Choices choices, Experts experts, ForwardPass pass) {
+        NDArray tokens,
+        NDArray weights,
+        Choices choices,
+        Experts experts,
+        @Nullable ForwardPass pass) {
+
+    private ForwardPass ofRank() {
+        if (pass == null) {
+            throw new IllegalStateException("There are no ranks to dispatch tokens to");
+        }
+        return pass;
+    }
 
     /** Returns the output of experts that are all on this rank, without communication. */
     NDArray local() {
@@ -51,9 +64,10 @@ record TokenDispatch(
      * @param own the experts of which this rank has something
      */
     NDArray replicated(RegionMappings mappings, int[] own) {
-        NDArray both = pass.enter(mappings.copyToRegion(together()), Features.SHARD);
+        NDArray both = ofRank().enter(mappings.copyToRegion(together()), Features.SHARD);
         NDArray sum = mappings.reduceFromRegion(of(both, choices).ofOwn(own), true);
-        return pass.enter(sum, Features.REPLICATED);
+
+        return ofRank().enter(sum, Features.REPLICATED);
     }
 
     /**
@@ -68,7 +82,7 @@ record TokenDispatch(
         Routing routing = choices.routing();
         Cut cut = Cut.balanced(routing.tokens(), owners.size());
         NDArray both = mappings.scatterToSequenceRegion(together(), cut);
-        both = pass.enter(both, Features.SHARD);
+        both = ofRank().enter(both, Features.SHARD);
         long[][] counts = new long[owners.size()][routing.experts()];
         for (int r = 0; r < counts.length; r++) {
             int end = (int) cut.getRange(r).end() * routing.topK();
@@ -78,7 +92,8 @@ record TokenDispatch(
         }
         NDArray y = of(both, choices).exchanged(mappings, rank, owners, counts, cut.getRange(rank));
         NDArray whole = mappings.gatherFromSequenceRegion(y, cut, false);
-        return pass.enter(whole, Features.REPLICATED);
+
+        return ofRank().enter(whole, Features.REPLICATED);
     }
 
     /**
@@ -92,12 +107,13 @@ record TokenDispatch(
      * @param all the number of tokens of all ranks
      */
     NDArray gathered(ParallelContext context, RegionMappings mappings, long all) {
-        Cut cut = pass.getRowCut(context.getDataGroup().getSize(), all);
+        Cut cut = ofRank().getRowCut(context.getDataGroup().getSize(), all);
         NDArray both = mappings.gatherFromSequenceRegion(together(), cut, true);
-        both = pass.enterGathered(both);
+        both = ofRank().enterGathered(both);
         Choices ofAll = choices.ofAllRanks(context.getDataGroup(), both.getManager(), cut);
         NDArray y = of(both, ofAll).local();
-        return pass.enterScattered(mappings.reduceScatterToSequenceRegion(y, cut), all);
+
+        return ofRank().enterScattered(mappings.reduceScatterToSequenceRegion(y, cut), all);
     }
 
     /**
@@ -285,7 +301,10 @@ record TokenDispatch(
      * @param activation the activation, elementwise
      */
     record Experts(
-            NDArray hidden, NDArray gate, NDArray output, Function<NDArray, NDArray> activation) {
+            NDArray hidden,
+            @Nullable NDArray gate,
+            NDArray output,
+            Function<NDArray, NDArray> activation) {
 
         /**
          * Computes the experts. One without a row takes part with none, so that all passes have the

@@ -55,18 +55,19 @@ abstract class AbstractPositions extends AbstractBlock {
      */
     private static ShardRange ownTokens(ParameterStore store, NDArray x) {
         ParallelContext context = RankParameterStore.contextOf(store);
-        boolean alone = context == null || context.getTensorGroup().getSize() == 1;
-        if (!alone && context.getPass().regionOf(x).isShard()) {
+        ShardRange all = new ShardRange(0, x.getShape().get(1));
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return all;
+        }
+        if (context.getPass().regionOf(x).isShard()) {
             throw Errors.argument(
                     "Positions are added to whole features, and here get a rank's slice of them,"
                             + " %s: build the layer before them with optGatherOutput(true), or put"
                             + " them behind the RowParallelLinear",
                     x.getShape());
         }
-        TokenCut tokens = alone ? null : context.getPass().tokensOf(x);
-        return tokens == null
-                ? new ShardRange(0, x.getShape().get(1))
-                : tokens.cut().getRange(context.getTensorGroup().getRank());
+        TokenCut tokens = context.getPass().tokensOf(x);
+        return tokens == null ? all : tokens.cut().getRange(context.getTensorGroup().getRank());
     }
 
     /** {@inheritDoc} */

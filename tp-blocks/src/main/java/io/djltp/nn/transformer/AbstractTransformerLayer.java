@@ -19,6 +19,8 @@ import io.djltp.nn.Recompute;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -43,7 +45,7 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
         float rate = builder.dropoutRate;
         ParallelDropout dropout =
                 rate == 0 ? null : ParallelDropout.builder().optRate(rate).build();
-        Residual residual = new Residual(part, builder.norm.get(), dropout, builder.preNorm);
+        Residual residual = new Residual(part, builder.norm().get(), dropout, builder.preNorm);
         addChildBlock(name, part);
         addChildBlock(name + "Norm", residual.norm());
         if (dropout != null) {
@@ -137,7 +139,8 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
      * @param dropout the dropout of the part's output, or {@code null}
      * @param preNorm whether the norm comes first
      */
-    private record Residual(Block part, Block norm, ParallelDropout dropout, boolean preNorm) {
+    private record Residual(
+            Block part, Block norm, @Nullable ParallelDropout dropout, boolean preNorm) {
 
         /**
          * Initializes what the connection is around.
@@ -220,9 +223,9 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
      */
     public abstract static class Builder<T extends Builder<T>> {
 
-        ParallelMultiHeadAttention attention;
-        ParallelMlp mlp;
-        private Supplier<? extends Block> norm;
+        private @Nullable ParallelMultiHeadAttention attention;
+        private @Nullable ParallelMlp mlp;
+        private @Nullable Supplier<? extends Block> norm;
         private boolean preNorm;
         private float dropoutRate;
         boolean recompute;
@@ -317,12 +320,27 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
 
         /** Checks that there is what every layer needs. */
         void check() {
+            mlp();
+            norm();
             Errors.check(
-                    attention != null && mlp != null && norm != null,
-                    "A transformer layer needs setAttention, setMlp and setNorm");
-            Errors.check(
-                    !attention.isCrossAttention(),
+                    !attention().isCrossAttention(),
                     "setAttention needs self-attention, built without optCrossAttention(true)");
+        }
+
+        ParallelMultiHeadAttention attention() {
+            return needed(attention);
+        }
+
+        ParallelMlp mlp() {
+            return needed(mlp);
+        }
+
+        private Supplier<? extends Block> norm() {
+            return needed(norm);
+        }
+
+        private static <P> P needed(@Nullable P part) {
+            return Errors.given(part, "A transformer layer needs setAttention, setMlp and setNorm");
         }
     }
 }

@@ -15,6 +15,8 @@ import io.djltp.internal.forecast.ForecastArray;
 import io.djltp.internal.forecast.ForecastBlock;
 import io.djltp.internal.forecast.PassForecast;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.List;
 
@@ -32,7 +34,7 @@ public class ParallelTransformer extends AbstractBlock implements ForecastBlock 
     private static final byte VERSION = 1;
 
     private final List<Block> layers;
-    private final Block norm; // or null
+    private final @Nullable Block norm;
 
     /**
      * Creates a stack.
@@ -41,7 +43,7 @@ public class ParallelTransformer extends AbstractBlock implements ForecastBlock 
      * @param norm the norm after the last layer, as pre-norm layers need it, or {@code null}
      */
     @SuppressWarnings("this-escape") // as in all of DJL's blocks: the children are complete
-    public ParallelTransformer(List<? extends Block> layers, Block norm) {
+    public ParallelTransformer(List<? extends Block> layers, @Nullable Block norm) {
         super(VERSION);
         Errors.check(!layers.isEmpty(), "A transformer needs a layer or more");
         this.layers = new ArrayList<>(layers);

@@ -6,6 +6,8 @@ import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
 
 /**
@@ -35,11 +37,11 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
     protected ParallelTransformerDecoderLayer(Builder builder) {
         super(builder);
         crossed = builder.crossAttention != null;
-        add("attention", builder.attention, builder);
-        if (crossed) {
+        add("attention", builder.attention(), builder);
+        if (builder.crossAttention != null) {
             add("crossAttention", builder.crossAttention, builder);
         }
-        add("mlp", builder.mlp, builder);
+        add("mlp", builder.mlp(), builder);
     }
 
     /** {@inheritDoc} */
@@ -116,7 +118,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
     /** The builder to construct a {@link ParallelTransformerDecoderLayer}. */
     public static class Builder extends AbstractTransformerLayer.Builder<Builder> {
 
-        private ParallelMultiHeadAttention crossAttention;
+        private @Nullable ParallelMultiHeadAttention crossAttention;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -152,7 +154,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
         public ParallelTransformerDecoderLayer build() {
             check();
             Errors.check(
-                    attention.isCausal(),
+                    attention().isCausal(),
                     "The self-attention of a decoder layer must not see later positions: build it"
                             + " with optCausal(true)");
             return new ParallelTransformerDecoderLayer(this);

@@ -35,8 +35,8 @@ public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
     @SuppressWarnings("this-escape") // the children are those of a parent class
     protected ParallelTransformerEncoderLayer(Builder builder) {
         super(builder);
-        add("attention", builder.attention, builder);
-        add("mlp", builder.mlp, builder);
+        add("attention", builder.attention(), builder);
+        add("mlp", builder.mlp(), builder);
     }
 
     /** {@inheritDoc} */

@@ -314,19 +314,23 @@ public abstract class AbstractCommunicator implements Communicator {
 
     private void record(CollectiveCall call) {
         recorder.add(call);
-        if (size > 1 && FlightEvents.areUsed()) {
-            call.recordAs(
-                    new CollectiveEvent(
-                            world.rank,
-                            recorder.getDirection().toString(),
-                            getBackend(),
-                            call.getCollective().toString(),
-                            call.getBytes(),
-                            call.getIssuer(),
-                            name,
-                            size,
-                            call.getSequence()));
+        boolean recorded = size > 1 && FlightEvents.areUsed();
+        if (recorded || recorder.hasListeners()) {
+            call.watch(recorded ? eventOf(call) : null);
         }
+    }
+
+    private CollectiveEvent eventOf(CollectiveCall call) {
+        return new CollectiveEvent(
+                world.rank,
+                recorder.getDirection().toString(),
+                getBackend(),
+                call.getCollective().toString(),
+                call.getBytes(),
+                call.getIssuer(),
+                name,
+                size,
+                call.getSequence());
     }
 
     private static void awaitTimed(CollectiveCall call, Work work) {

@@ -52,9 +52,12 @@ public final class CollectiveCall {
     private final long issued = System.nanoTime();
     private volatile long finished;
     private long blocked; // of the thread of the rank
-    private CollectiveEvent event; // or null: nobody records it
-    private CollectiveWaitEvent wait; // or null: it has not begun, or nobody records it
+    private boolean watched; // somebody listens to calls, or records them
+    private @Nullable CollectiveEvent event; // null: nobody records it
+    private @Nullable CollectiveWaitEvent waitEvent;
+    private long arrived; // 0: not yet, or nobody watches
     private boolean waiting;
+    private volatile long waited;
 
     /**
      * Creates a call.
@@ -280,21 +283,38 @@ public final class CollectiveCall {
         blocked += nanos;
     }
 
-    /** Sets the event that ends when the operation is complete. */
-    void recordAs(CollectiveEvent begun) {
-        event = begun;
+    /**
+     * Returns how long the rank has waited in the operation until all ranks of the group had
+     * arrived. Measured only while somebody listens to the calls or records them, and complete when
+     * the rank has what it waits for.
+     *
+     * @return the time in nanoseconds; 0 for the backend {@code nccl}, where it is not known
+     */
+    public long getWaited() {
+        return waited;
+    }
+
+    /**
+     * Lets waits be measured.
+     *
+     * @param recorded the event that ends when the operation is complete, or {@code null}
+     */
+    void watch(@Nullable CollectiveEvent recorded) {
+        watched = true;
+        event = recorded;
     }
 
     /** Notes that the rank has arrived in the operation. */
     public void beginWait() {
-        if (event != null && wait == null) {
-            wait = event.beginWait();
+        if (watched && arrived == 0) {
+            arrived = System.nanoTime();
             waiting = true;
+            waitEvent = event == null ? null : event.beginWait();
         }
     }
 
     /**
-     * Returns whether the wait for other ranks is recorded and goes on.
+     * Returns whether the wait for other ranks is measured and goes on.
      *
      * @return whether {@link #endWait()} is to be called
      */
@@ -306,7 +326,10 @@ public final class CollectiveCall {
     public void endWait() {
         if (waiting) {
             waiting = false;
-            wait.commit();
+            waited = System.nanoTime() - arrived;
+            if (waitEvent != null) {
+                waitEvent.commit();
+            }
         }
     }
 

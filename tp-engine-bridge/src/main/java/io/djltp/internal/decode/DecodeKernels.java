@@ -301,11 +301,7 @@ enum DecodeKernels {
             Tensor zeroPoints = torch.zeros(outputs).to(ScalarType.Long);
             Tensor rounded =
                     torch.quantize_per_channel(
-                            weight,
-                            scale.to(ScalarType.Double),
-                            zeroPoints,
-                            0,
-                            ScalarType.QInt8);
+                            weight, scale.to(ScalarType.Double), zeroPoints, 0, ScalarType.QInt8);
             packed = keep(call(PACK, new IValue(rounded), new IValue()));
             bytes = weight.numel() + outputs * 12; // a scale, a zero point and a sum
         }

@@ -54,13 +54,7 @@ public final class KeyValueCache implements AutoCloseable {
      * @throws IllegalArgumentException if a layer is larger than a buffer of Java
      */
     public KeyValueCache(
-            int layers,
-            int batch,
-            int heads,
-            int group,
-            int[] places,
-            int length,
-            int features) {
+            int layers, int batch, int heads, int group, int[] places, int length, int features) {
         this.layers = layers;
         this.batch = batch;
         this.heads = heads;
@@ -130,8 +124,7 @@ public final class KeyValueCache implements AutoCloseable {
      * @param from where it is, [heads, d], at an offset
      * @param offset the offset
      */
-    public void put(
-            int layer, boolean values, int text, int position, float[] from, int offset) {
+    public void put(int layer, boolean values, int text, int position, float[] from, int offset) {
         FloatBuffer to = memory[layer][values ? 1 : 0];
         int at = (text * heads * length + position) * features;
         for (int i = 0; i < heads; i++) {

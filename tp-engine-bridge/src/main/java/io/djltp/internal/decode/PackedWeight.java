@@ -83,8 +83,8 @@ public abstract class PackedWeight implements AutoCloseable {
      * @param weight the weight, [out, in], float32, on the CPU; not used afterwards
      * @param bias the bias, [out], or {@code null}
      * @param type how its numbers are held
-     * @param rows where rows go in, with room for {@link #roomFor} of each product. Weights that are
-     *     not used at a time may share it
+     * @param rows where rows go in, with room for {@link #roomFor} of each product. Weights that
+     *     are not used at a time may share it
      * @return the packed weight
      * @throws IllegalArgumentException if the type cannot hold a number
      */
@@ -121,8 +121,7 @@ public abstract class PackedWeight implements AutoCloseable {
             throw new IllegalArgumentException(
                     ("A weight has a number of %s, and %s holds up to %s: use bfloat16 or"
                                     + " float32 weights")
-                            .formatted(
-                                    largest, type.name().toLowerCase(Locale.ROOT), most));
+                            .formatted(largest, type.name().toLowerCase(Locale.ROOT), most));
         }
     }
 

@@ -10,11 +10,11 @@ import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
-import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
+import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
@@ -192,7 +192,9 @@ public final class ShardedCrossEntropy {
     private @Nullable Tensor classWeights(ClassShard shard, Tensor like) {
         return options.classWeights() == null
                 ? null
-                : AbstractTensor.create(shard.part(options.classWeights()))
+                : torch.tensor(
+                                shard.part(options.classWeights()),
+                                new TensorOptions(ScalarType.Float))
                         .to(like.device(), ScalarType.Float);
     }
 

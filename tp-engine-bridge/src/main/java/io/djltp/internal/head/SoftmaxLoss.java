@@ -5,7 +5,8 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.internal.torch.HostReads;
 
-import org.bytedeco.pytorch.AbstractTensor;
+import org.bytedeco.javacpp.DoublePointer;
+import org.bytedeco.pytorch.DoubleArrayRef;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
@@ -209,7 +210,11 @@ final class SoftmaxLoss {
 
     /** Returns numbers in float64 on a device. */
     static Tensor tensor(TensorOptions device, double... numbers) {
-        return AbstractTensor.create(numbers).to(device.device(), ScalarType.Double);
+        try (DoublePointer memory = new DoublePointer(numbers);
+                DoubleArrayRef array = new DoubleArrayRef(memory, numbers.length)) {
+            return torch.tensor(array, new TensorOptions(ScalarType.Double))
+                    .to(device.device(), ScalarType.Double);
+        }
     }
 
     /** Returns whole numbers on the device of a tensor. */

@@ -34,8 +34,7 @@ public class KeyValueCacheTest {
         float[][][][] v = new float[LAYERS][BATCH][LENGTH][];
         try (KeyValueCache cache =
                 new KeyValueCache(LAYERS, BATCH, heads, group, places, LENGTH, DIM)) {
-            Assert.assertEquals(
-                    cache.getBytes(), 4L * LAYERS * 2 * BATCH * heads * LENGTH * DIM);
+            Assert.assertEquals(cache.getBytes(), 4L * LAYERS * 2 * BATCH * heads * LENGTH * DIM);
             int[] chunks = {1, 7, 1, 1, 5, 9};
             int position = 0;
             for (int count : chunks) {
@@ -50,8 +49,7 @@ public class KeyValueCacheTest {
                         int stride = queries * DIM + 3;
                         float[] q = floats(random, 2 + count * stride);
                         float[] y = new float[1 + count * queries * DIM];
-                        cache.attend(
-                                layer, text, position, count, window, q, 2, stride, y, 1);
+                        cache.attend(layer, text, position, count, window, q, 2, stride, y, 1);
                         for (int i = 0; i < count; i++) {
                             for (int h = 0; h < queries; h++) {
                                 check(

@@ -34,8 +34,7 @@ public class PackedWeightTest {
         }
     }
 
-    private static void check(
-            Type type, int out, int in, int count, boolean plain, double limit) {
+    private static void check(Type type, int out, int in, int count, boolean plain, double limit) {
         Random random = new Random(7L * out + in + count);
         float[] w = floats(random, out * in);
         float[] b = floats(random, out);

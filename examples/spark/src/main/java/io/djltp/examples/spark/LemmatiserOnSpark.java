@@ -14,6 +14,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
+import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -70,7 +71,7 @@ public final class LemmatiserOnSpark implements Callable<Integer> {
     private int attempts;
 
     @Option(names = "--out", description = "where the model is saved, by Spark ML's conventions")
-    private String out;
+    private @Nullable String out;
 
     private LemmatiserOnSpark() {}
 

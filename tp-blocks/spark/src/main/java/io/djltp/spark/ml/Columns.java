@@ -9,6 +9,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.StructType;
+import org.jspecify.annotations.Nullable;
 
 import scala.Function2;
 
@@ -41,7 +42,7 @@ record Columns(int features, int label, Kind kind) implements Serializable {
      * @param features the name of the features
      * @param label the name of the label, or {@code null} if none is needed
      */
-    static Columns of(StructType schema, String features, String label) {
+    static Columns of(StructType schema, String features, @Nullable String label) {
         int at = find(schema, features, "setFeaturesCol");
         int labelAt = label == null ? -1 : find(schema, label, "setLabelCol");
         if (labelAt >= 0 && !(schema.apply(labelAt).dataType() instanceof NumericType)) {
@@ -112,9 +113,9 @@ record Columns(int features, int label, Kind kind) implements Serializable {
      *
      * @return what is wrong with them, or {@code null}
      */
-    String read(Row row, ByteBuffer bits) {
+    @Nullable String read(Row row, ByteBuffer bits) {
         double[] vector = kind == Kind.VECTOR ? row.<Vector>getAs(features).toArray() : null;
-        List<Number> list = kind == Kind.VECTOR ? null : row.getList(features);
+        List<Number> list = vector == null ? row.getList(features) : List.of();
         int width = vector == null ? list.size() : vector.length;
         for (int i = 0; i < width; i++) {
             Number value = vector == null ? list.get(i) : (Number) vector[i];

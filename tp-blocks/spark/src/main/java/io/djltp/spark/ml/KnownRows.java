@@ -6,6 +6,7 @@ import org.apache.spark.Partitioner;
 import org.apache.spark.api.java.JavaPairRDD;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.Row;
+import org.jspecify.annotations.Nullable;
 
 import scala.Tuple2;
 
@@ -84,13 +85,14 @@ record KnownRows(long[] starts, long[] checksums, long rows, int width, int clas
      * @param checksum tells its rows from others
      * @param problem what is wrong with its first bad row, or {@code null}
      */
-    private record Part(long rows, int width, double largest, long checksum, String problem)
+    private record Part(
+            long rows, int width, double largest, long checksum, @Nullable String problem)
             implements Serializable {}
 
     /** Reads the rows of a partition up to the first one that cannot be trained with. */
     private static Part readPart(Iterator<Row> rows, int number, Columns columns, int classes) {
         CRC32C sum = new CRC32C();
-        ByteBuffer record = null;
+        ByteBuffer record = ByteBuffer.allocate(0);
         int width = -1; // that of the first row
         double largest = -1;
         long count = 0;
@@ -118,7 +120,7 @@ record KnownRows(long[] starts, long[] checksums, long rows, int width, int clas
     }
 
     /** Reads a row, and returns what is wrong with it, or {@code null}. */
-    private static String problem(
+    private static @Nullable String problem(
             Row row, Columns columns, int width, int classes, ByteBuffer record) {
         int own = columns.width(row);
         if (own < 0) {

@@ -14,6 +14,8 @@ import io.djltp.head.Margin;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.torch.Precision;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Serializable;
 import java.util.HashMap;
 import java.util.List;
@@ -95,7 +97,7 @@ record NetworkPlan(
         return built;
     }
 
-    private Margin newMargin() {
+    private @Nullable Margin newMargin() {
         if (margin.isEmpty()) {
             return null;
         }

@@ -11,6 +11,7 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.types.StructType;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -31,9 +32,11 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
 
     private static final Logger logger = LoggerFactory.getLogger(ParallelClassificationModel.class);
 
+    /** Unique among stages: Spark names parameters by it. */
     private final String uid;
+
     private final transient SavedNetwork network;
-    private transient Broadcast<SharedNetwork> broadcast;
+    private transient @Nullable Broadcast<SharedNetwork> broadcast;
 
     ParallelClassificationModel(String uid, SavedNetwork network) {
         this.uid = uid;

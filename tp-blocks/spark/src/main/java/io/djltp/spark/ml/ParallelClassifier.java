@@ -57,6 +57,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
 
     private static final long serialVersionUID = 1L;
 
+    /** Unique among stages: Spark names parameters by it. */
     private final String uid;
 
     /** Creates a classifier. */

@@ -14,6 +14,8 @@ import io.djltp.internal.rank.RankPool;
 import io.djltp.spark.SparkRanks;
 import io.djltp.training.ParallelTrainer;
 
+import org.jspecify.annotations.Nullable;
+
 import scala.Tuple2;
 
 import java.io.BufferedOutputStream;
@@ -91,7 +93,7 @@ final class RankBatches implements ResumableDataset {
     /** {@inheritDoc} */
     @Override
     public Iterable<Batch> getData(
-            NDManager manager, ExecutorService executor, long number, long firstBatch) {
+            NDManager manager, @Nullable ExecutorService executor, long number, long firstBatch) {
         return () -> new Epoch(manager, Math.toIntExact(number), firstBatch);
     }
 

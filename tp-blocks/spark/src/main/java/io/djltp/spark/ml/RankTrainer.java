@@ -58,7 +58,11 @@ final class RankTrainer {
      * @param parameters the network's parameters in DJL's format
      * @param losses the mean loss of each epoch's steps
      */
-    record Trained(byte[] parameters, double[] losses) implements Serializable {}
+    record Trained(byte[] parameters, double[] losses) implements Serializable {
+
+        /** What tasks return whose result nobody sees. */
+        static final Trained NOTHING = new Trained(new byte[0], new double[0]);
+    }
 
     /** Trains, and returns the network in the task with rank 0. */
     Trained train(Iterator<Tuple2<Long, byte[]>> rows) throws Exception {
@@ -72,7 +76,7 @@ final class RankTrainer {
             try (Model model = Model.newInstance(NAME, device, "PyTorch")) {
                 model.setBlock(plan.network().newNetwork());
                 train(file, model);
-                return ranks.getTask() > 0 ? null : trained(folder, model);
+                return ranks.getTask() > 0 ? Trained.NOTHING : trained(folder, model);
             }
         }
     }

@@ -17,7 +17,6 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
-import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
@@ -61,20 +60,26 @@ record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[
 
     /** Makes a network of its files. */
     private static SavedNetwork of(Map<String, byte[]> files) {
-        for (String needed : List.of(PARAMETERS, NETWORK, LOSSES)) {
-            if (!files.containsKey(needed)) {
-                throw new IllegalArgumentException(
-                        ("The saved model has no file %s/%s: copy the model's folder again, or save"
-                                        + " the model again")
-                                .formatted(FOLDER, needed));
-            }
-        }
+        byte[] parameters = needed(files, PARAMETERS);
+        String plan = text(needed(files, NETWORK));
+        String losses = text(needed(files, LOSSES));
         byte[] names = files.getOrDefault(NAMES, new byte[0]);
         return new SavedNetwork(
-                NetworkPlan.ofJson(text(files.get(NETWORK))),
-                files.get(PARAMETERS),
+                NetworkPlan.ofJson(plan),
+                parameters,
                 text(names).lines().toArray(String[]::new),
-                JsonUtils.GSON.fromJson(text(files.get(LOSSES)), double[].class));
+                JsonUtils.GSON.fromJson(losses, double[].class));
+    }
+
+    private static byte[] needed(Map<String, byte[]> files, String name) {
+        byte[] content = files.get(name);
+        if (content == null) {
+            throw new IllegalArgumentException(
+                    ("The saved model has no file %s/%s: copy the model's folder again, or save"
+                                    + " the model again")
+                            .formatted(FOLDER, name));
+        }
+        return content;
     }
 
     private static String text(byte[] content) {

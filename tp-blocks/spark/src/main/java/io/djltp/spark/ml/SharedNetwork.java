@@ -14,6 +14,8 @@ import ai.djl.util.Utils;
 import io.djltp.head.TopClasses;
 import io.djltp.search.ClassSearch;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.Serializable;
 import java.lang.ref.Cleaner;
@@ -33,7 +35,7 @@ final class SharedNetwork implements Serializable {
     private final String plan; // JSON
     private final byte[] parameters;
     private final String[] names;
-    private transient LoadedNetwork loaded;
+    private transient @Nullable LoadedNetwork loaded;
 
     SharedNetwork(SavedNetwork saved) {
         plan = saved.plan().toJson();

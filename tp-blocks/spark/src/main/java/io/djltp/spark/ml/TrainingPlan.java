@@ -3,6 +3,8 @@ package io.djltp.spark.ml;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Resumable;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Serializable;
 import java.net.URI;
 import java.nio.file.Path;
@@ -21,7 +23,7 @@ record TrainingPlan(ParallelClassifier settings, NetworkPlan network, long rows,
         implements Serializable {
 
     /** Returns the folder for checkpoints, or {@code null} for none. */
-    static Path folder(String given) {
+    static @Nullable Path folder(String given) {
         boolean uri = given.startsWith("file:");
         if (given.matches("[A-Za-z][A-Za-z0-9+.-]+:.*") && !uri) {
             throw new IllegalArgumentException(
@@ -40,7 +42,7 @@ record TrainingPlan(ParallelClassifier settings, NetworkPlan network, long rows,
      *
      * @param losses what goes on counting
      */
-    CheckpointListener newCheckpoints(Resumable losses) {
+    @Nullable CheckpointListener newCheckpoints(Resumable losses) {
         Path folder = folder(settings.getCheckpointFolder());
         if (folder == null) {
             return null;

@@ -1,15 +1,22 @@
 package io.djltp.examples.lm;
 
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
+import com.google.gson.JsonObject;
+
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.stream.IntStream;
 
@@ -19,90 +26,103 @@ import javax.xml.stream.XMLStreamException;
 import javax.xml.stream.XMLStreamReader;
 
 /**
- * A text as numbers, one for each character. Its vocabulary are the characters that are not rare;
- * sentences with others are left out. Every twentieth sentence is held out.
+ * A text as token ids: sentences, each with the token of an end before it. Every twentieth sentence
+ * is held out.
  */
-public final class CharacterText {
+public final class TokenText implements AutoCloseable {
 
-    private static final int RARE = 20; // times in the text
     private static final int HELD_OUT = 20; // one sentence of so many
-    private static final char END = '\n'; // of a sentence
 
-    private final String vocabulary;
-    private final short[] training;
-    private final short[] heldOut;
+    private final JsonObject json;
+    private final HuggingFaceTokenizer tokenizer;
+    private final int[] training;
+    private final int[] heldOut;
+    private final int heldOutCharacters;
 
-    private CharacterText(List<String> sentences) {
-        vocabulary = vocabulary(sentences);
-        List<String> known =
-                sentences.stream()
-                        .filter(each -> each.chars().allMatch(c -> vocabulary.indexOf(c) >= 0))
-                        .toList();
+    private TokenText(List<String> sentences, int vocabulary) throws IOException {
         List<String> seen = new ArrayList<>();
         List<String> unseen = new ArrayList<>();
-        for (int i = 0; i < known.size(); i++) {
-            (i % HELD_OUT == HELD_OUT - 1 ? unseen : seen).add(known.get(i));
+        for (int i = 0; i < sentences.size(); i++) {
+            (i % HELD_OUT == HELD_OUT - 1 ? unseen : seen).add(sentences.get(i));
         }
-        training = encode(String.join("" + END, seen));
-        heldOut = encode(String.join("" + END, unseen));
+        json = BytePairs.train(seen, vocabulary);
+        tokenizer = tokenizer(json);
+        training = encode(seen);
+        heldOut = encode(unseen);
+        heldOutCharacters = unseen.stream().mapToInt(each -> each.length() + 1).sum();
     }
 
     /**
-     * Reads the text.
+     * Reads the text, and makes a tokenizer of its sentences that are not held out.
      *
+     * @param vocabulary the number of tokens
      * @return the text
      * @throws IOException if it cannot be read
      */
-    public static CharacterText read() throws IOException {
-        return new CharacterText(ExampleSentences.read());
+    public static TokenText read(int vocabulary) throws IOException {
+        return new TokenText(ExampleSentences.read(), vocabulary);
     }
 
-    private static String vocabulary(List<String> sentences) {
-        int[] times = new int[Character.MAX_VALUE + 1];
-        sentences.forEach(sentence -> sentence.chars().forEach(c -> times[c]++));
-        StringBuilder vocabulary = new StringBuilder().append(END);
-        IntStream.range(0, times.length)
-                .filter(c -> times[c] >= RARE)
-                .forEach(c -> vocabulary.append((char) c));
-        return vocabulary.toString();
+    private static HuggingFaceTokenizer tokenizer(JsonObject json) throws IOException {
+        byte[] text = json.toString().getBytes(StandardCharsets.UTF_8);
+        return HuggingFaceTokenizer.newInstance(
+                new ByteArrayInputStream(text), Map.of("truncation", "false", "padding", "false"));
     }
 
-    /** Returns the numbers of characters of the vocabulary. */
-    short[] encode(String text) {
-        short[] encoded = new short[text.length()];
-        for (int i = 0; i < encoded.length; i++) {
-            encoded[i] = (short) vocabulary.indexOf(text.charAt(i));
-        }
-        return encoded;
+    private int[] encode(List<String> sentences) {
+        return sentences.stream()
+                .flatMapToInt(each -> Arrays.stream(encode(each)).mapToInt(id -> (int) id))
+                .toArray();
     }
 
-    /** Returns the character of a number. */
-    char decode(int id) {
-        return vocabulary.charAt(id);
+    /** Returns the tokens of a text, behind that of an end. */
+    long[] encode(String text) {
+        return tokenizer.encode(text, true, false).getIds();
     }
 
-    /** Returns the number that ends a sentence. */
+    /** Returns the text of tokens, with a new line for an end. */
+    String decode(long... ids) {
+        return tokenizer.decode(ids, false).replace(BytePairs.END, "\n");
+    }
+
+    /** Returns the token of an end. */
     int end() {
-        return vocabulary.indexOf(END);
+        return 0;
     }
 
     /**
-     * Returns the number of different characters.
+     * Returns the number of tokens that the tokenizer has.
      *
      * @return the size of the vocabulary
      */
     public int vocabulary() {
-        return vocabulary.length();
+        return json.getAsJsonObject("model").getAsJsonObject("vocab").size();
+    }
+
+    /** Returns the tokenizer, as {@code tokenizer.json} has it. */
+    JsonObject json() {
+        return json;
     }
 
     /** Returns the text to train on. */
-    short[] training() {
+    int[] training() {
         return training;
     }
 
     /** Returns the sentences that are never trained on. */
-    short[] heldOut() {
+    int[] heldOut() {
         return heldOut;
+    }
+
+    /** Returns how many characters a token has, in the sentences that are held out. */
+    double charactersPerToken() {
+        return (double) heldOutCharacters / heldOut.length;
+    }
+
+    /** Frees the tokenizer. */
+    @Override
+    public void close() {
+        tokenizer.close();
     }
 
     /**
@@ -169,18 +189,18 @@ public final class CharacterText {
         }
     }
 
-    /** Cuts a text into windows: of each the characters, and as labels those that follow them. */
+    /** Cuts a text into windows: of each the tokens, and as labels those that follow them. */
     static final class Windows {
 
-        private final short[] text;
+        private final int[] text;
         private final int context;
 
-        Windows(short[] text, int context) {
+        Windows(int[] text, int context) {
             this.text = text;
             this.context = context;
         }
 
-        /** Characters and labels, each [batch, context], of type int64. */
+        /** Tokens and labels, each [batch, context], of type int64. */
         record Batch(NDList data, NDList labels) {}
 
         /** Returns where windows begin that do not overlap, at most so many, all over the text. */

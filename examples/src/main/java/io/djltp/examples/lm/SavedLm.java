@@ -1,0 +1,74 @@
+package io.djltp.examples.lm;
+
+import ai.djl.nn.Block;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonObject;
+
+import io.djltp.examples.lm.LmNetwork.LmSizes;
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.WeightExport;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/** A trained {@link LmNetwork} as a folder of Hugging Face's Llama. */
+final class SavedLm {
+
+    private static final Gson GSON =
+            new GsonBuilder().setPrettyPrinting().disableHtmlEscaping().create();
+
+    private SavedLm() {}
+
+    /** Writes weights, configuration and tokenizer; what was there is replaced. */
+    static void write(Block network, LmSizes sizes, TokenText text, Path folder)
+            throws IOException {
+        WeightExport.builder()
+                .setMapping(NameMapping.llama(sizes.heads, sizes.keyValueHeads()))
+                .optOverwrite(true)
+                .build()
+                .write(network, folder);
+        write(folder.resolve("config.json"), config(sizes, text));
+        JsonObject ids = new JsonObject();
+        ids.addProperty("bos_token_id", text.end());
+        ids.addProperty("eos_token_id", text.end());
+        write(folder.resolve("generation_config.json"), ids);
+        JsonObject tokenizer = new JsonObject();
+        tokenizer.addProperty("tokenizer_class", "PreTrainedTokenizerFast");
+        tokenizer.addProperty("model_max_length", sizes.context);
+        tokenizer.addProperty("bos_token", BytePairs.END);
+        tokenizer.addProperty("eos_token", BytePairs.END);
+        write(folder.resolve("tokenizer_config.json"), tokenizer);
+        write(folder.resolve("tokenizer.json"), text.json());
+    }
+
+    private static JsonObject config(LmSizes sizes, TokenText text) {
+        JsonObject config = new JsonObject();
+        config.add("architectures", GSON.toJsonTree(List.of("LlamaForCausalLM")));
+        config.addProperty("model_type", "llama");
+        config.addProperty("vocab_size", text.vocabulary());
+        config.addProperty("hidden_size", sizes.width);
+        config.addProperty("num_hidden_layers", sizes.layers);
+        config.addProperty("num_attention_heads", sizes.heads);
+        config.addProperty("num_key_value_heads", sizes.keyValueHeads());
+        config.addProperty("intermediate_size", sizes.hidden());
+        config.addProperty("max_position_embeddings", sizes.context);
+        config.addProperty("rms_norm_eps", LmNetwork.EPSILON);
+        config.addProperty("rope_theta", LmNetwork.ROTARY_BASE);
+        config.addProperty("hidden_act", "silu");
+        config.addProperty("attention_bias", false);
+        config.addProperty("mlp_bias", false);
+        config.addProperty("tie_word_embeddings", true);
+        config.addProperty("bos_token_id", text.end());
+        config.addProperty("eos_token_id", text.end());
+        config.addProperty("torch_dtype", "float32");
+        return config;
+    }
+
+    private static void write(Path file, JsonObject json) throws IOException {
+        Files.writeString(file, GSON.toJson(json) + "\n");
+    }
+}

@@ -1,0 +1,140 @@
+package io.djltp.llm;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.translate.NoopTranslator;
+import ai.djl.util.Utils;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonObject;
+
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelPredictor;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+
+/** Features of random encoders on 1 to 4 ranks, against PyTorch's float64. */
+public class EncoderTest {
+
+    private static final double TOLERANCE = 1e-5; // of the largest number
+    private static final Shape INPUT = new Shape(2, 9);
+
+    private Path folder;
+
+    @BeforeMethod
+    public void makeFolder() throws IOException {
+        folder = Files.createTempDirectory("encoder");
+    }
+
+    @AfterMethod(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public static Object[][] models() {
+        return new Object[][] {
+            {"'hidden_act': 'gelu'", ""},
+            {"'hidden_act': 'relu', 'type_vocab_size': 3, 'layer_norm_eps': 1e-5", "bert."},
+        };
+    }
+
+    private static JsonObject config(String fields) {
+        String sizes =
+                "{'model_type': 'bert', 'vocab_size': 53, 'hidden_size': 20,"
+                        + " 'num_hidden_layers': 2, 'num_attention_heads': 5,"
+                        + " 'intermediate_size': 31, 'max_position_embeddings': 12,"
+                        + " 'layer_norm_eps': 1e-12, 'pad_token_id': 0,"
+                        + " 'position_embedding_type': 'absolute', 'hidden_dropout_prob': 0.1}";
+        JsonObject config = RandomFolder.config(sizes);
+        RandomFolder.config("{" + fields + "}")
+                .entrySet()
+                .forEach(each -> config.add(each.getKey(), each.getValue()));
+        return config;
+    }
+
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void testFeaturesArePyTorchs(String fields, String prefix) throws Exception {
+        JsonObject config = config(fields);
+        RandomFolder.write(folder, config, 7);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        RandomFolder.tensors(config).forEach((name, shape) -> tensors.put(prefix + name, shape));
+        if (!prefix.isEmpty()) { // a model around it
+            tensors.put("cls.predictions.bias", new Shape(53));
+        } else {
+            tensors.put("pooler.dense.bias", new Shape(20));
+        }
+        RandomFolder.write(folder.resolve("model.safetensors"), tensors, 7);
+        long[] ids = new Random(1).longs(INPUT.size(), 0, 53).toArray();
+        long[] kinds = new Random(2).longs(INPUT.size(), 0, 2).toArray();
+        long[] mask = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0};
+        JsonObject line = new JsonObject();
+        line.addProperty("folder", folder.toString());
+        Gson gson = new Gson();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray[] inputs = new NDArray[3];
+            int i = 0;
+            for (long[] each : List.of(ids, mask, kinds)) {
+                inputs[i++] = manager.create(each, INPUT);
+                long[][] rows = {Arrays.copyOf(each, 9), Arrays.copyOfRange(each, 9, 18)};
+                line.add(List.of("ids", "mask", "kinds").get(i - 1), gson.toJsonTree(rows));
+            }
+            String result = PyTorch.run("llm/reference.py", List.of(line.toString())).get(0);
+            double[] expected = gson.fromJson(result, double[].class);
+            for (int ranks = 1; ranks <= 4; ranks++) {
+                try (LanguageModel model = LanguageModel.load(folder);
+                        ParallelPredictor<NDList, NDList> predictor =
+                                new ParallelPredictor<>(
+                                        model.getModel(),
+                                        new NoopTranslator(),
+                                        ParallelConfig.tensor(ranks))) {
+                    Assert.assertTrue(model.getConfig().isEncoder());
+                    NDArray found = predictor.predict(new NDList(inputs)).head();
+                    check(found.toFloatArray(), expected);
+                }
+            }
+            Path saved = folder.resolve("saved");
+            try (LanguageModel model = LanguageModel.load(folder)) {
+                model.readWhole();
+                model.save(saved, DataType.FLOAT32);
+            }
+            try (LanguageModel model = LanguageModel.load(saved);
+                    ParallelPredictor<NDList, NDList> predictor =
+                            new ParallelPredictor<>(
+                                    model.getModel(),
+                                    new NoopTranslator(),
+                                    ParallelConfig.tensor(2))) {
+                NDArray found = predictor.predict(new NDList(inputs)).head();
+                check(found.toFloatArray(), expected);
+            }
+        }
+    }
+
+    /** What is padding is compared too: it sees the other tokens. */
+    private static void check(float[] found, double... expected) {
+        Assert.assertEquals(found.length, expected.length);
+        double largest = 0;
+        for (double each : expected) {
+            largest = Math.max(largest, Math.abs(each));
+        }
+        for (int i = 0; i < found.length; i++) {
+            Assert.assertEquals(found[i], expected[i], TOLERANCE * largest, "feature " + i);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+package io.djltp.llm;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonObject;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.RandomAccessFile;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.function.Consumer;
+
+/** Folders that are not those of a model that is implemented: one error each, that names it. */
+public class FolderBadInputTest {
+
+    private static final String WEIGHTS = "model.safetensors";
+    private static final String TOKENIZER =
+            "{'model': {'type': 'WordLevel', 'vocab': {'a': 0, 'zebra': %d}, 'unk_token': 'a'},"
+                    + " 'added_tokens': [{'id': %d, 'content': '<end>', 'special': true,"
+                    + " 'single_word': false, 'lstrip': false, 'rstrip': false,"
+                    + " 'normalized': false}]}";
+
+    private Path folder;
+
+    /** What is done to a folder. */
+    private interface Change {
+
+        void apply(Path folder) throws IOException;
+    }
+
+    @BeforeMethod
+    public void makeFolder() throws IOException {
+        folder = Files.createTempDirectory("llm");
+        RandomFolder.write(folder, config(), 1);
+    }
+
+    @AfterMethod(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    private static JsonObject config() {
+        return RandomFolder.config("llama", "");
+    }
+
+    private static Change fields(String fields) {
+        return folder ->
+                Files.writeString(
+                        folder.resolve("config.json"),
+                        RandomFolder.config("llama", fields).toString());
+    }
+
+    private static Change tensors(Consumer<Map<String, Shape>> change) {
+        return folder -> {
+            Map<String, Shape> tensors = RandomFolder.tensors(config());
+            change.accept(tensors);
+            RandomFolder.write(folder.resolve(WEIGHTS), tensors, 1);
+        };
+    }
+
+    private static Change file(String name, String text) {
+        return folder -> Files.writeString(folder.resolve(name), text.replace('\'', '"'));
+    }
+
+    private static Change wholeNumbers(String name) {
+        return folder -> {
+            Map<String, Shape> tensors = RandomFolder.tensors(config());
+            RandomFolder.write(folder.resolve(WEIGHTS), tensors, Map.of(name, DataType.INT64), 1);
+        };
+    }
+
+    private static Change without(String name) {
+        return folder -> Files.delete(folder.resolve(name));
+    }
+
+    private static Change cutAt(double share) {
+        return folder -> {
+            try (RandomAccessFile file =
+                    new RandomAccessFile(folder.resolve(WEIGHTS).toFile(), "rw")) {
+                file.setLength((long) (file.length() * share));
+            }
+        };
+    }
+
+    private static Change shards(String index) {
+        return folder -> {
+            Files.move(folder.resolve(WEIGHTS), folder.resolve("model-00001-of-00002.safetensors"));
+            file("model.safetensors.index.json", index).apply(folder);
+        };
+    }
+
+    @DataProvider
+    public static Object[][] folders() {
+        String q = "model.layers.1.self_attn.q_proj.weight";
+        String tokens = "tokenizer.json";
+        String generation = "generation_config.json";
+        Class<?> malformed = MalformedModelException.class;
+        Class<?> broken = IOException.class;
+        return new Object[][] {
+            {fields("'model_type': 'gemma'"), malformed, "model_type is \"gemma\"; known are"},
+            {fields("'attn_logit_softcapping': 30"), malformed, "attn_logit_softcapping = 30"},
+            {fields("'rope_scaling': {'type': 'su', 'factor': 2}"), malformed, "known are default"},
+            {fields("'vocab_size': 54"), malformed, "embed_tokens.embedding (54, 20) is not"},
+            {fields("'num_hidden_layers': 1"), malformed, "layers.1.mlp.down_proj.weight"},
+            {fields("'num_hidden_layers': 3"), malformed, "needs model.layers.2.self_attn"},
+            {fields("'attention_bias': true"), malformed, "q_proj.bias, which is missing"},
+            {fields("'tie_word_embeddings': true"), malformed, "differ, but are one parameter"},
+            {tensors(all -> all.remove("lm_head.weight")), malformed, "needs lm_head.weight"},
+            {tensors(all -> all.remove(q)), malformed, "needs " + q},
+            {tensors(all -> all.put(q, new Shape(36, 21))), malformed, q + " (36, 21)"},
+            {tensors(all -> all.put("x.bias", new Shape(3))), malformed, "tensor x.bias (3)"},
+            {wholeNumbers(q), malformed, q + " has the data type I64"},
+            {cutAt(0.9), broken, "model.safetensors"},
+            {cutAt(0.0), broken, "model.safetensors"},
+            {cutAt(0.01), broken, "model.safetensors"},
+            {without(WEIGHTS), broken, "neither model.safetensors"},
+            {without("config.json"), FileNotFoundException.class, "There is no"},
+            {
+                shards(
+                        "{'weight_map': {'lm_head.weight': 'model-00001-of-00002.safetensors', '"
+                                + q
+                                + "': 'model-00002-of-00002.safetensors'}}"),
+                broken,
+                "what is not there: [model-00002-of-00002.safetensors]"
+            },
+            {
+                shards("{'weight_map': {'y': 'model-00001-of-00002.safetensors'}}"),
+                broken,
+                "y of model-00001"
+            },
+            {shards("{}"), broken, "no index of safetensors"},
+            {file(tokens, TOKENIZER.formatted(53, 5)), malformed, "token zebra with id 53"},
+            {file(tokens, TOKENIZER.formatted(52, 60)), malformed, "token <end> with id 60"},
+            {file(tokens, "{'model': {'vocab': ["), malformed, "not an object of JSON"},
+            {file(tokens, "{'model': {'vocab': {}}}"), malformed, "tokenizer.json is no tokenizer"},
+            {file(tokens, "{'version': '1.0'}"), malformed, "no object model"},
+            {file(generation, "{'num_beams': 4}"), malformed, "num_beams is 4, which is not"},
+            {file(generation, "{'eos_token_id': [2, 53]}"), malformed, "are 0 to 52"},
+            {file(generation, "{'top_p': 1.5}"), malformed, "top_p is 1.5, and must be"},
+            {file(generation, "{'do_sample': 'no'}"), malformed, "must be true or false"},
+        };
+    }
+
+    @Test(dataProvider = "folders", timeOut = 60_000)
+    public void testIsRefused(Change change, Class<?> type, String message) throws Exception {
+        change.apply(folder);
+        try (LanguageModel model = LanguageModel.load(folder)) {
+            Assert.fail(model.getConfig() + " was loaded, without: " + message);
+        } catch (IOException | MalformedModelException e) {
+            Assert.assertTrue(type.isInstance(e), e.toString());
+            Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void testUnchangedIsLoaded() throws Exception {
+        file("tokenizer.json", TOKENIZER.formatted(1, 52)).apply(folder);
+        file("generation_config.json", "{'eos_token_id': [2, 52], 'top_k': 7}").apply(folder);
+        try (LanguageModel model = LanguageModel.load(folder)) {
+            Assert.assertEquals(model.getGenerationConfig().getEndIds().size(), 2);
+            Assert.assertEquals(model.getGenerationConfig().getTopK(), 7);
+            long[] ids = model.getTokenizer().encode("zebra", false, false).getIds();
+            Assert.assertEquals(ids, new long[] {1});
+        }
+    }
+}

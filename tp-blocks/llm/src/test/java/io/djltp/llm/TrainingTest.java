@@ -1,0 +1,145 @@
+package io.djltp.llm;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.util.Utils;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonObject;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+
+/** Losses of steps of SGD on 1 to 3 ranks and a mesh, against PyTorch's float64. */
+public class TrainingTest {
+
+    private static final double TOLERANCE = 1e-5; // of the loss
+    private static final int ROWS = 4;
+    private static final int LENGTH = 7;
+    private static final int STEPS = 4;
+    private static final float RATE = 0.125f;
+
+    private static final Map<String, JsonObject> MODELS = new LinkedHashMap<>();
+
+    static {
+        MODELS.put("llama", RandomFolder.config("llama", "'tie_word_embeddings': true"));
+        MODELS.put("mistral", RandomFolder.config("mistral", "'sliding_window': 3"));
+        MODELS.put("qwen2", RandomFolder.config("qwen2", "'tie_word_embeddings': true"));
+        MODELS.put("qwen3", RandomFolder.config("qwen3", ""));
+        MODELS.put("gpt2", RandomFolder.config("gpt2", ""));
+    }
+
+    private final Map<String, double[]> expected = new LinkedHashMap<>();
+    private Path folder;
+    private long[] ids;
+    private long[] labels;
+
+    @BeforeClass
+    public void compute() throws Exception {
+        folder = Files.createTempDirectory("llm");
+        Random random = new Random(5);
+        ids = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
+        labels = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
+        List<String> lines = new ArrayList<>();
+        for (Map.Entry<String, JsonObject> each : MODELS.entrySet()) {
+            Path own = folder.resolve(each.getKey());
+            RandomFolder.write(own, each.getValue(), each.getKey().hashCode());
+            JsonObject line = new JsonObject();
+            line.addProperty("folder", own.toString());
+            line.add("ids", new Gson().toJsonTree(rows(ids)));
+            line.add("labels", new Gson().toJsonTree(rows(labels)));
+            line.addProperty("steps", STEPS);
+            line.addProperty("rate", RATE);
+            lines.add(line.toString());
+        }
+        List<String> results = PyTorch.run("llm/reference.py", lines);
+        int i = 0;
+        for (String name : MODELS.keySet()) {
+            expected.put(name, new Gson().fromJson(results.get(i++), double[].class));
+        }
+    }
+
+    private static long[][] rows(long... all) {
+        long[][] rows = new long[ROWS][];
+        Arrays.setAll(rows, i -> Arrays.copyOfRange(all, i * LENGTH, (i + 1) * LENGTH));
+        return rows;
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public static Object[][] models() {
+        return MODELS.keySet().stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
+    }
+
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void testLossesArePyTorchs(String name) throws Exception {
+        List<ParallelConfig> configs =
+                List.of(
+                        ParallelConfig.tensor(1),
+                        ParallelConfig.tensor(2),
+                        ParallelConfig.tensor(3),
+                        ParallelConfig.mesh(2, 2));
+        for (ParallelConfig config : configs) {
+            double[] losses = train(folder.resolve(name), config);
+            for (int i = 0; i < STEPS; i++) {
+                double wanted = expected.get(name)[i];
+                String what = name + ", " + config.describe() + ", step " + i;
+                Assert.assertEquals(losses[i], wanted, TOLERANCE * wanted, what);
+            }
+            Assert.assertTrue(losses[STEPS - 1] < losses[0], name);
+        }
+    }
+
+    private double[] train(Path model, ParallelConfig ranks) throws Exception {
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optOptimizer(
+                                Optimizer.sgd()
+                                        .setLearningRateTracker(Tracker.fixed(RATE))
+                                        .build());
+        double[] losses = new double[STEPS];
+        try (LanguageModel loaded = LanguageModel.builder(model).optShardedLogits(true).load();
+                ParallelTrainer trainer = new ParallelTrainer(loaded.getModel(), config, ranks)) {
+            trainer.initialize(new Shape(ROWS, LENGTH));
+            for (int i = 0; i < STEPS; i++) {
+                try (NDManager manager = trainer.getManager().newSubManager();
+                        GradientCollector collector = trainer.newGradientCollector()) {
+                    NDList data = new NDList(manager.create(ids, new Shape(ROWS, LENGTH)));
+                    NDList wanted = new NDList(manager.create(labels, new Shape(ROWS, LENGTH)));
+                    NDList predictions = trainer.forward(data, wanted);
+                    NDArray loss = trainer.getLoss().evaluate(wanted, predictions);
+                    collector.backward(loss);
+                    losses[i] = loss.getFloat();
+                }
+                trainer.step();
+            }
+        }
+        return losses;
+    }
+}
