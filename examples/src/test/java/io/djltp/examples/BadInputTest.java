@@ -142,7 +142,7 @@ public class BadInputTest {
                 "plan lm --mesh 1x4 --context 3 --sequence-parallel",
                 "gives each of the 4 tensor-parallel ranks a token or more"
             },
-            {"plan", "Missing required parameter: 'MODEL'"},
+            {"plan", "Choose a model: lemmatiser, minilm, lm or resnet"},
             {"bench", "Choose what to measure: head, layer, transformer, collective or step"},
             {"bench heads", "Invalid value for positional parameter"},
             {"bench head --shapes 64x128", "'64x128' is not such as 64x128x1000000"},

@@ -190,9 +190,9 @@ final class DataPosition {
         numbers = numbersOf(dataset);
         if (betweenEpochs && before != UNKNOWN && before != records) {
             logger.warn(
-                    "The epoch before the checkpoint was of other records than this one. Was the"
-                            + " data split anew? Engine.setRandomSeed(...) before randomSplit(...)"
-                            + " splits it alike");
+                    "The training set has other records than before the checkpoint, or another"
+                            + " number of them. If randomSplit(...) made it, call"
+                            + " Engine.setRandomSeed(...) before the split");
         }
     }
 

@@ -233,9 +233,26 @@ public final class OnnxExport {
          * Builds the export.
          *
          * @return the export
+         * @throws IllegalStateException if {@code org.tribuo:tribuo-util-onnx} is not on the class
+         *     path
          */
         public OnnxExport build() {
+            checkLibrary();
             return new OnnxExport(this, Errors.given(input, "An OnnxExport needs setInput"));
+        }
+    }
+
+    /** Throws if the optional dependency with ONNX's messages, or what it needs, is missing. */
+    private static void checkLibrary() {
+        ClassLoader loader = OnnxExport.class.getClassLoader();
+        try {
+            Class.forName("ai.onnx.proto.OnnxMl", false, loader);
+            Class.forName("com.google.protobuf.ByteString", false, loader);
+        } catch (ClassNotFoundException | LinkageError e) {
+            throw new IllegalStateException(
+                    "OnnxExport needs org.tribuo:tribuo-util-onnx:4.3.2, which is not on the class"
+                            + " path: add it to the dependencies of your project",
+                    e);
         }
     }
 

@@ -42,7 +42,7 @@ public final class TensorParallel {
         Map<BlockTree.Node, BlockStyle> styles = plan.assign(tree);
         if (styles.isEmpty()) {
             logger.warn(
-                    "The plan replaces no block of {}: every rank holds all of what is not"
+                    "The plan replaces no block of {}. Every rank holds all blocks that are not"
                             + " parallel already. Name blocks with Plan.builder().add(...)",
                     block.getClass().getSimpleName());
         }

@@ -1,10 +1,12 @@
 package io.djltp.search;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.ParameterList;
 import ai.djl.nn.core.Linear;
+import ai.djl.util.NativeResource;
 
 import io.djltp.cut.Cut;
 import io.djltp.head.Margin;
@@ -30,20 +32,22 @@ import org.jspecify.annotations.Nullable;
  * }</pre>
  *
  * <p>Uses all intra-op threads of libtorch for one search, and is safe to be shared by threads,
- * whose searches follow each other. The arrays of the layer stay its own and must not be closed
- * before the search.
+ * whose searches follow each other. The arrays of the layer stay its own: keep its model open until
+ * the search is closed.
  */
 public final class ClassSearch implements AutoCloseable {
 
     private final NDArray weight;
     private final @Nullable NDArray bias;
+    private final Shape shape; // of the weight, known also after it is closed
     private final ChunkedEvaluation chunks;
     private boolean closed;
 
     ClassSearch(NDArray weight, @Nullable NDArray bias, @Nullable Margin margin) {
         this.weight = weight;
         this.bias = bias;
-        Cut classes = Cut.ofLengths(weight.getShape().get(0));
+        shape = weight.getShape();
+        Cut classes = Cut.ofLengths(shape.get(0));
         chunks = new ChunkedEvaluation(null, classes, Long.MAX_VALUE, 0, margin);
     }
 
@@ -55,7 +59,8 @@ public final class ClassSearch implements AutoCloseable {
      * @param layer the layer
      * @return the search
      * @throws IllegalArgumentException if the block is no linear layer
-     * @throws IllegalStateException if it has no weight yet, or is being trained by ranks
+     * @throws IllegalStateException if it has no weight yet, is being trained by ranks, or its
+     *     model is closed
      */
     public static ClassSearch of(Block layer) {
         if (!(layer instanceof Linear)) {
@@ -76,7 +81,7 @@ public final class ClassSearch implements AutoCloseable {
      * @return the number of classes
      */
     public long getClasses() {
-        return weight.getShape().get(0);
+        return shape.get(0);
     }
 
     /**
@@ -88,7 +93,7 @@ public final class ClassSearch implements AutoCloseable {
      * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
      *     do not fit the weight
      * @throws ArithmeticException if a logit is NaN; the message names the row
-     * @throws IllegalStateException if the search is closed
+     * @throws IllegalStateException if the search or the model of the layer is closed
      */
     public TopClasses topK(NDArray features, int k) {
         return search(features, k, false);
@@ -103,7 +108,7 @@ public final class ClassSearch implements AutoCloseable {
      * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
      *     do not fit the weight
      * @throws ArithmeticException if a logit is NaN; the message names the row
-     * @throws IllegalStateException if the search is closed
+     * @throws IllegalStateException if the search or the model of the layer is closed
      */
     public TopClasses classify(NDArray features, int k) {
         return search(features, k, true);
@@ -115,14 +120,17 @@ public final class ClassSearch implements AutoCloseable {
                     "The search over %d classes is closed: make another one, ClassSearch.of(layer)"
                             .formatted(getClasses()));
         }
+        if (((NativeResource<?>) weight).isReleased()) {
+            throw new IllegalStateException(
+                    ("The search over %d classes has lost its weight, which was closed with the"
+                                    + " model: keep the model open until the search is closed")
+                            .formatted(getClasses()));
+        }
         int last = features.getShape().dimension() - 1;
-        if (last < 0 || features.getShape().get(last) != weight.getShape().get(1)) {
+        if (last < 0 || features.getShape().get(last) != shape.get(1)) {
             throw new IllegalArgumentException(
                     "The features %s do not fit the weight %s: their last axis must have length %d"
-                            .formatted(
-                                    features.getShape(),
-                                    weight.getShape(),
-                                    weight.getShape().get(1)));
+                            .formatted(features.getShape(), shape, shape.get(1)));
         }
         return chunks.topK(features, weight, bias, k, withProbabilities).checked();
     }

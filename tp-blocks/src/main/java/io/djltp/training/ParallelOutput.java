@@ -46,6 +46,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient List<LossOfPass> losses = new ArrayList<>();
     private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
+    private transient Runnable modelCheck = () -> {};
     private boolean consumed;
 
     /**
@@ -73,6 +74,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         this.comparison = comparison;
     }
 
+    /** Sets what checks that the model has its weights, before the ranks compute with them. */
+    void setModelCheck(Runnable modelCheck) {
+        this.modelCheck = modelCheck;
+    }
+
     private NDArray wholeArray(int index, boolean training) {
         RankPass.Output first = passes.get(0).getOutput(index);
         if (first.layout() == null) {
@@ -92,6 +98,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     /** Computes and gathers logits that were left to the evaluators. */
     private NDArray logits(int index) {
+        modelCheck.run();
         passes.get(0).checkUpToDate();
         return onlyFirst(
                 ranks.runOrRefuse(
@@ -272,6 +279,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     }
 
     private void checkOpen() {
+        modelCheck.run();
         if (!manager.isOpen()) {
             throw new IllegalStateException(
                     "The manager of the inputs was closed, and with it what the ranks had kept of"

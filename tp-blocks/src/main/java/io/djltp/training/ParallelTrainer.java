@@ -169,7 +169,7 @@ public class ParallelTrainer extends Trainer {
     /** {@inheritDoc} */
     @Override
     public GradientCollector newGradientCollector() {
-        return new ParallelGradientCollector(steps, agreement);
+        return new ParallelGradientCollector(steps, agreement, trained);
     }
 
     /** {@inheritDoc} */
@@ -194,16 +194,17 @@ public class ParallelTrainer extends Trainer {
         try (TrainingSteps.OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
             long begin = System.nanoTime();
             trained.checkOpen();
+            BatchPart.check(parallelConfig, data);
             if (!trained.isInitialized()) {
                 initialize(data.getShapes());
             }
-            BatchPart.check(parallelConfig, data);
             if (training) {
                 steps.beginEvent();
             }
             trained.beginForward(training);
             NDManager manager = data.head().getManager().newSubManager();
             ParallelOutput output = forwardPass.run(manager, data, labels, training);
+            output.setModelCheck(trained::checkOpen);
             if (training) {
                 steps.getPasses().add(output);
                 addMetric("forward", begin);
@@ -365,13 +366,16 @@ public class ParallelTrainer extends Trainer {
 
         private final TrainingSteps steps;
         private final ProcessAgreement agreement;
+        private final TrainedModel trained;
         private final Autograd.GradMode mode;
         private final JavaMemory memory; // of what is computed from losses
         private boolean closed;
 
-        ParallelGradientCollector(TrainingSteps steps, ProcessAgreement agreement) {
+        ParallelGradientCollector(
+                TrainingSteps steps, ProcessAgreement agreement, TrainedModel trained) {
             this.steps = steps;
             this.agreement = agreement;
+            this.trained = trained;
             try (TrainingSteps.OneCaller.Call call = steps.begin("newGradientCollector")) {
                 steps.getPasses().setCollecting(true);
             }
@@ -393,6 +397,7 @@ public class ParallelTrainer extends Trainer {
         }
 
         private void differentiate(NDArray target) {
+            trained.checkOpen();
             steps.checkTrained();
             agreement.sayFrozen();
             if (((NativeResource<?>) target).isReleased()) {
@@ -420,6 +425,7 @@ public class ParallelTrainer extends Trainer {
         /** {@inheritDoc} */
         @Override
         public void zeroGradients() {
+            trained.checkOpen();
             steps.zeroGradients();
         }
 

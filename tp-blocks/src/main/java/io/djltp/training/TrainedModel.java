@@ -33,6 +33,8 @@ final class TrainedModel {
 
     private static final Logger logger = LoggerFactory.getLogger(TrainedModel.class);
 
+    private static final String JOB_FAILED = "with the processes of a job that failed";
+
     private final Model model;
     private final Block block;
     private final NDManager manager;
@@ -108,7 +110,7 @@ final class TrainedModel {
                     "The model "
                             + model.getName()
                             + " was closed while its ParallelTrainer was open, and with it the"
-                            + " arrays of the ranks: close the trainer before the model");
+                            + " weights of the ranks: close the trainer before the model");
         }
         if (!closed && model.getBlock() != block) {
             throw new IllegalStateException(
@@ -176,6 +178,7 @@ final class TrainedModel {
     void save(Path folder, @Nullable String name) throws IOException {
         boolean first = config.getJob() == null || config.getJob().getProcess() == 0;
         try (TrainingSteps.OneCaller.Call call = steps.begin("save")) {
+            checkOpen();
             if (!closed && initialized) {
                 beforeSave();
             }
@@ -189,6 +192,7 @@ final class TrainedModel {
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
         try (TrainingSteps.OneCaller.Call call = steps.begin("save")) {
+            checkOpen();
             checkSaved();
         }
     }
@@ -236,7 +240,8 @@ final class TrainedModel {
     /** The shards of other processes can be had only while the ranks run. */
     private void handBackDistributed() {
         if (!manager.isOpen()) {
-            return; // the model was closed before
+            loseWithModel();
+            return;
         }
         if (ranks.isOver()) {
             if (initialized) {
@@ -245,14 +250,14 @@ final class TrainedModel {
                                 + " '{}' does not have its weights",
                         model.getName());
             }
-            parameters.lose();
+            parameters.lose(JOB_FAILED);
             return;
         }
         try {
             buffers.equalize();
             parameters.handBack();
         } catch (RuntimeException e) {
-            parameters.lose();
+            parameters.lose(JOB_FAILED);
             throw e;
         }
     }
@@ -263,10 +268,21 @@ final class TrainedModel {
             // a rank is still computing: what it uses must not be freed under it
             logger.error(
                     "A rank of the model '{}' does not stop; its memory is lost", model.getName());
-            parameters.lose();
+            parameters.lose("with a rank that did not stop");
         } else if (!handedBack && manager.isOpen()) {
             parameters.handBack();
+        } else if (!handedBack) {
+            loseWithModel();
         }
+    }
+
+    private void loseWithModel() {
+        if (initialized) {
+            logger.error(
+                    "The model {} was closed before its ParallelTrainer: its trained weights are lost",
+                    model.getName());
+        }
+        parameters.lose("because its model was closed before the ParallelTrainer");
     }
 
     /**

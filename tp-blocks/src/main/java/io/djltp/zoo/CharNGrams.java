@@ -1,6 +1,10 @@
 package io.djltp.zoo;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * Turns a word into rows of an embedding table: one row for each of its beginnings, up to the whole
@@ -10,6 +14,10 @@ import java.util.Arrays;
  *
  * <p>Rows are found by hashing, so there is no vocabulary to keep, and different parts may share a
  * row. Row 0 belongs to no part: it fills short words up.
+ *
+ * <p>Longer texts work too, with a limit for their length, see {@link #limitFor}. If a text has
+ * more than twice as many rows as the limit, less than half of it counts; the first such text is
+ * logged as a warning.
  *
  * @param rows the number of rows of the embedding table, with row 0
  * @param limit how many rows each word has, with those that are only filled up
@@ -28,13 +36,30 @@ public record CharNGrams(int rows, int limit) {
     private static final int MAX_LENGTH = 5;
     private static final int LIMIT = 96;
 
+    private static final Logger logger = LoggerFactory.getLogger(CharNGrams.class);
+    private static final AtomicBoolean WARNED = new AtomicBoolean();
+
     /**
-     * Creates n-grams of words of 96 rows at most.
+     * Creates n-grams of words of 96 rows at most: all those of a word of 17 letters.
      *
      * @param rows the number of rows of the embedding table, at least 2
      */
     public CharNGrams(int rows) {
         this(rows, LIMIT);
+    }
+
+    /**
+     * Returns the limit with which no row of a text is left out.
+     *
+     * @param length the number of characters of the longest text
+     * @return how many rows a text of this length has; 6 {@code length} - 6 from 3 characters on
+     */
+    public static int limitFor(int length) {
+        int count = BEGINNING_COUNT * Math.max(1, length - LEAST_BEGINNING + 1);
+        for (int n = MIN_LENGTH; n <= MAX_LENGTH; n++) {
+            count += Math.max(0, length + 2 - n + 1);
+        }
+        return count;
     }
 
     /**
@@ -73,6 +98,14 @@ public record CharNGrams(int rows, int limit) {
             }
         }
         Arrays.fill(out, at, end, 0);
+        if (at == end && limitFor(word.length()) > 2 * limit && !WARNED.getAndSet(true)) {
+            logger.warn(
+                    "A text of {} characters has {} n-grams, and only the first {} count: the limit"
+                            + " for texts of n characters is CharNGrams.limitFor(n)",
+                    word.length(),
+                    limitFor(word.length()),
+                    limit);
+        }
         return at - from;
     }
 
@@ -92,6 +125,11 @@ public record CharNGrams(int rows, int limit) {
             }
         }
         return at;
+    }
+
+    /** Lets the next text that is cut be logged, for a test. */
+    static void resetWarning() {
+        WARNED.set(false);
     }
 
     /** Returns a character of the word with its marks. */

@@ -357,8 +357,8 @@ public final class MiniLm extends AbstractBlock {
             throw new IOException(e.getMessage(), e);
         } catch (NoClassDefFoundError e) {
             throw new IOException(
-                    "The ONNX file cannot be read, for its messages are not on the class path: add"
-                            + " org.tribuo:tribuo-util-onnx",
+                    "all-MiniLM-L6-v2 needs org.tribuo:tribuo-util-onnx:4.3.2, which is not on the"
+                            + " class path: add it to the dependencies of your project",
                     e);
         }
     }

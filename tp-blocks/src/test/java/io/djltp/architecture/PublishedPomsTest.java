@@ -122,6 +122,23 @@ public class PublishedPomsTest {
         Assert.assertEquals(others, List.of("-Dtp.command=tp"));
     }
 
+    /** What users must add themselves is named with the version that the BOM has. */
+    @Test
+    public void optionalDependencyIsNamedWithItsVersion() throws Exception {
+        String tribuo = value(read("tp-blocks/bom/pom.xml"), "/project/properties/tribuo.version");
+        String name = "org.tribuo:tribuo-util-onnx:";
+        for (String file :
+                List.of(
+                        "docs/pretrained.md",
+                        "tp-blocks/src/main/java/io/djltp/exchange/OnnxExport.java",
+                        "tp-blocks/src/main/java/io/djltp/zoo/MiniLm.java")) {
+            String text = Files.readString(ROOT.resolve(file));
+            Assert.assertTrue(text.contains(name + tribuo), file);
+            Assert.assertEquals(
+                    text.split(name, -1).length, text.split(name + tribuo, -1).length, file);
+        }
+    }
+
     private static Document read(String pom)
             throws IOException, ParserConfigurationException, SAXException {
         return DocumentBuilderFactory.newInstance()

@@ -4,6 +4,7 @@ import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.GraphBlock.graph;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -304,9 +305,15 @@ public class ModelCostTest {
         String few = "gives each of the 3 tensor-parallel ranks a token or more";
         String slice = "needs an input that is whole, and gets a slice";
         String whole = "needs a slice of the features, and gets an input that is whole";
+        Block sideBySide =
+                graph(8, (call, x) -> call.call("a", x).add(call.call("b", x)))
+                        .add("a", head(8), 4)
+                        .add("b", head(8), 4);
+        String order = " .. that 01GraphBlock (GraphBlock) calls its children once each, in order";
         Block embedding = gpt.create(true).getChildren().get(0).getValue();
         return new Object[][] {
             {sequence(head(8), head(8)), features, "1x2", slice},
+            {sequence(sideBySide), features, "1x2", slice + order},
             {sequence(row(5)), features, "1x2", whole},
             {sequence(head(8)), features, "1x2", slices},
             {sequence(gathered(1)), features, "1x2", "cannot be cut over 2 ranks"},

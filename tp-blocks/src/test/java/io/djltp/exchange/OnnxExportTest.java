@@ -15,6 +15,7 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.Refusals;
+import io.djltp.training.JobProcess;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
@@ -22,11 +23,14 @@ import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.File;
 import java.io.IOException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Collectors;
 
 /** A block that ONNX's operators do not compute throws, and the file that is there stays. */
 public class OnnxExportTest {
@@ -72,6 +76,40 @@ public class OnnxExportTest {
                     what);
             try (var files = Files.list(folder)) {
                 Assert.assertEquals(files.toList(), List.of());
+            }
+        }
+    }
+
+    /** The dependency is optional; without it the error names it. */
+    @Test(timeOut = 60_000)
+    public void withoutTheLibraryTheErrorNamesIt() throws Exception {
+        ProcessBuilder java = JobProcess.java(WithoutLibrary.class, List.of(), List.of());
+        List<String> command = java.command();
+        int path = command.indexOf("-cp") + 1;
+        String jars =
+                Arrays.stream(command.get(path).split(File.pathSeparator))
+                        .filter(each -> !each.contains("tribuo") && !each.contains("protobuf"))
+                        .collect(Collectors.joining(File.pathSeparator));
+        command.set(path, jars);
+        Refusals.assertContains(
+                JobProcess.run(java, 60),
+                "needs org.tribuo:tribuo-util-onnx:4.3.2 .. not on the class path");
+    }
+
+    /** Builds an export in a JVM without ONNX's messages. */
+    static final class WithoutLibrary {
+
+        private WithoutLibrary() {}
+
+        public static void main(String[] args) {
+            OnnxExport.Builder export =
+                    OnnxExport.builder()
+                            .setInput("x", DataType.FLOAT32, new Shape(-1, 4))
+                            .optBlock("relu", (graph, x) -> graph.add("Relu", x));
+            try {
+                export.build();
+            } catch (IllegalStateException e) {
+                System.out.println(e.getMessage());
             }
         }
     }

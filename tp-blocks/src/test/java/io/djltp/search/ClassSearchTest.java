@@ -12,6 +12,7 @@ import ai.djl.training.ParameterStore;
 
 import io.djltp.head.TopClasses;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
@@ -123,6 +124,25 @@ public class ClassSearchTest {
                     e.getMessage(),
                     "The search over 4 classes is closed: make another one, ClassSearch.of(layer)");
             Assert.assertThrows(IllegalStateException.class, () -> search.topK(x, 2));
+        }
+    }
+
+    /** A model closes the arrays of its layers. */
+    @Test
+    public void aWeightThatIsClosedIsRefused() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDManager ofModel = manager.newSubManager();
+            Linear layer = Linear.builder().setUnits(4).build();
+            layer.initialize(ofModel, DataType.FLOAT32, new Shape(1, 3));
+            try (ClassSearch search = ClassSearch.of(layer)) {
+                ofModel.close();
+                Assert.assertEquals(search.getClasses(), 4);
+                Refusals.throwsState(
+                        () -> search.topK(manager.ones(new Shape(2, 3)), 1),
+                        "over 4 classes has lost its weight .. keep the model open");
+            }
+            Refusals.throwsState(
+                    () -> ClassSearch.of(layer), "weight (4, 3), which was closed with its model");
         }
     }
 

@@ -86,6 +86,7 @@ public final class JobProcess {
         command.addAll(options);
         command.addAll(List.of("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"));
         command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
+        command.add("--enable-native-access=ALL-UNNAMED"); // newer JVMs warn without it
         command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));

@@ -43,6 +43,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
@@ -240,18 +241,32 @@ public class ModelInTrainingTest {
         throwsState(() -> step(trainer), parts);
         throwsState(() -> trainer.evaluate(data), parts);
         throwsState(trainer::step, parts);
+        throwsState(() -> ((ParallelTrainer) trainer).save(Path.of("unused"), "net"), parts);
     }
 
     /** Its arrays are gone, those of the ranks too. */
     @Test(timeOut = 60_000)
     public void aModelThatIsClosedFirst() {
+        String closed = "model net was closed .. close the trainer before";
         for (TrainerKind kind : List.of(TENSOR_2, DATA_2, MIXED_2)) {
             createModel();
             try (Trainer trainer = open(kind)) {
                 step(trainer);
-                model.close();
-                assertAllThrow(trainer, "model net was closed .. close the trainer before");
+                NDList labels = BATCHES.make(manager, 3)[1];
+                try (GradientCollector collector = trainer.newGradientCollector()) {
+                    NDList output = trainer.forward(data, labels);
+                    NDArray loss = trainer.getLoss().evaluate(labels, output);
+                    model.close();
+                    throwsState(() -> collector.backward(loss), closed);
+                    throwsState(collector::zeroGradients, closed);
+                    throwsState(() -> trainer.getLoss().evaluate(labels, output), closed);
+                    throwsState(() -> ClassSearch.of(head), "closed with its model");
+                }
+                assertAllThrow(trainer, closed);
+                throwsState(() -> trainer.getModel().save(Path.of("closed"), "net"), closed);
             }
+            String reason = kind == DATA_2 ? "closed with its model" : "closed before the Parallel";
+            throwsState(() -> ClassSearch.of(head), "weight (9, 5) .. " + reason + " .. load");
         }
     }
 

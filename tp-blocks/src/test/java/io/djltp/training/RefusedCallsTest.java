@@ -233,6 +233,11 @@ public class RefusedCallsTest {
     static {
         WITH_PLAIN.add(PLAIN);
         argument(
+                "a batch without arrays",
+                Net.ALONE,
+                use -> use.trainer.forward(new NDList()),
+                "batch has no arrays .. batch.getData()");
+        argument(
                         "a batch without rows",
                         Net.ALONE,
                         use -> use.trainer.forward(use.ones(0, 5), use.ones(0)),

@@ -4,6 +4,9 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
@@ -72,6 +75,39 @@ public class CharNGramsTest {
             int row = out[2 + i];
             Assert.assertTrue(i < count ? row >= 1 && row < 11 : row == 0, row + " at " + i);
         }
+    }
+
+    @Test
+    public void theLimitForALengthLeavesNothingOut() {
+        for (int length : new int[] {0, 1, 2, 3, 4, 17, 36}) {
+            String text = "abcdefghijklmnopqrstuvwxyz0123456789".substring(0, length);
+            int limit = CharNGrams.limitFor(length);
+            Assert.assertEquals(new CharNGrams(ROWS, 500).fill(text, new int[500], 0), limit);
+        }
+        Assert.assertEquals(CharNGrams.limitFor(17), 96);
+        Assert.assertEquals(CharNGrams.limitFor(36), 210);
+    }
+
+    /** Once: a corpus has millions of texts. */
+    @Test
+    public void aTextOfWhichLessThanHalfCountsIsLoggedOnce() {
+        PrintStream before = System.err;
+        ByteArrayOutputStream logged = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
+        try {
+            CharNGrams.resetWarning();
+            CharNGrams nGrams = new CharNGrams(ROWS, 12);
+            nGrams.rowsOf("abcde"); // half of 24
+            Assert.assertEquals(logged.size(), 0);
+            nGrams.rowsOf("abcdef");
+            nGrams.rowsOf("abcdefg");
+        } finally {
+            System.setErr(before);
+        }
+        String text = logged.toString(StandardCharsets.UTF_8);
+        Assert.assertTrue(
+                text.contains("6 characters has 30 n-grams, and only the first 12"), text);
+        Assert.assertEquals(text.split("limitFor", -1).length, 2, text);
     }
 
     private static int shared(CharNGrams nGrams, String a, String b) {

@@ -21,6 +21,7 @@ import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Parameters;
 import picocli.CommandLine.Spec;
 
@@ -49,7 +50,10 @@ public final class PlanCommand implements Callable<Integer> {
 
     private static final int MOST_RANKS = 1024;
 
-    @Parameters(paramLabel = "MODEL", description = "lemmatiser, minilm, lm or resnet.")
+    @Parameters(
+            arity = "0..1",
+            paramLabel = "MODEL",
+            description = "lemmatiser, minilm, lm or resnet.")
     private PlannedModel model;
 
     @Option(
@@ -76,6 +80,10 @@ public final class PlanCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {
+        if (model == null) {
+            throw new ParameterException(
+                    spec.commandLine(), "Choose a model: lemmatiser, minilm, lm or resnet");
+        }
         DeviceMesh mesh = mesh(meshText);
         options.check(model, spec.commandLine().getParseResult());
         JsonFile.check("--html", html);

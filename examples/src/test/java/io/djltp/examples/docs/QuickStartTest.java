@@ -160,7 +160,7 @@ public class QuickStartTest {
     /** Where Maven has installed the library: the version comes from the BOM. */
     @Test(dataProvider = "installed", timeOut = 300_000)
     public void bom(String maven) throws IOException, InterruptedException {
-        String version = "\\s*<version>[^<]*</version>(\\s*</dependency>)";
+        String version = "(<artifactId>tp-blocks</artifactId>)\\s*<version>[^<]*</version>";
         String bom =
                 """
                   <dependencyManagement>

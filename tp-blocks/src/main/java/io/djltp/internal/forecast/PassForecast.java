@@ -31,6 +31,8 @@ import java.util.function.Supplier;
  */
 public final class PassForecast {
 
+    private static final String IN_ORDER = "calls its children once each, in order";
+
     private final DeviceMesh mesh;
     private final int rank;
     private final Cut batch;
@@ -74,9 +76,28 @@ public final class PassForecast {
             boolean isKnown = i < known.size() && known.get(i).size() > 0;
             arrays.add(isKnown ? inputs[i].withShape(ofBatch(known.get(i))) : inputs[i]);
         }
-        return block instanceof ForecastBlock forecast
-                ? forecast.forecast(this, arrays)
-                : walk(block, arrays);
+        if (block instanceof ForecastBlock forecast) {
+            return forecast.forecast(this, arrays);
+        }
+        try {
+            return walk(block, arrays);
+        } catch (IllegalArgumentException e) {
+            boolean own = !block.getClass().getName().startsWith("ai.djl.");
+            if (own && !String.valueOf(e.getMessage()).contains(IN_ORDER)) {
+                throw new IllegalArgumentException(
+                        ("%s. The forecast assumes that %s %s: if it does not, train one"
+                                        + " step and read trainer.getCollectiveCounts()")
+                                .formatted(e.getMessage(), nameOf(block), IN_ORDER),
+                        e);
+            }
+            throw e;
+        }
+    }
+
+    private String nameOf(Block block) {
+        String name = model.blockNames().getOrDefault(block, "");
+        String type = block.getClass().getSimpleName();
+        return name.isEmpty() ? type : name + " (" + type + ")";
     }
 
     /**

@@ -3,6 +3,7 @@ package io.djltp.internal.parameters;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.util.NativeResource;
 
 import org.jspecify.annotations.Nullable;
 
@@ -34,7 +35,10 @@ public final class HeldParameters {
     }
 
     private record Hold(
-            State state, WeakReference<NDArray> array, WeakReference<WeightSource> source) {
+            State state,
+            WeakReference<NDArray> array,
+            WeakReference<WeightSource> source,
+            @Nullable String why) {
 
         /** A file that was loaded meanwhile makes the parameter whole again. */
         boolean isPlaceholder(Parameter parameter) {
@@ -52,7 +56,7 @@ public final class HeldParameters {
      * @param source where its values are
      */
     public static void hold(Parameter parameter, boolean cut, WeightSource source) {
-        put(parameter, cut ? State.CUT : State.WHOLE, source);
+        put(parameter, cut ? State.CUT : State.WHOLE, source, null);
     }
 
     /**
@@ -93,16 +97,18 @@ public final class HeldParameters {
      * Notes that the ranks that held a parameter have ended, and its values with them.
      *
      * @param parameter the parameter
+     * @param why how that came, to follow "was lost"
      */
-    public static void lose(Parameter parameter) {
-        put(parameter, State.LOST, null);
+    public static void lose(Parameter parameter, String why) {
+        put(parameter, State.LOST, null, why);
     }
 
-    private static void put(Parameter parameter, State state, @Nullable WeightSource source) {
+    private static void put(
+            Parameter parameter, State state, @Nullable WeightSource source, @Nullable String why) {
         synchronized (HELD) {
             // weak: a source knows the parameters, which are the keys of the map
             WeakReference<NDArray> array = new WeakReference<>(parameter.getArray());
-            HELD.put(parameter, new Hold(state, array, new WeakReference<>(source)));
+            HELD.put(parameter, new Hold(state, array, new WeakReference<>(source), why));
         }
     }
 
@@ -132,19 +138,32 @@ public final class HeldParameters {
      */
     public static void checkWhole(Parameter parameter, String user) {
         Hold hold = get(parameter);
-        if (hold != null && hold.isPlaceholder(parameter)) {
-            String name = parameter.getName() + " " + parameter.getShape();
+        boolean lost = hold != null && hold.state == State.LOST;
+        boolean closed = isClosed(parameter);
+        if (hold != null && hold.isPlaceholder(parameter) && (lost || !closed)) {
             throw new IllegalStateException(
-                    hold.state == State.LOST
-                            ? user + " needs the parameter " + name + lost()
+                    lost
+                            ? user
+                                    + " needs the parameter "
+                                    + nameOf(parameter)
+                                    + ", which"
+                                    + lost(hold)
                             : user
                                     + " needs the whole parameter "
-                                    + name
+                                    + nameOf(parameter)
                                     + ", and the ranks of an open ParallelTrainer or"
                                     + " ParallelPredictor hold a part each: use"
                                     + " trainer.evaluate(...)"
                                     + " or that predictor, or close it first, or save the model"
                                     + " and load that into another one");
+        }
+        if (closed) {
+            throw new IllegalStateException(
+                    user
+                            + " needs the parameter "
+                            + nameOf(parameter)
+                            + ", which was closed with its model: keep the model open, or load it"
+                            + " again");
         }
     }
 
@@ -172,12 +191,23 @@ public final class HeldParameters {
                             + " above 1 hold it too: load it with degree 1)");
         }
         if (hold.isPlaceholder(parameter)) {
-            throw new IllegalStateException("The parameter " + name + lost());
+            throw new IllegalStateException("The parameter " + name + lost(hold));
         }
     }
 
-    private static String lost() {
-        return " was lost with the processes of a job that failed: load the model again, with"
-                + " model.load(...), from where it was saved last";
+    private static boolean isClosed(Parameter parameter) {
+        return parameter.isInitialized()
+                && parameter.getArray() instanceof NativeResource<?> array
+                && array.isReleased();
+    }
+
+    private static String nameOf(Parameter parameter) {
+        return parameter.getName() + " " + parameter.getShape();
+    }
+
+    private static String lost(Hold hold) {
+        return " was lost "
+                + hold.why
+                + ": load the model again, with model.load(...), from where it was saved last";
     }
 }

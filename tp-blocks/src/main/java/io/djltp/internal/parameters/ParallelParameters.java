@@ -302,14 +302,18 @@ public final class ParallelParameters {
         }
     }
 
-    /** Ends without the values: those of other processes cannot be had any more. */
-    public void lose() {
+    /**
+     * Ends without the values, which cannot be had any more.
+     *
+     * @param why how that came, to follow "was lost"
+     */
+    public void lose(String why) {
         synchronized (source) { // another thread may save, or close
             source.end();
             for (Parameter parameter : names.keySet()) {
                 // else it was not handed out, and the model has it
                 if (shards.contains(parameter) && stores.get(0).contains(parameter)) {
-                    HeldParameters.lose(parameter);
+                    HeldParameters.lose(parameter, why);
                 } else {
                     HeldParameters.release(parameter);
                 }
