@@ -9,8 +9,8 @@ import io.djltp.internal.decode.RankThread;
 import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -43,8 +43,8 @@ final class Decoder implements AutoCloseable {
         this.config = config;
         this.size = size;
         Errors.check(
-                parallel.getMode() == ParallelMode.TENSOR,
-                "Generation runs over the ranks of TENSOR mode, not over %s. Use"
+                !parallel.getMesh().isCut(DeviceMesh.DATA),
+                "Generation cuts a model over all ranks, and has none for %s. Use"
                         + " ParallelConfig.tensor(ranks)",
                 parallel.describe());
         for (Device device : parallel.getDevices()) {
