@@ -85,8 +85,8 @@ public final class Generator implements AutoCloseable {
         ModelConfig config = model.getConfig();
         Errors.check(
                 !config.isEncoder(),
-                "%s is a %s, an encoder, which generates no text: load a decoder, such as a"
-                        + " llama",
+                "The model in %s is an encoder, %s, which generates nothing. Use one of llama,"
+                        + " mistral, qwen2, qwen3 and gpt2",
                 model.getFolder(),
                 config.getModelType());
         int most = config.getMaxPositions();

@@ -133,7 +133,7 @@ public class EncoderTest {
                 Assert.expectThrows(
                         IllegalArgumentException.class,
                         () -> Generator.builder().setPath(folder).build());
-        Assert.assertTrue(e.getMessage().contains("is a bert, an encoder"), e.getMessage());
+        Assert.assertTrue(e.getMessage().contains("is an encoder, bert"), e.getMessage());
     }
 
     /** What is padding is compared too: it sees the other tokens. */
