@@ -104,7 +104,8 @@ public final class GenerateCommand implements Callable<Integer> {
                                 generator.getKernel(),
                                 generator.getBytes());
                 FinishReason reason = text.getFinishReason(0);
-                result.finishReason = reason == null ? null : reason.name().toLowerCase(Locale.ROOT);
+                result.finishReason =
+                        reason == null ? null : reason.name().toLowerCase(Locale.ROOT);
                 result.text = words ? text.getText(0) : null;
                 result.prefill = text.getPrefillSeconds();
                 result.decode = text.getDecodeSeconds();
@@ -116,10 +117,7 @@ public final class GenerateCommand implements Callable<Integer> {
 
     private Generator generator(LanguageModel model, ParallelConfig config) throws IOException {
         Generator.Builder builder =
-                Generator.builder()
-                        .setModel(model)
-                        .optConfig(config)
-                        .optWeights(options.weights);
+                Generator.builder().setModel(model).optConfig(config).optWeights(options.weights);
         Integer length = options.length;
         if (length != null) {
             builder.optMaxLength(length);
@@ -315,8 +313,7 @@ public final class GenerateCommand implements Callable<Integer> {
     }
 
     /** Reads the name of a type of weights. */
-    private static final class WeightTypes
-            implements ITypeConverter<WeightType> {
+    private static final class WeightTypes implements ITypeConverter<WeightType> {
 
         @Override
         public WeightType convert(String value) {
