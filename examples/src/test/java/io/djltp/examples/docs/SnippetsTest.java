@@ -154,7 +154,8 @@ public class SnippetsTest {
 
     private static String imports() throws IOException {
         List<String> packages = new ArrayList<>(List.of(PACKAGES.split(" ")));
-        for (String module : List.of("tp-engine-bridge", "tp-blocks", "examples")) {
+        for (String module :
+                List.of("tp-engine-bridge", "tp-blocks", "tp-blocks/llm", "examples")) {
             Path sources = ROOT.resolve(module).resolve("src/main/java");
             try (Stream<Path> files = Files.walk(sources)) {
                 files.filter(file -> file.endsWith("package-info.java"))

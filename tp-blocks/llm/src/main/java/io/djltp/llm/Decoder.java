@@ -5,12 +5,12 @@ import ai.djl.ndarray.NDManager;
 
 import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
-import io.djltp.internal.decode.PackedWeight;
+import io.djltp.internal.decode.RankThread;
 import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -43,8 +43,8 @@ final class Decoder implements AutoCloseable {
         this.config = config;
         this.size = size;
         Errors.check(
-                parallel.getMode() == ParallelMode.TENSOR,
-                "Generation runs over the ranks of TENSOR mode, not over %s. Use"
+                !parallel.getMesh().isCut(DeviceMesh.DATA),
+                "Generation cuts a model over all ranks, and has none for %s. Use"
                         + " ParallelConfig.tensor(ranks)",
                 parallel.describe());
         for (Device device : parallel.getDevices()) {
@@ -66,15 +66,17 @@ final class Decoder implements AutoCloseable {
         try {
             started = new RankPool(parallel);
             int ranks = parallel.getRanks();
-            boolean together = ranks > 1 && ranks == parallel.getLocalRanks();
-            together &= ranks <= Runtime.getRuntime().availableProcessors();
+            boolean together =
+                    ranks > 1
+                            && ranks == parallel.getLocalRanks()
+                            && ranks <= Runtime.getRuntime().availableProcessors();
             SharedRows shared = together ? new SharedRows(ranks) : null;
             boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
             made.addAll(
                     started.run(
                             context -> {
                                 if (several) {
-                                    PackedWeight.computeAlone();
+                                    RankThread.computeAlone();
                                 }
                                 try (NDManager manager =
                                         NDManager.newBaseManager(Device.cpu(), "PyTorch")) {

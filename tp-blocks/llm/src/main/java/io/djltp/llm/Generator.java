@@ -83,6 +83,12 @@ public final class Generator implements AutoCloseable {
         this.model = model;
         this.ownsModel = ownsModel;
         ModelConfig config = model.getConfig();
+        Errors.check(
+                !config.isEncoder(),
+                "The model in %s is an encoder, %s, which generates nothing. Use one of llama,"
+                        + " mistral, qwen2, qwen3 and gpt2",
+                model.getFolder(),
+                config.getModelType());
         int most = config.getMaxPositions();
         int length = builder.maxLength == 0 ? Math.min(most, LENGTH) : builder.maxLength;
         Errors.check(

@@ -126,6 +126,16 @@ public class EncoderTest {
         }
     }
 
+    @Test(timeOut = 60_000)
+    public void testDoesNotGenerate() throws IOException {
+        RandomFolder.write(folder, config(""), 7);
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> Generator.builder().setPath(folder).build());
+        Assert.assertTrue(e.getMessage().contains("is an encoder, bert"), e.getMessage());
+    }
+
     /** What is padding is compared too: it sees the other tokens. */
     private static void check(float[] found, double... expected) {
         Assert.assertEquals(found.length, expected.length);

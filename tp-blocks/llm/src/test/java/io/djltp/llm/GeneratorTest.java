@@ -383,7 +383,7 @@ public class GeneratorTest {
                                                 .setRanks(2)
                                                 .build())
                                 .build(),
-                "Generation runs over the ranks of TENSOR mode.*");
+                "Generation cuts a model over all ranks, and has none for DATA mode.*");
         throwsArgument(() -> WeightType.of("int3"), "The type of weights must be one of.*");
         GenerationOptions.Builder builder = GenerationOptions.builder();
         throwsArgument(() -> builder.optMaxTokens(0), ".*1 or more, not 0");

@@ -1,10 +1,7 @@
 package io.djltp.internal.decode;
 
-import com.sun.jna.Function;
-
 import io.djltp.internal.decode.PackedWeight.Type;
 import io.djltp.internal.libtorch.LibTorch;
-import io.djltp.internal.libtorch.LibTorchFunctions;
 import io.djltp.internal.libtorch.ProcessorArithmetic;
 import io.djltp.internal.torch.TorchScope;
 
@@ -170,18 +167,6 @@ enum DecodeKernels {
             }
         }
         return null;
-    }
-
-    /**
-     * Lets products of the calling thread run in it alone. XNNPACK's have a pool of threads that
-     * all of the process share, and wait for one another there: of ranks with a thread each, none
-     * must use it.
-     */
-    static void leavePool() {
-        Function leave = LibTorchFunctions.find("_ZN6caffe219_NoPThreadPoolGuard11set_enabledEb");
-        if (leave != null) {
-            leave.invoke(new Object[] {1});
-        }
     }
 
     private static OperatorHandle operator(String name) {

@@ -126,14 +126,6 @@ public abstract class PackedWeight implements AutoCloseable {
     }
 
     /**
-     * Lets products of the calling thread run in it alone, also where libtorch has threads for all
-     * of a process: where each of several ranks has one, they would wait for one another.
-     */
-    public static void computeAlone() {
-        DecodeKernels.leavePool();
-    }
-
-    /**
      * Returns the name of the kernel that weights of a type get here.
      *
      * @param type the type

@@ -21,7 +21,7 @@ public final class SharedRows {
     static final int CAPACITY = 1 << 15;
 
     private static final int SPINS = 16; // between two looks at the clock
-    private static final long MOST_NANOS = TimeUnit.MICROSECONDS.toNanos(300);
+    private static final long MOST_NANOS = TimeUnit.MICROSECONDS.toNanos(100);
     private static final long LEAST_NANOS = TimeUnit.MICROSECONDS.toNanos(2);
     private static final long NAP_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
     private static final int APART = 16; // numbers of two ranks, not in one line of the cache

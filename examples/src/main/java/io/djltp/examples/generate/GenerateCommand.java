@@ -1,0 +1,329 @@
+package io.djltp.examples.generate;
+
+import static io.djltp.examples.train.DeviceOptions.positive;
+
+import ai.djl.MalformedModelException;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.JsonFile;
+import io.djltp.examples.train.DeviceOptions;
+import io.djltp.examples.train.TrainingJob;
+import io.djltp.job.Job;
+import io.djltp.llm.GeneratedToken.FinishReason;
+import io.djltp.llm.Generation;
+import io.djltp.llm.GenerationOptions;
+import io.djltp.llm.Generator;
+import io.djltp.llm.LanguageModel;
+import io.djltp.llm.WeightType;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
+
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Parameters;
+import picocli.CommandLine.TypeConversionException;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.function.Supplier;
+
+/** Generates text with a language model of a Hugging Face folder, cut over ranks. */
+@Command(
+        name = "generate",
+        description =
+                "Generates text after a prompt with a language model of a Hugging Face folder"
+                        + " (Llama, Mistral, Qwen, GPT-2), whose weights are cut over ranks.",
+        mixinStandardHelpOptions = true)
+public final class GenerateCommand implements Callable<Integer> {
+
+    @Mixin private GenerateOptions options;
+
+    /** Creates the command; its options are set by the command line. */
+    public GenerateCommand() {}
+
+    /** {@inheritDoc} */
+    @Override
+    public Integer call() throws IOException {
+        options.check();
+        try (LanguageModel model = open(options.folder)) {
+            int ranks = options.ranks(model);
+            DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
+            try (Job job = options.where.join(ranks)) {
+                options.where.checkDevices(job, ranks);
+                run(model, job, ranks);
+            }
+        }
+        return 0;
+    }
+
+    private static LanguageModel open(Path folder) {
+        try {
+            return LanguageModel.load(folder);
+        } catch (IOException | MalformedModelException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    private void run(LanguageModel model, @Nullable Job job, int ranks) throws IOException {
+        PrintStream out = TrainingJob.out(job);
+        boolean first = job == null || job.getProcess() == 0;
+        ParallelConfig.Builder config =
+                options.where.config(job, DeviceMesh.of(ParallelMode.TENSOR, ranks));
+        try (Generator generator = generator(model, config.build())) {
+            int[] ids = options.prompt(generator);
+            float[] logits = options.logits ? check(() -> generator.getLogits(ids)) : null;
+            Generation text =
+                    check(() -> generator.generateIds(List.of(ids), options.of(generator)));
+            boolean words = model.getTokenizer() != null;
+            while (text.hasNext()) {
+                var token = text.next();
+                out.print(words ? token.text() : token.id() + " ");
+                out.flush();
+            }
+            out.println();
+            print(out, generator, text);
+            if (first) {
+                GeneratedText result =
+                        new GeneratedText(
+                                ids,
+                                text.getIds(0),
+                                ranks,
+                                options.weights.toString(),
+                                generator.getKernel(),
+                                generator.getBytes());
+                FinishReason reason = text.getFinishReason(0);
+                result.finishReason =
+                        reason == null ? null : reason.name().toLowerCase(Locale.ROOT);
+                result.text = words ? text.getText(0) : null;
+                result.prefill = text.getPrefillSeconds();
+                result.decode = text.getDecodeSeconds();
+                result.logits = logits;
+                JsonFile.write(options.json, result);
+            }
+        }
+    }
+
+    private Generator generator(LanguageModel model, ParallelConfig config) throws IOException {
+        Generator.Builder builder =
+                Generator.builder().setModel(model).optConfig(config).optWeights(options.weights);
+        Integer length = options.length;
+        if (length != null) {
+            builder.optMaxLength(length);
+        }
+        try {
+            return builder.build();
+        } catch (IllegalArgumentException | MalformedModelException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    private static <T> T check(Supplier<T> call) {
+        return BadInputException.check("", call);
+    }
+
+    private void print(PrintStream out, Generator generator, Generation text) {
+        out.printf(
+                Locale.ROOT,
+                "%n%d tokens of the prompt in %.2f s, then %d in %.2f s: %.1f tokens a second%n",
+                text.getPrefillTokens(),
+                text.getPrefillSeconds(),
+                text.getDecodeTokens(),
+                text.getDecodeSeconds(),
+                text.getDecodeTokens() / Math.max(1e-9, text.getDecodeSeconds()));
+        out.printf(
+                Locale.ROOT,
+                "%d rank%s, %s weights by %s, %.1f MB a rank for weights and cache%n",
+                generator.getRanks(),
+                generator.getRanks() == 1 ? "" : "s",
+                options.weights,
+                generator.getKernel(),
+                generator.getBytes().get(0) / 1e6);
+    }
+
+    /** The options of {@link GenerateCommand}. */
+    private static final class GenerateOptions {
+
+        @Parameters(paramLabel = "FOLDER", description = "The folder of the model.")
+        private Path folder;
+
+        @Option(
+                names = {"-p", "--prompt"},
+                description = "The text that is continued.")
+        private @Nullable String prompt;
+
+        @Option(
+                names = "--ids",
+                split = ",",
+                description = "The ids of the tokens that are continued, such as 1,15,7.")
+        private int @Nullable [] ids;
+
+        @Option(
+                names = "--tokens",
+                defaultValue = "128",
+                description = "The most tokens that are generated (${DEFAULT-VALUE}).")
+        private int tokens;
+
+        @Option(
+                names = "--temperature",
+                description =
+                        "By what logits are divided; with 0 the likeliest token is chosen (that of"
+                                + " generation_config.json).")
+        private @Nullable Float temperature;
+
+        @Option(
+                names = "--top-k",
+                description = "Among how many of the best tokens one is drawn; 0 for all.")
+        private @Nullable Integer topK;
+
+        @Option(
+                names = "--top-p",
+                description = "Which share of the probability the tokens have that are drawn from.")
+        private @Nullable Float topP;
+
+        @Option(
+                names = "--min-p",
+                description = "Which share of the largest probability a token must have.")
+        private @Nullable Float minP;
+
+        @Option(
+                names = "--repetition-penalty",
+                description = "How much less likely tokens become that were there before.")
+        private @Nullable Float penalty;
+
+        @Option(
+                names = "--seed",
+                defaultValue = "0",
+                description = "What drawn tokens follow from (${DEFAULT-VALUE}).")
+        private long seed;
+
+        @Option(names = "--stop", description = "A text that ends the generated one; repeatable.")
+        private List<String> stops = new ArrayList<>();
+
+        @Option(
+                names = "--tp",
+                description =
+                        "Number of ranks of all processes (one for each processor, or for each"
+                                + " process that a launcher has started).")
+        private @Nullable Integer tp;
+
+        @Option(
+                names = "--weights",
+                defaultValue = "float32",
+                converter = WeightTypes.class,
+                description =
+                        "How weights are held: float32, bfloat16, float16 or int8"
+                                + " (${DEFAULT-VALUE}).")
+        private WeightType weights;
+
+        @Option(
+                names = "--length",
+                description =
+                        "The most tokens of prompt and text, for which the cache has room (the"
+                                + " positions of the model, at most 2048).")
+        private @Nullable Integer length;
+
+        @Option(names = "--json", description = "File to write tokens, text and times to.")
+        private @Nullable Path json;
+
+        @Option(
+                names = "--logits",
+                description = "Write the logits after the prompt to the file, too.")
+        private boolean logits;
+
+        @Mixin private DeviceOptions where = new DeviceOptions();
+
+        /** Checks what can be checked before the model is opened. */
+        void check() {
+            where.check();
+            positive("--tokens", tokens);
+            positive("--tp", tp);
+            positive("--length", length);
+            JsonFile.check("--json", json);
+            if (!Files.isDirectory(folder)) {
+                throw new BadInputException(
+                        "There is no folder %s: name one with config.json and model.safetensors",
+                        folder);
+            }
+            if ((prompt == null) == (ids == null)) {
+                throw new BadInputException(
+                        "Give the prompt as a text, -p \"...\", or as --ids 1,2,3");
+            }
+            if (logits && json == null) {
+                throw new BadInputException("--logits need --json FILE to be written to");
+            }
+            if (logits && DeviceOptions.processes() > 1) {
+                throw new BadInputException("--logits are those of one process: leave them out");
+            }
+        }
+
+        /** Returns the number of ranks of all processes. */
+        int ranks(LanguageModel model) {
+            int heads = model.getConfig().getHeads();
+            if (tp == null && DeviceOptions.processes() == 1) {
+                return Math.min(Runtime.getRuntime().availableProcessors(), heads);
+            }
+            return DeviceOptions.ranks(tp);
+        }
+
+        /** Returns the ids of the prompt. */
+        int[] prompt(Generator generator) {
+            if (ids != null) {
+                return ids;
+            }
+            try {
+                return generator.encode(prompt == null ? "" : prompt);
+            } catch (IllegalStateException e) {
+                throw new BadInputException(e.getMessage(), e);
+            }
+        }
+
+        /** Returns how tokens are chosen: as the model says, but for what was given. */
+        GenerationOptions of(Generator generator) {
+            GenerationOptions.Builder builder = generator.getDefaults().toBuilder();
+            builder.optMaxTokens(tokens).optSeed(seed);
+            if (temperature != null) {
+                builder.optTemperature(temperature);
+            }
+            if (topK != null) {
+                builder.optTopK(topK);
+            }
+            if (topP != null) {
+                builder.optTopP(topP);
+            }
+            if (minP != null) {
+                builder.optMinP(minP);
+            }
+            if (penalty != null) {
+                builder.optRepetitionPenalty(penalty);
+            }
+            return builder.optStopStrings(stops).build();
+        }
+    }
+
+    /** Reads the name of a type of weights. */
+    private static final class WeightTypes implements ITypeConverter<WeightType> {
+
+        @Override
+        public WeightType convert(String value) {
+            try {
+                return WeightType.of(value.toLowerCase(Locale.ROOT));
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(
+                        "expected one of %s but was '%s'"
+                                .formatted(Arrays.toString(WeightType.values()), value));
+            }
+        }
+    }
+}
