@@ -109,7 +109,7 @@ public class FolderBadInputTest {
         Class<?> broken = IOException.class;
         return new Object[][] {
             {fields("'model_type': 'gemma'"), malformed, "model_type is \"gemma\"; known are"},
-            {fields("'attn_logit_softcapping': 30"), malformed, "attn_logit_softcapping = 30"},
+            {fields("'attn_logit_softcapping': 30"), malformed, "attn_logit_softcapping is 30"},
             {fields("'rope_scaling': {'type': 'su', 'factor': 2}"), malformed, "known are default"},
             {fields("'vocab_size': 54"), malformed, "embed_tokens.embedding (54, 20) is not"},
             {fields("'num_hidden_layers': 1"), malformed, "layers.1.mlp.down_proj.weight"},
