@@ -136,6 +136,7 @@ public final class ParallelInference implements AutoCloseable {
      */
     public void drop() {
         closed = true;
+        ranks.dropWeights();
         ranks.getRanks().close();
         if (ranks.getRanks().isStopped()) { // else a rank still computes with what would be freed
             ranks.getManager().close();

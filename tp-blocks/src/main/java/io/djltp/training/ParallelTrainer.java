@@ -331,6 +331,11 @@ public class ParallelTrainer extends Trainer {
         return ranks.getContext(0).getCounts();
     }
 
+    /** Lets the weights be lost with the ranks: they are in a file. */
+    void dropWeights() {
+        trained.drop();
+    }
+
     /**
      * {@inheritDoc}
      *

@@ -48,6 +48,7 @@ final class TrainedModel {
     private final Model savedModel;
     private boolean initialized;
     private boolean closed;
+    private boolean dropped;
 
     /**
      * Takes over a model.
@@ -84,6 +85,11 @@ final class TrainedModel {
     /** Notes that the ranks have their parts. All processes call it. */
     void begin() {
         initialized = true;
+    }
+
+    /** Lets the weights be lost with the ranks: they are in a file. */
+    void drop() {
+        dropped = true;
     }
 
     boolean isInitialized() {
@@ -277,7 +283,7 @@ final class TrainedModel {
     }
 
     private void loseWithModel() {
-        if (initialized) {
+        if (initialized && !dropped) {
             logger.error(
                     "The model {} was closed before its ParallelTrainer: its trained weights are lost",
                     model.getName());

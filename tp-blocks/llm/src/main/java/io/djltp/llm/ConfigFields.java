@@ -1,8 +1,10 @@
 package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
+import ai.djl.ndarray.types.DataType;
 
 import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
@@ -98,6 +100,15 @@ final class ConfigFields {
             throw new MalformedModelException(file + " is not an object of JSON", e);
         }
         throw new MalformedModelException(file + " is empty");
+    }
+
+    /** Says in a {@code config.json} which data type the weights have. */
+    static void setDataType(Path file, DataType type) throws IOException {
+        Gson gson = new GsonBuilder().setPrettyPrinting().disableHtmlEscaping().create();
+        JsonObject fields = gson.fromJson(Files.readString(file), JsonObject.class);
+        String name = fields.has("dtype") ? "dtype" : "torch_dtype";
+        fields.addProperty(name, type.name().toLowerCase(Locale.ROOT));
+        Files.writeString(file, gson.toJson(fields) + "\n");
     }
 
     /** Returns fields that are all missing. */

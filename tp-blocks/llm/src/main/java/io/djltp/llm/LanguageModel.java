@@ -22,6 +22,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /**
  * A language model of a Hugging Face folder.
@@ -53,6 +54,10 @@ public final class LanguageModel implements AutoCloseable {
                     "chat_template.jinja",
                     "tokenizer.model",
                     "vocab.json",
+                    "vocab.txt",
+                    "modules.json",
+                    "sentence_bert_config.json",
+                    "1_Pooling/config.json",
                     "merges.txt");
 
     private static final Shape PROBE = new Shape(1, 1);
@@ -170,9 +175,12 @@ public final class LanguageModel implements AutoCloseable {
         for (String name : COPIED) {
             Path file = folder.resolve(name);
             if (Files.exists(file)) {
-                Files.copy(file, target.resolve(name), StandardCopyOption.REPLACE_EXISTING);
+                Path copy = target.resolve(name);
+                Files.createDirectories(Objects.requireNonNull(copy.getParent()));
+                Files.copy(file, copy, StandardCopyOption.REPLACE_EXISTING);
             }
         }
+        ConfigFields.setDataType(target.resolve("config.json"), dataType);
     }
 
     /**

@@ -176,6 +176,23 @@ public class ArchitecturesTest {
         }
     }
 
+    @Test(timeOut = 60_000)
+    public void testSavesInBfloat16() throws Exception {
+        Path saved = folder.resolve("half");
+        Path source = folder.resolve("llama");
+        try (LanguageModel model = LanguageModel.load(source)) {
+            model.readWhole();
+            model.save(saved, DataType.BFLOAT16);
+        }
+        String config = Files.readString(saved.resolve("config.json"));
+        Assert.assertTrue(config.contains("\"torch_dtype\": \"bfloat16\""), config);
+        long bytes = Files.size(saved.resolve("model.safetensors"));
+        Assert.assertTrue(bytes < 0.6 * Files.size(source.resolve("model.safetensors")));
+        try (LanguageModel model = LanguageModel.load(saved)) {
+            Assert.assertEquals(logits(model.getModel(), 2).length, expected.get("llama").length);
+        }
+    }
+
     private float[] whole(Model model) {
         try (NDManager manager = model.getNDManager().newSubManager()) {
             NDArray input = manager.create(ids, new Shape(ROWS, LENGTH));
