@@ -63,7 +63,7 @@ public abstract class ParallelBlockFactory implements BlockFactory {
      *
      * @param folder the folder of the model
      * @param arguments the arguments of the model, with those of {@code serving.properties}
-     * @return the network, whose output is not left cut over the ranks
+     * @return the network
      * @throws IOException if a file that says how it is built cannot be read
      */
     protected abstract Block newNetwork(Path folder, Map<String, ?> arguments) throws IOException;
