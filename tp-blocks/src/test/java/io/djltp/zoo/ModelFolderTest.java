@@ -215,9 +215,23 @@ public class ModelFolderTest {
                     "tensor_parallel_degree " + degree,
                     "The model can be cut over 13 ranks at most");
         }
+        try (Model model = Model.newInstance("refused")) {
+            Map<String, ?> zero = Map.of(TensorParallelDegree.NAME, 0);
+            expect(
+                    IllegalArgumentException.class,
+                    () -> new SmallModels.Factory().newBlock(model, folder, zero),
+                    "1 or more");
+            assertFalse(model.getNDManager().isOpen()); // DJL's loader would leave it open
+        }
         SmallModels.save(root.resolve("plain"), "plain", BATCH);
         Path plain = root.resolve("plain");
         refused(IllegalArgumentException.class, plain, 2, "no layer that can be cut");
+        SmallModels.save(root.resolve("heads"), "heads", BATCH);
+        refused(
+                IllegalArgumentException.class,
+                root.resolve("heads"),
+                4,
+                "along the axis data. The model can be cut over 3 ranks at most: choose");
     }
 
     @Test(timeOut = 60_000)
