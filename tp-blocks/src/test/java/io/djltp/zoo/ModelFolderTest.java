@@ -41,6 +41,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -331,6 +332,22 @@ public class ModelFolderTest {
                     assertEquals(bytes, 2 * (13 * 13 + 5));
                 }
             }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aModelIsReplacedByWhoSaysSo() throws Exception {
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
+            ModelFolder.Builder builder = SmallModels.folder(model.getBlock()).optDegree("2");
+            expect(
+                    FileAlreadyExistsException.class,
+                    () -> builder.build().save(folder),
+                    "there is a model already .. optOverwrite(true)");
+            assertEquals(ModelFolder.properties(folder).getProperty("network"), "two layers");
+            builder.optOverwrite(true).build().save(folder);
+        }
+        try (ZooModel<NDList, NDList> model = criteria(folder).build().loadModel()) {
+            assertEquals(((RankedNetwork) model.getBlock()).getRanks(), 2);
         }
     }
 
