@@ -10,6 +10,7 @@ import io.djltp.internal.report.SystemMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OneDnnLinear;
 import io.djltp.launch.Launcher;
+import io.djltp.llm.WeightType;
 import io.djltp.torch.Precision;
 
 import java.io.PrintStream;
@@ -45,6 +46,9 @@ final class Facts {
         values.put("threads an operation", "" + Autograd.getThreads());
         values.put("precisions", precisions());
         values.put("large products", OneDnnLinear.isUsed() ? "oneDNN, in layers" : "libtorch's");
+        for (WeightType type : WeightType.values()) {
+            values.put("generation, " + type, type.getKernel());
+        }
         values.put("gpus", gpus());
         values.put("nccl", NcclLibrary.whyNot().map(why -> "no: " + why).orElseGet(Facts::nccl));
         values.put("launcher", launcher());

@@ -1,0 +1,136 @@
+package io.djltp.examples.generate;
+
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.JobVariables;
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+
+/** The command generates with a model that {@code tp lm} has trained, on ranks and processes. */
+public class GenerateCommandTest {
+
+    private Path folder;
+    private Path model;
+
+    @BeforeClass
+    public void train() throws IOException {
+        folder = Files.createTempDirectory("generate");
+        model = folder.resolve("model");
+        TpRun.line(
+                        "lm --layers 2 --width 20 --heads 5 --kv-heads 5 --context 32 --batch 4"
+                                + " --steps 5 --characters 5 --save "
+                                + model)
+                .assertPrints(0);
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    private JsonObject run(String options) throws IOException {
+        Path json = folder.resolve("run.json");
+        TpRun.line("generate " + model + " --json " + json + " " + options).assertPrints(0);
+        return TpRun.json(json);
+    }
+
+    @Test(timeOut = 240_000)
+    public void generatesTheSameOnAnyRanks() throws IOException {
+        for (String options :
+                List.of(
+                        "--temperature 0",
+                        "--temperature 1 --top-p 0.9 --seed 3",
+                        "--temperature 1.5 --top-k 9 --min-p 0.01 --repetition-penalty 1.1")) {
+            JsonArray tokens = null;
+            for (int ranks : new int[] {1, 2, 3, 5}) {
+                JsonObject run = run("-p The --tokens 20 --logits --tp " + ranks + " " + options);
+                int count = run.get("tokens").getAsJsonArray().size();
+                boolean stopped = run.get("finish_reason").getAsString().equals("stop");
+                Assert.assertTrue(count == 20 || stopped && count < 20, "" + count);
+                Assert.assertEquals(run.get("ranks").getAsInt(), ranks);
+                Assert.assertEquals(run.get("bytes_per_rank").getAsJsonArray().size(), ranks);
+                Assert.assertTrue(run.get("seconds_prefill").getAsDouble() > 0);
+                Assert.assertTrue(run.get("seconds_decode").getAsDouble() > 0);
+                Assert.assertFalse(run.get("text").getAsString().contains("\uFFFD"));
+                Assert.assertTrue(run.get("logits").getAsJsonArray().size() > 100);
+                JsonArray own = run.get("tokens").getAsJsonArray();
+                Assert.assertTrue(tokens == null || tokens.equals(own), options + " on " + ranks);
+                tokens = own;
+            }
+        }
+    }
+
+    /** With ids, and weights of each type. */
+    @Test(timeOut = 120_000)
+    public void takesIdsAndSmallWeights() throws IOException {
+        for (String weights : List.of("float32", "bfloat16", "float16", "INT8")) {
+            JsonObject run = run("--ids 5,6,7 --tokens 4 --weights " + weights);
+            Assert.assertEquals(run.get("ids").toString(), "[5,6,7]");
+            Assert.assertEquals(run.get("weights").getAsString(), weights.toLowerCase(Locale.ROOT));
+            Assert.assertFalse(run.get("kernel").getAsString().isEmpty());
+        }
+        JsonObject all = run("--ids 5 --tokens 40 --temperature 0");
+        Assert.assertEquals(all.get("finish_reason").getAsString(), "length");
+        Assert.assertEquals(all.get("tokens").getAsJsonArray().size(), 31, "the context is full");
+    }
+
+    /** Two processes of a launcher generate what one does. */
+    @Test(timeOut = 240_000)
+    public void processesGenerateTheSame() throws Exception {
+        String command =
+                "generate "
+                        + model
+                        + " --ids 9,8,7 --tokens 12 --tp 4 --seed 2"
+                        + " --temperature 0.9 --timeout 60 --json ";
+        List<ForkedTp.Result> results =
+                ForkedTp.job(JobVariables.ofAll(2), i -> command + folder.resolve(i + ".json"));
+        for (int i = 0; i < 2; i++) {
+            Assert.assertEquals(results.get(i).status(), 0, results.toString());
+            Assert.assertEquals(results.get(i).out().isEmpty(), i > 0, results.toString());
+            Assert.assertEquals(Files.exists(folder.resolve(i + ".json")), i == 0);
+        }
+        JsonObject alone = run("--ids 9,8,7 --tokens 12 --tp 4 --seed 2 --temperature 0.9");
+        Assert.assertEquals(
+                TpRun.json(folder.resolve("0.json")).get("tokens"), alone.get("tokens"));
+    }
+
+    @DataProvider
+    public Object[][] wrong() {
+        return new Object[][] {
+            {"generate none -p a", "There is no folder none"},
+            {"generate @", "Give the prompt as a text"},
+            {"generate @ -p a --ids 1", "Give the prompt as a text"},
+            {"generate @ -p a --tokens 0", "--tokens must be greater than 0"},
+            {"generate @ -p a --tp 6", "6 ranks are more than the 5 query heads"},
+            {"generate @ -p a --weights int3", "expected one of [float32, bfloat16,"},
+            {"generate @ -p a --temperature -1", "The temperature must be 0 or more"},
+            {"generate @ -p a --top-p 2", "(top-p) must be above 0 and at most 1"},
+            {"generate @ -p a --length 33", "The model is made for 32 positions"},
+            {"generate @ --ids 1,99999", "The id 99999 of the prompt is none of"},
+            {"generate @ --ids 1,x", "--ids"},
+            {"generate @ -p a --logits", "--logits need --json FILE"},
+            {"generate @ -p a --json no/such/folder/file", "--json"},
+            {"generate / -p a", "There is no /config.json"},
+        };
+    }
+
+    @Test(dataProvider = "wrong", timeOut = 60_000)
+    public void wrongOptionsAreNamed(String command, String message) {
+        TpRun.line(command.replace("@", model.toString())).assertPrints(2, message);
+    }
+}

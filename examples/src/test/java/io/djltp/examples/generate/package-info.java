@@ -1,0 +1,2 @@
+/** Tests of the command that generates text. */
+package io.djltp.examples.generate;
