@@ -127,7 +127,9 @@ public final class MicrometerListener extends TrainingListenerAdapter implements
                 counted.add(new CollectiveCounts());
             }
         } else {
-            record(pool, split.take(nanos));
+            List<Map<String, Long>> parts = split.take(nanos);
+            parts.forEach(each -> each.remove(TimeSplit.UPDATE, 0L)); // published with the epoch
+            record(pool, parts);
         }
         count(pool);
     }
@@ -137,11 +139,7 @@ public final class MicrometerListener extends TrainingListenerAdapter implements
             Tags ofRank = tagsOf(pool.getContext(i));
             parts.get(i)
                     .forEach(
-                            (part, time) -> {
-                                if (time > 0) {
-                                    timer(part, ofRank).record(time, TimeUnit.NANOSECONDS);
-                                }
-                            });
+                            (part, time) -> timer(part, ofRank).record(time, TimeUnit.NANOSECONDS));
         }
     }
 
@@ -218,6 +216,7 @@ public final class MicrometerListener extends TrainingListenerAdapter implements
             if (evaluated) {
                 parts.forEach(each -> each.keySet().retainAll(Set.of(TimeSplit.UPDATE)));
             }
+            parts.forEach(each -> each.values().removeIf(time -> time <= 0));
             record(parallel.getRanks(), parts);
         }
         begin = System.nanoTime();
