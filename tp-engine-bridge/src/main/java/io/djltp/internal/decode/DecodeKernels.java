@@ -296,7 +296,6 @@ enum DecodeKernels {
         private final long bytes;
         private final IValue one = new IValue(1.0).retainReference();
         private final IValue zero = new IValue(64L).retainReference();
-        private float[] parts = {};
         private float[] scales = {};
 
         FbgemmInt8(Tensor weight, float[] bias, RowBuffer rows) {
@@ -331,9 +330,9 @@ enum DecodeKernels {
             int in = getInputs();
             if (scales.length < count) {
                 scales = new float[count];
-                parts = new float[2 * count * in];
             }
             int second = count * in;
+            float[] parts = to.scratch(2 * second);
             for (int i = 0; i < count; i++) {
                 int at = i * in;
                 float most = 0;
@@ -359,12 +358,10 @@ enum DecodeKernels {
         }
 
         @Override
-        void take(Tensor product, float[] y, int count) {
+        void take(RowBuffer from, Tensor product, float[] y, int count) {
             int out = getOutputs();
             int all = count * out;
-            if (parts.length < 2 * all) {
-                parts = new float[2 * all];
-            }
+            float[] parts = from.scratch(2 * all);
             RowBuffer.read(product, parts, 2 * all);
             for (int i = 0; i < count; i++) {
                 float scale = scales[i];
