@@ -132,6 +132,24 @@ public final class NameMapping {
         return read("llama.names", heads, keyValueHeads);
     }
 
+    /**
+     * Returns the names of Hugging Face's {@code Phi3ForCausalLM}, for the blocks of {@link
+     * #llama}. {@code llama} reads the same files; this also writes queries, keys and values, and
+     * gate and up, as one tensor each.
+     *
+     * @param heads the number of query heads, {@code num_attention_heads} in {@code config.json}
+     * @param keyValueHeads the number of key/value heads, {@code num_key_value_heads}
+     * @return the mapping
+     */
+    public static NameMapping phi3(int heads, int keyValueHeads) {
+        NameMapping llama = llama(heads, keyValueHeads);
+        Stream<String> stacked =
+                llama.rules.stream()
+                        .map(Rule::toString)
+                        .filter(rule -> rule.matches(".*\\.(qkv|gate_up)_proj\\..*"));
+        return llama.with(String.join("\n", stacked.toList()));
+    }
+
     private static NameMapping read(String table, int heads, int keyValueHeads) {
         try (InputStream is = NameMapping.class.getResourceAsStream(table)) {
             String text = new String(is.readAllBytes(), StandardCharsets.UTF_8);
@@ -294,6 +312,7 @@ public final class NameMapping {
             // what stands in the places of a tensor's name is known from the parameters'
             Set<String> known = parameters.get(0).places();
             for (NamePattern other : parameters) {
+                check(line, other.isOfBlocks(), "behind a place of blocks is a dot, or nothing");
                 check(line, other.places().equals(known), "its parameters have different places");
             }
             for (Part part : tensors) {
@@ -471,6 +490,14 @@ public final class NameMapping {
 
         private static String key(MatchResult place) {
             return place.group(2) == null ? LETTERS : place.group(2);
+        }
+
+        /** Returns whether places that stand for blocks are followed by a dot or end the name. */
+        boolean isOfBlocks() {
+            return PLACE.matcher(text)
+                    .results()
+                    .filter(place -> !Set.of(LETTERS, NUMBER).contains(key(place)))
+                    .allMatch(place -> !place.group(3).isEmpty() || place.end() == text.length());
         }
 
         /** Returns the places. */

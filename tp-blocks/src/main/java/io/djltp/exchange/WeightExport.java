@@ -11,6 +11,7 @@ import io.djltp.checkpoint.Checkpoint;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.exchange.OutputTensor.Source;
+import io.djltp.head.Margin;
 import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.internal.safetensors.SafetensorsFolder;
@@ -208,9 +209,10 @@ public final class WeightExport {
         for (OutputTensor each : tensors) {
             builder.addTensor(each.name(), each.type(), each.shape());
             for (OutputTensor.Piece piece : each.pieces()) {
-                String note = WeightFiles.note(piece.source().margin());
-                if (note != null) {
-                    builder.optMetadata(WeightFiles.MARGIN + each.name(), note);
+                Margin margin = piece.source().margin();
+                if (margin != null) {
+                    String key = WeightFiles.MARGIN + each.name();
+                    builder.optMetadata(key, WeightFiles.note(margin));
                 }
             }
         }

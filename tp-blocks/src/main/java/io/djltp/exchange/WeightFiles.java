@@ -163,8 +163,8 @@ final class WeightFiles implements Closeable {
         return margins;
     }
 
-    /** Returns the note of a margin, {@code null} for none. */
-    static @Nullable String note(@Nullable Margin margin) {
+    /** Returns the note of a margin; none is not noted in files. */
+    static String note(@Nullable Margin margin) {
         return margin == null
                 ? "no margin"
                 : margin.scale() + " " + margin.m1() + " " + margin.m2() + " " + margin.m3();

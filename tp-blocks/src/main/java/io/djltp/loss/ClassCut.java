@@ -42,8 +42,9 @@ record ClassCut(@Nullable Communicator group, Cut cut) {
             throw Errors.argument(
                     "The logits %s of rank %s are not known to be a slice of the classes. A"
                             + " vocabulary parallel loss needs the output of a"
-                            + " ColumnParallelLinear without optGatherOutput; for gathered logits"
-                            + " use DJL's SoftmaxCrossEntropyLoss.",
+                            + " ColumnParallelLinear without optGatherOutput, which a"
+                            + " ParallelPredictor gathers; for gathered logits [rows, classes] use"
+                            + " DJL's SoftmaxCrossEntropyLoss.",
                     shape, group.getRank());
         }
         long length = layout.cut().getShardLength(group.getRank());

@@ -113,7 +113,14 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
             NDList inputs,
             boolean training,
             PairList<String, Object> params) {
-        NDArray ids = inputs.singletonOrThrow();
+        Errors.check(
+                inputs.size() == 1,
+                "%s looks up one array of ids, and gets %s arrays. A mask goes to the blocks that"
+                        + " use it, such as a ParallelTransformer: give it to them in a block of"
+                        + " your own, in place of a SequentialBlock",
+                describe(),
+                inputs.size());
+        NDArray ids = inputs.head();
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         if (context == null) {
             HeldParameters.checkWhole(weight, getClass().getSimpleName());

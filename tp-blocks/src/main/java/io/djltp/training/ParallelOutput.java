@@ -32,8 +32,8 @@ import java.util.function.Consumer;
 /**
  * The output of a forward pass on all ranks. To DJL it is the list of the output arrays of the
  * whole batch, none of them part of a graph; arrays that are cut over the ranks by class are
- * stand-ins. Logits that nobody has computed yet are, if they are not trained on, computed when
- * something reads them. The graphs stay with the ranks, and so does the loss.
+ * stand-ins. If they are not trained on, they are gathered, and those of a fused head computed,
+ * when something reads them. The graphs stay with the ranks, and so does the loss.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class ParallelOutput extends NDList implements ShardedPredictions {
@@ -87,22 +87,24 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             return whole(arrays, first.region().isRowsCut());
         }
         Shape shape = first.wholeRows();
-        boolean onDemand = first.head() != null && !training;
         return ShardedArray.of(
                 first.array(),
                 shape.slice(0, shape.dimension() - 1).add(first.layout().cut().getLength()),
                 first.head() != null,
-                onDemand ? () -> logits(index) : null,
+                training ? null : () -> logits(index),
                 (ShardedPredictions) (labels, of) -> evaluateOnRanks(labels, of, index));
     }
 
-    /** Computes and gathers logits that were left to the evaluators. */
+    /** Gathers logits with all classes; those of a fused head are computed first. */
     private NDArray logits(int index) {
         modelCheck.run();
         passes.get(0).checkUpToDate();
-        return onlyFirst(
+        List<NDArray> alike =
                 ranks.runOrRefuse(
-                        context -> passes.get(context.getLocalIndex()).logits(index, manager)));
+                        context -> passes.get(context.getLocalIndex()).logits(index, manager));
+        NDArray whole = whole(alike, passes.get(0).getOutput(index).region().isRowsCut());
+        alike.forEach(NDArray::close);
+        return whole;
     }
 
     private static NDArray onlyFirst(List<NDArray> alike) {

@@ -28,8 +28,8 @@ import java.util.List;
  * }
  * }</pre>
  *
- * <p>The translator sees the whole output, as with DJL's predictor; only layers that leave their
- * output cut over the ranks cannot be the last ones. The first prediction hands out the weights, of
+ * <p>The translator sees the whole output, as with DJL's predictor; an output that the last layer
+ * leaves cut over the ranks by class is gathered. The first prediction hands out the weights, of
  * which the model then holds no second copy, and checks that ranks can compute the network: it
  * takes longer. No state of a training is made. Closing it puts the weights back into the model.
  *

@@ -469,7 +469,7 @@ final class RankPass {
     }
 
     /**
-     * Computes the logits of a fused head with all classes.
+     * Gathers logits with all classes, of this rank's rows. A fused head computes them first.
      *
      * @param index the output
      * @param into the manager of the result
@@ -480,9 +480,9 @@ final class RankPass {
         Output output = outputs.get(index);
         try (Autograd.GradMode mode = Autograd.gradMode(false);
                 NDManager scope = manager.newSubManager()) {
-            DeferredHead head = Objects.requireNonNull(output.head(), "head");
             ShardedLayout layout = Objects.requireNonNull(output.layout(), "layout");
-            NDArray own = head.logits(Autograd.detach(output.array(), scope));
+            NDArray own = Autograd.detach(output.array(), scope);
+            own = output.head() == null ? own : output.head().logits(own);
             NDArray whole = context.getMappings().gatherFromRegion(own, layout.cut());
             whole.attach(into);
             return whole;

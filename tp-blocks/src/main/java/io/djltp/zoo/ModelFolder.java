@@ -17,8 +17,10 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.Reader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
@@ -51,23 +53,36 @@ public final class ModelFolder {
     private final Block network;
     private final Map<String, String> properties;
     private final WeightExport weights;
+    private final boolean overwrite;
 
     private ModelFolder(Builder builder, Block network) {
         this.network = network;
         properties = new TreeMap<>(builder.properties);
         weights = builder.weights.build();
+        overwrite = builder.overwrite;
     }
 
     /**
-     * Writes the folder. Files of the same names are replaced when the new ones are complete.
+     * Writes the folder. A model that is there is left as it is, unless {@code optOverwrite(true)}
+     * lets it be replaced when the new files are complete.
      *
      * @param folder the folder, which is made if there is none; other files in it stay
+     * @throws FileAlreadyExistsException if there is a model; nothing is written
      * @throws IOException if it cannot be written, or the data type of the weights does not hold a
      *     number of theirs
      * @throws IllegalStateException if a parameter has no values
      */
     public void save(Path folder) throws IOException {
         Files.createDirectories(folder);
+        for (String name : List.of(WEIGHTS, PROPERTIES)) {
+            if (!overwrite && Files.exists(folder.resolve(name))) {
+                throw new FileAlreadyExistsException(
+                        folder.resolve(name).toString(),
+                        null,
+                        "there is a model already, and nothing is written. Choose another folder,"
+                                + " or let it be replaced with optOverwrite(true)");
+            }
+        }
         try (SideFolder side = SideFolder.in(folder)) {
             weights.write(network, side.getPath());
             writeProperties(side.resolve(PROPERTIES));
@@ -127,6 +142,7 @@ public final class ModelFolder {
         private final WeightExport.Builder weights =
                 WeightExport.builder().setMapping(NameMapping.own()).optFileBytes(Long.MAX_VALUE);
         private final Map<String, String> properties = new TreeMap<>();
+        private boolean overwrite;
 
         private Builder() {
             properties.put("engine", "PyTorch");
@@ -202,6 +218,17 @@ public final class ModelFolder {
          */
         public Builder optDataType(DataType dataType) {
             weights.optDataType(dataType);
+            return this;
+        }
+
+        /**
+         * Lets a model in the folder be replaced. Default: it is not, and nothing is written.
+         *
+         * @param overwrite whether it is replaced
+         * @return this builder
+         */
+        public Builder optOverwrite(boolean overwrite) {
+            this.overwrite = overwrite;
             return this;
         }
 

@@ -63,7 +63,7 @@ public abstract class ParallelBlockFactory implements BlockFactory {
      *
      * @param folder the folder of the model
      * @param arguments the arguments of the model, with those of {@code serving.properties}
-     * @return the network, whose output is not left cut over the ranks
+     * @return the network
      * @throws IOException if a file that says how it is built cannot be read
      */
     protected abstract Block newNetwork(Path folder, Map<String, ?> arguments) throws IOException;
@@ -82,10 +82,21 @@ public abstract class ParallelBlockFactory implements BlockFactory {
      * @throws IOException if a file is missing, not whole, or of another network, or the folder's
      *     properties let DJL load another file
      * @throws IllegalArgumentException if there are fewer devices than the degree says, or the
-     *     network cannot be cut over so many ranks
+     *     network cannot be cut over so many ranks. The model is then closed, which DJL's loader
+     *     leaves open
      */
     @Override
     public final Block newBlock(Model model, Path modelPath, Map<String, ?> arguments)
+            throws IOException {
+        try {
+            return newBlockOf(model, modelPath, arguments);
+        } catch (IOException | RuntimeException | Error e) {
+            model.close();
+            throw e;
+        }
+    }
+
+    private Block newBlockOf(Model model, Path modelPath, Map<String, ?> arguments)
             throws IOException {
         Path file = modelPath.resolve(ModelFolder.WEIGHTS);
         if (!Files.isRegularFile(file)) {

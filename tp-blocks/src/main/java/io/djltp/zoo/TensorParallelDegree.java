@@ -107,9 +107,14 @@ final class TensorParallelDegree {
         String refusal = max ? null : refusal(cut, ranks);
         Preconditions.checkArgument(
                 refusal == null,
-                ("%s %s: %s The model can be cut over %d ranks at most: choose a degree up to that,"
-                                + " or max.")
-                        .formatted(NAME, degree, refusal, most));
+                ("%s %s: %s%s The model can be cut over %d ranks at most: choose a degree up to"
+                                + " that, or max.")
+                        .formatted(
+                                NAME,
+                                degree,
+                                refusal,
+                                refusal == null || refusal.endsWith(".") ? "" : ".",
+                                most));
         return max ? most : ranks;
     }
 

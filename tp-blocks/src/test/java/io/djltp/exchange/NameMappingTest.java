@@ -43,6 +43,7 @@ public class NameMappingTest {
             {"a + = b", "'a +' is no name"},
             {"a = b + + c", "'+ c' is no name"},
             {"+ = b", "'+' is no name"},
+            {"x{path}y = q", "behind a place of blocks is a dot, or nothing"},
             {"ignore a = b", "'a = b' is no name"},
             {"a = layer.{n}", "layer.{n} has places that the parameters do not have"},
         };

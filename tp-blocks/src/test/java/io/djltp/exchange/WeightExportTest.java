@@ -1,5 +1,6 @@
 package io.djltp.exchange;
 
+import static io.djltp.exchange.SmallModels.INPUT;
 import static io.djltp.exchange.SmallModels.LLAMA;
 import static io.djltp.exchange.SmallModels.assertSame;
 import static io.djltp.exchange.SmallModels.initialized;
@@ -252,6 +253,34 @@ public class WeightExportTest {
                     : null;
         } catch (IOException e) {
             return null;
+        }
+    }
+
+    /** Read by its names or as a Llama, Phi-3 is written with its stacked tensors. */
+    @Test
+    public void phi3IsGivenBack() throws Exception {
+        NameMapping phi = NameMapping.phi3(6, 3);
+        for (boolean stacked : new boolean[] {false, true}) {
+            Path first = folder.resolve("first" + stacked);
+            Path again = folder.resolve("again" + stacked);
+            try (Model model = load(SmallModels.llama(stacked), PYTORCH, LLAMA, INPUT)) {
+                write(model.getBlock(), first, phi);
+            }
+            try (Model model = load(SmallModels.llama(!stacked), first, LLAMA, INPUT)) {
+                write(model.getBlock(), again, phi);
+            }
+            Path file = first.resolve("model.safetensors");
+            Assert.assertEquals(Files.mismatch(file, again.resolve("model.safetensors")), -1);
+            try (WeightFiles files = WeightFiles.open(first)) {
+                String layer = "model.layers.1.";
+                Assert.assertEquals(
+                        files.get(layer + "self_attn.qkv_proj.weight").shape(), new Shape(48, 24));
+                Assert.assertEquals(
+                        files.get(layer + "mlp.gate_up_proj.weight").shape(), new Shape(52, 24));
+                Assert.assertNull(files.get(layer + "self_attn.q_proj.weight"));
+                String norm = layer + "input_layernorm.weight";
+                Assert.assertEquals(files.fileOf(norm).getMetadata(), Map.of("format", "pt"));
+            }
         }
     }
 

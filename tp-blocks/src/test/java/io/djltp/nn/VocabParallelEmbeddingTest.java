@@ -23,6 +23,7 @@ import io.djltp.testing.Blocks;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.IdTraining;
 import io.djltp.testing.PlainEmbedding;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -116,6 +117,24 @@ public class VocabParallelEmbeddingTest {
         Assert.assertEquals(run.getCounts().get(Collective.REDUCE_SCATTER), 1);
         // of ids and of gradients; and the rows of the loss, which is none that we know
         Assert.assertEquals(run.getCounts().get(Collective.ALL_GATHER), 3);
+    }
+
+    @Test
+    public void aMaskIsNotForIt() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Block block = Blocks.sequence(embedding(13).build());
+            block.initialize(manager, DataType.FLOAT32, new Shape(1, 3));
+            NDArray ids = manager.zeros(new Shape(1, 3), DataType.INT64);
+            Refusals.expect(
+                    IllegalArgumentException.class,
+                    () ->
+                            block.forward(
+                                    new ParameterStore(manager, false),
+                                    new NDList(ids, ids.onesLike()),
+                                    false),
+                    "VocabParallelEmbedding (13, ",
+                    "gets 2 arrays. A mask goes to the blocks that use it");
+        }
     }
 
     /** The ids of case 16, of all shapes and more types than DJL takes, with a chosen cut. */

@@ -108,19 +108,31 @@ public class ParallelPredictorTest {
     }
 
     @Test(timeOut = 60_000)
-    public void aModelWithoutValuesAndAnOutputThatIsCut() {
+    public void aModelWithoutValues() {
         try (Model model = Model.newInstance("model")) {
             model.setBlock(network(true));
             throwsState(() -> predictor(model, TENSOR_2), "weight has no value");
         }
+    }
+
+    /** As a network that was trained with a vocabulary parallel loss has it. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void gathersAnOutputThatIsCut(TrainerKind kind, String communicated)
+            throws TranslateException {
         try (NDManager manager = NDManager.newBaseManager();
                 Model model = initialized(network(false));
-                ParallelPredictor<NDList, NDList> predictor = predictor(model, TENSOR_2)) {
-            NDList input = new NDList(manager.ones(INPUT));
-            expect(
-                    TranslateException.class,
-                    () -> predictor.predict(input),
-                    "optGatherOutput(true)");
+                Predictor<NDList, NDList> djls = model.newPredictor(new NoopTranslator())) {
+            for (int rows : new int[] {5, 1}) { // and fewer rows than ranks
+                NDList input = new NDList(random(manager, rows, rows, 6));
+                float[] expected = predict(djls, input);
+                try (ParallelPredictor<NDList, NDList> predictor = predictor(model, kind)) {
+                    assertClose(predict(predictor, input), expected, 1e-5, "prediction");
+                    CollectiveCounts before = predictor.getCollectiveCounts();
+                    predictor.predict(input);
+                    CollectiveCounts counts = predictor.getCollectiveCounts().minus(before);
+                    assertEquals(counts.toString(), communicated);
+                }
+            }
         }
     }
 

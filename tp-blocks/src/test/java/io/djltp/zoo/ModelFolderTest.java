@@ -41,6 +41,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -215,9 +216,23 @@ public class ModelFolderTest {
                     "tensor_parallel_degree " + degree,
                     "The model can be cut over 13 ranks at most");
         }
+        try (Model model = Model.newInstance("refused")) {
+            Map<String, ?> zero = Map.of(TensorParallelDegree.NAME, 0);
+            expect(
+                    IllegalArgumentException.class,
+                    () -> new SmallModels.Factory().newBlock(model, folder, zero),
+                    "1 or more");
+            assertFalse(model.getNDManager().isOpen()); // DJL's loader would leave it open
+        }
         SmallModels.save(root.resolve("plain"), "plain", BATCH);
         Path plain = root.resolve("plain");
         refused(IllegalArgumentException.class, plain, 2, "no layer that can be cut");
+        SmallModels.save(root.resolve("heads"), "heads", BATCH);
+        refused(
+                IllegalArgumentException.class,
+                root.resolve("heads"),
+                4,
+                "along the axis data. The model can be cut over 3 ranks at most: choose");
     }
 
     @Test(timeOut = 60_000)
@@ -317,6 +332,22 @@ public class ModelFolderTest {
                     assertEquals(bytes, 2 * (13 * 13 + 5));
                 }
             }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aModelIsReplacedByWhoSaysSo() throws Exception {
+        try (ZooModel<NDList, NDList> model = load(folder, 1)) {
+            ModelFolder.Builder builder = SmallModels.folder(model.getBlock()).optDegree("2");
+            expect(
+                    FileAlreadyExistsException.class,
+                    () -> builder.build().save(folder),
+                    "there is a model already .. optOverwrite(true)");
+            assertEquals(ModelFolder.properties(folder).getProperty("network"), "two layers");
+            builder.optOverwrite(true).build().save(folder);
+        }
+        try (ZooModel<NDList, NDList> model = criteria(folder).build().loadModel()) {
+            assertEquals(((RankedNetwork) model.getBlock()).getRanks(), 2);
         }
     }
 

@@ -2,6 +2,7 @@ package io.djltp.zoo;
 
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 
@@ -21,6 +22,7 @@ import ai.djl.training.ParameterStore;
 import ai.djl.translate.ArgumentsUtil;
 import ai.djl.translate.TranslateException;
 
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.plan.Plan;
 import io.djltp.plan.Style;
 import io.djltp.plan.TensorParallel;
@@ -55,6 +57,14 @@ final class SmallModels {
                             Plan.builder()
                                     .add("01Linear", Style.column())
                                     .add("03Linear", Style.row())
+                                    .build());
+                case "heads": // three of them
+                    return sequence(
+                            linear(6),
+                            map(x -> x.expandDims(1)),
+                            ParallelMultiHeadAttention.builder()
+                                    .setHeads(3)
+                                    .setEmbeddingSize(6)
                                     .build());
                 case "values": // which are not those of the file
                     Block block = network(13);

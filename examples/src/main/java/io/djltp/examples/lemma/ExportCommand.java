@@ -103,6 +103,7 @@ public final class ExportCommand implements Callable<Integer> {
                     .optArgument("rows", "" + saved.getNGrams().rows())
                     .optArgument("limit", "" + saved.getNGrams().limit())
                     .optArgument("dim", "" + saved.getDim())
+                    .optOverwrite(overwrite)
                     .build()
                     .save(folder);
         }

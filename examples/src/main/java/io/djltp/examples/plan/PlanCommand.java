@@ -35,6 +35,7 @@ import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
@@ -53,8 +54,10 @@ public final class PlanCommand implements Callable<Integer> {
     @Parameters(
             arity = "0..1",
             paramLabel = "MODEL",
-            description = "lemmatiser, minilm, lm or resnet.")
-    private PlannedModel model;
+            description =
+                    "lemmatiser, minilm, lm or resnet, or a folder of Hugging Face with a"
+                            + " config.json.")
+    private @Nullable String name;
 
     @Option(
             names = "--mesh",
@@ -80,10 +83,7 @@ public final class PlanCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {
-        if (model == null) {
-            throw new ParameterException(
-                    spec.commandLine(), "Choose a model: lemmatiser, minilm, lm or resnet");
-        }
+        PlannedModel model = model();
         DeviceMesh mesh = mesh(meshText);
         options.check(model, spec.commandLine().getParseResult());
         JsonFile.check("--html", html);
@@ -91,12 +91,15 @@ public final class PlanCommand implements Callable<Integer> {
         LibTorch.load();
         PlanReport report =
                 new PlanReport(
-                        model,
-                        options.batch(model),
-                        options.optimizer(model),
-                        cost(model.create(options, options.batch(model)), mesh));
+                        model, options.batch(model), options.optimizer(model), cost(model, mesh));
         new PlanTable(report, out).print();
-        JsonFile.write(json, report.figures());
+        Map<String, Object> figures = report.figures();
+        if (model == PlannedModel.FOLDER && !options.config().isEncoder()) {
+            GenerationCost generation = new GenerationCost(options, report);
+            out.println(generation);
+            generation.addTo(figures);
+        }
+        JsonFile.write(json, figures);
         if (html != null) {
             Files.writeString(html, new PlanPage(report).render());
             out.println("The picture is in " + html);
@@ -113,7 +116,25 @@ public final class PlanCommand implements Callable<Integer> {
         return mesh;
     }
 
-    private ModelCost cost(Planned planned, DeviceMesh mesh) {
+    private PlannedModel model() throws IOException {
+        for (PlannedModel each : PlannedModel.values()) {
+            if (each != PlannedModel.FOLDER && each.toString().equals(name)) {
+                return each;
+            }
+        }
+        if (name != null && Files.isDirectory(Path.of(name))) {
+            options.read(Path.of(name));
+            return PlannedModel.FOLDER;
+        }
+        throw new ParameterException(
+                spec.commandLine(),
+                (name == null ? "" : name + " is no model and no folder. ")
+                        + "Choose a model: lemmatiser, minilm, lm or resnet, or a folder with a"
+                        + " config.json");
+    }
+
+    private ModelCost cost(PlannedModel model, DeviceMesh mesh) throws IOException {
+        Planned planned = model.create(options, options.batch(model));
         ModelCost.Builder builder =
                 ModelCost.builder()
                         .setBlock(planned.block())

@@ -1,9 +1,12 @@
 package io.djltp.examples.plan;
 
+import ai.djl.MalformedModelException;
+
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lm.LmNetwork.LmSizes;
 import io.djltp.examples.train.DeviceOptions;
+import io.djltp.llm.ModelConfig;
 
 import org.jspecify.annotations.Nullable;
 
@@ -12,8 +15,12 @@ import picocli.CommandLine.Model.OptionSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParseResult;
 
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.stream.Collectors;
 
 /** The options that say something of the model; which of them do depends on the model. */
@@ -25,7 +32,8 @@ final class PlanOptions {
     @Option(
             names = "--batch",
             description =
-                    "Rows of a step, over all ranks (512; windows of lm and texts of minilm: 16).")
+                    "Rows of a step, over all ranks (512; windows of lm and texts of minilm: 16;"
+                            + " of a folder: 1).")
     private @Nullable Integer batch;
 
     @Option(
@@ -39,15 +47,15 @@ final class PlanOptions {
             names = "--optimizer",
             description =
                     "Of what is trained, all but minilm: ${COMPLETION-CANDIDATES} (adagrad; of lm:"
-                            + " adam).")
+                            + " adam; of a folder: none, a forward pass).")
     private @Nullable OptimizerName optimizer;
 
     @Option(
             names = "--tokens",
             defaultValue = "128",
             description =
-                    "Of minilm: word pieces of the longest text of a batch, up to 256"
-                            + " (${DEFAULT-VALUE}).")
+                    "Of minilm and a folder: tokens of the longest text of a batch, of minilm up to"
+                            + " 256 (${DEFAULT-VALUE}).")
     int tokens;
 
     @Option(
@@ -57,7 +65,23 @@ final class PlanOptions {
 
     @Mixin LmSizes sizes = new LmSizes();
 
+    private @Nullable ModelConfig config; // of a folder
+
     PlanOptions() {}
+
+    /** Reads the configuration of a folder. */
+    void read(Path folder) throws IOException {
+        try {
+            config = ModelConfig.read(folder);
+        } catch (FileNotFoundException | MalformedModelException e) {
+            throw new BadInputException("%s", e.getMessage());
+        }
+    }
+
+    /** Returns the configuration of a folder, which was read. */
+    ModelConfig config() {
+        return Objects.requireNonNull(config);
+    }
 
     /** Refuses options that say nothing of a model, and numbers that cannot be. */
     void check(PlannedModel model, ParseResult line) {
@@ -78,7 +102,12 @@ final class PlanOptions {
             throw new BadInputException("--batch and --classes must be 1 or more");
         }
         DeviceOptions.positive("--tokens", tokens);
-        if (tokens > MOST_TOKENS) {
+        int most = model == PlannedModel.FOLDER ? config().getMaxPositions() : MOST_TOKENS;
+        if (model == PlannedModel.FOLDER && tokens > most) {
+            throw new BadInputException(
+                    "--tokens %d is more than the %d positions of the model", tokens, most);
+        }
+        if (tokens > most) {
             throw new BadInputException(
                     "--tokens must be 256 or less, not %d: of a longer text tp embed leaves the"
                             + " rest out",

@@ -83,6 +83,23 @@ enum PlannedModel {
         }
     },
 
+    /** A folder of Hugging Face: a forward pass, or with an optimizer a step. */
+    FOLDER(
+            "a language model of Hugging Face: a batch of texts",
+            1,
+            null,
+            "--tokens",
+            "--optimizer") {
+        @Override
+        Planned create(PlanOptions options, int batch) {
+            boolean trained = options.optimizer(this) != null;
+            return new Planned(
+                    options.config().newBlock(trained),
+                    new Shape[] {new Shape(batch, options.tokens)},
+                    trained ? new VocabParallelCrossEntropyLoss() : null);
+        }
+    },
+
     /** ResNet-18 of DJL's model zoo for ImageNet, its last layer replaced by a head that is cut. */
     RESNET(
             "ResNet-18 of DJL's model zoo, with a head that is cut in place of its last layer",

@@ -1,6 +1,9 @@
 package io.djltp.examples.plan;
 
+import ai.djl.util.Utils;
+
 import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.TpRun;
@@ -110,6 +113,47 @@ public class PlanCommandTest {
 
     private static int count(String text, String part) {
         return text.split(Pattern.quote(part), -1).length - 1;
+    }
+
+    @Test(timeOut = 60_000)
+    public void aFolderHasAForwardPassAndACache() throws IOException {
+        Path folder = Files.createTempDirectory("plan");
+        try {
+            TpRun.of("plan", folder.toString()).assertPrints(2, "There is no");
+            Files.writeString(
+                    folder.resolve("config.json"),
+                    "{\"model_type\": \"llama\", \"vocab_size\": 1000, \"hidden_size\": 60,"
+                            + " \"num_hidden_layers\": 2, \"num_attention_heads\": 5,"
+                            + " \"num_key_value_heads\": 1, \"intermediate_size\": 100,"
+                            + " \"max_position_embeddings\": 400,"
+                            + " \"tie_word_embeddings\": true}");
+            TpRun run = TpRun.withJson("plan " + folder + " --mesh 1x2 --tokens 300 --batch 3");
+            run.assertPrints(
+                    0,
+                    "3 rows a forward pass, not trained",
+                    "500 × 60",
+                    "generation: the cache of 3 x 300 tokens takes a rank 173 KB");
+            JsonObject figures = run.figures().getAsJsonObject();
+            long cache = 2L * 4 * 2 * 3 * 300 * 12; // one key/value head, on both ranks
+            Assert.assertEquals(figures.getAsJsonArray("cache_bytes").get(1).getAsLong(), cache);
+            long ofRank = 0;
+            for (JsonElement each : figures.getAsJsonArray("token_bytes")) {
+                ofRank = Math.max(ofRank, each.getAsLong());
+            }
+            long weights =
+                    figures.getAsJsonArray("ranks")
+                            .get(0)
+                            .getAsJsonObject()
+                            .get("weights")
+                            .getAsLong();
+            Assert.assertEquals(ofRank, weights); // the head is the embedding
+            TpRun.line("plan " + folder + " --optimizer adam").assertPrints(0, "backward");
+            TpRun.line("plan " + folder + " --tokens 401").assertPrints(2, "400 positions");
+            TpRun.line("plan " + folder + " --mesh 1x6").assertPrints(2, "at most 5");
+            TpRun.line("plan nothing").assertPrints(2, "nothing is no model and no folder");
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
     }
 
     @Test(timeOut = 60_000)

@@ -49,6 +49,23 @@ final class ConfigFields {
                             + "|finetuning_task|gradient_checkpointing|max_window_layers"
                             + "|output_attentions|output_hidden_states|return_dict|license");
 
+    /** Fields of other models, or of other files, which change what the model computes. */
+    private static final Set<String> NOT_IMPLEMENTED =
+            Set.of(
+                    "quantization_config",
+                    "attn_logit_softcapping",
+                    "final_logit_softcapping",
+                    "query_pre_attn_scalar",
+                    "logit_scale",
+                    "logits_scaling",
+                    "residual_multiplier",
+                    "embedding_multiplier",
+                    "attention_multiplier",
+                    "num_local_experts",
+                    "num_experts",
+                    "rotary_pct",
+                    "alibi");
+
     /** Fields that have one value here, and what it is. */
     private static final JsonObject FIXED =
             new Gson()
@@ -312,6 +329,10 @@ final class ConfigFields {
             boolean unknown = !asked.contains(name) && !IGNORED.matcher(name).matches();
             if (!unknown || value.isJsonNull()) {
                 continue;
+            }
+            if (NOT_IMPLEMENTED.contains(name)) {
+                throw malformed(
+                        "%s is %s, which is not implemented: take a model without it", name, value);
             }
             JsonElement fixed = FIXED.get(name);
             if (fixed == null) {

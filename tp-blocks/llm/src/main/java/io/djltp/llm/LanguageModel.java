@@ -81,10 +81,7 @@ public final class LanguageModel implements AutoCloseable {
         try {
             opened = PretrainedWeights.builder().setPath(folder).setMapping(mapping).build();
             created = Model.newInstance(config.getModelType(), builder.device);
-            created.setBlock(
-                    config.isEncoder()
-                            ? new EncoderNetwork(config)
-                            : new DecoderNetwork(config, !builder.shardedLogits));
+            created.setBlock(config.newBlock(builder.shardedLogits));
             opened.bind(created, PROBE);
         } catch (IOException | MalformedModelException | RuntimeException e) {
             close(tokenizer, created, opened);

@@ -1,6 +1,7 @@
 package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
+import ai.djl.nn.Block;
 
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.attention.RotaryScaling;
@@ -353,6 +354,17 @@ public final class ModelConfig {
      */
     public int getSlidingWindow(int layer) {
         return windows.get(layer);
+    }
+
+    /**
+     * Creates a network of these sizes, without values: to train it from scratch, or to plan it.
+     *
+     * @param shardedLogits whether each rank keeps the logits of its part of the vocabulary, as
+     *     {@link LanguageModel.Builder#optShardedLogits} says it
+     * @return the network, as {@link LanguageModel#getModel} has it
+     */
+    public Block newBlock(boolean shardedLogits) {
+        return isEncoder() ? new EncoderNetwork(this) : new DecoderNetwork(this, !shardedLogits);
     }
 
     /** Returns architecture and sizes. */

@@ -177,6 +177,15 @@ public class ArchitecturesTest {
     }
 
     @Test(timeOut = 60_000)
+    public void testMoreRanksThanHeads() throws Exception {
+        try (LanguageModel model = LanguageModel.load(folder.resolve("llama of 5 heads"))) {
+            Exception e = Assert.expectThrows(Exception.class, () -> logits(model.getModel(), 6));
+            String message = "" + e.getMessage();
+            Assert.assertTrue(message.contains("at most 5 tensor-parallel ranks"), message);
+        }
+    }
+
+    @Test(timeOut = 60_000)
     public void testSavesInBfloat16() throws Exception {
         Path saved = folder.resolve("half");
         Path source = folder.resolve("llama");

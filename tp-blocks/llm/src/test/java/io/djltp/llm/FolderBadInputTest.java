@@ -109,7 +109,7 @@ public class FolderBadInputTest {
         Class<?> broken = IOException.class;
         return new Object[][] {
             {fields("'model_type': 'gemma'"), malformed, "model_type is \"gemma\"; known are"},
-            {fields("'attn_logit_softcapping': 30"), malformed, "attn_logit_softcapping = 30"},
+            {fields("'attn_logit_softcapping': 30"), malformed, "attn_logit_softcapping is 30"},
             {fields("'rope_scaling': {'type': 'su', 'factor': 2}"), malformed, "known are default"},
             {fields("'vocab_size': 54"), malformed, "embed_tokens.embedding (54, 20) is not"},
             {fields("'num_hidden_layers': 1"), malformed, "layers.1.mlp.down_proj.weight"},
@@ -121,6 +121,11 @@ public class FolderBadInputTest {
             {tensors(all -> all.put(q, new Shape(36, 21))), malformed, q + " (36, 21)"},
             {tensors(all -> all.put("x.bias", new Shape(3))), malformed, "tensor x.bias (3)"},
             {wholeNumbers(q), malformed, q + " has the data type I64"},
+            {
+                file(WEIGHTS, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n"),
+                broken,
+                "a pointer of Git LFS"
+            },
             {cutAt(0.9), broken, "model.safetensors"},
             {cutAt(0.0), broken, "model.safetensors"},
             {cutAt(0.01), broken, "model.safetensors"},

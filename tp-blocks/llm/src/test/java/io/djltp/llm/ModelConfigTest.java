@@ -114,8 +114,12 @@ public class ModelConfigTest {
             {LLAMA + ", 'hidden_act': 'mish'", "hidden_act is \"mish\"; known are .*silu"},
             {LLAMA + ", 'attention_bias': 1", "attention_bias is 1, and must be true or false"},
             {LLAMA + ", 'partial_rotary_factor': 0.5", "is 0.5; implemented is 1"},
-            {LLAMA + ", 'quantization_config': {'bits': 4}", "quantization_config = .* not known"},
-            {LLAMA + ", 'residual_multiplier': 2", "residual_multiplier = 2 of a llama is not"},
+            {
+                LLAMA + ", 'quantization_config': {'bits': 4}",
+                "quantization_config is .*, which is not impl"
+            },
+            {LLAMA + ", 'residual_multiplier': 2", "residual_multiplier is 2, which is not"},
+            {LLAMA + ", 'parallel_attn': 2", "the field parallel_attn = 2 of a llama is not"},
             {LLAMA + ", 'rms_norm_eps': 0", "rms_norm_eps is 0, and must be a number above 0"},
         };
     }

@@ -128,11 +128,12 @@ public final class ShardedArray implements InvocationHandler {
                         + shape
                         + " are "
                         + where()
-                        + (ofHead ? " in training" : " by class")
-                        + ", and cannot be used in "
+                        + (ofHead ? "" : " by class")
+                        + " in training, and cannot be used in "
                         + method.getName()
-                        + "(). Use VocabParallelCrossEntropyLoss and VocabParallelAccuracy, or let a"
-                        + " ColumnParallelLinear with optGatherOutput(true) be the last layer.");
+                        + "(). Use VocabParallelCrossEntropyLoss and VocabParallelAccuracy, read"
+                        + " the output of trainer.evaluate(...), or let a ColumnParallelLinear with"
+                        + " optGatherOutput(true) be the last layer.");
     }
 
     private synchronized NDArray whole(Supplier<NDArray> made) {

@@ -1,0 +1,94 @@
+package io.djltp.llm;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.Utils;
+
+import io.djltp.cost.ModelCost;
+import io.djltp.internal.rank.CommunicationCounter;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** What a step of a decoder communicates is what is forecast from shapes alone. */
+public class DecoderCostTest {
+
+    private static final Shape INPUT = new Shape(4, 7);
+
+    @DataProvider
+    public static Object[][] models() {
+        return new Object[][] {
+            {"llama", "'tie_word_embeddings': true", "1x3"},
+            {"qwen3", "", "1x2"},
+            {"qwen2", "'tie_word_embeddings': true", "2x2"},
+            {"gpt2", "", "1x4"},
+        };
+    }
+
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void testForecastIsMeasured(String type, String fields, String meshName)
+            throws Exception {
+        Path folder = Files.createTempDirectory("cost");
+        ModelConfig read;
+        try {
+            String json = RandomFolder.config(type, fields).toString();
+            Files.writeString(folder.resolve("config.json"), json);
+            read = ModelConfig.read(folder);
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+        DeviceMesh mesh = DeviceMesh.parse(meshName);
+        VocabParallelCrossEntropyLoss loss = new VocabParallelCrossEntropyLoss();
+        DecoderNetwork network = new DecoderNetwork(read, false);
+        ModelCost cost =
+                ModelCost.builder()
+                        .setBlock(network)
+                        .setMesh(mesh)
+                        .setInputs(INPUT)
+                        .setLoss(loss)
+                        .setOptimizer(Optimizer.adam().build())
+                        .build();
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(loss).optOptimizer(Optimizer.adam().build());
+        ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
+        try (Model model = Model.newInstance(type)) {
+            model.setBlock(network);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
+                trainer.initialize(INPUT);
+                step(trainer);
+                try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
+                    step(trainer);
+                    for (int rank = 0; rank < mesh.getRanks(); rank++) {
+                        Assert.assertEquals(
+                                counter.getTable(rank), cost.getTraffic(rank), "of " + rank);
+                    }
+                }
+            }
+        }
+    }
+
+    private static void step(ParallelTrainer trainer) {
+        try (NDManager manager = trainer.getManager().newSubManager();
+                GradientCollector collector = trainer.newGradientCollector()) {
+            NDList ids = new NDList(manager.ones(INPUT, DataType.INT32));
+            NDList labels = new NDList(manager.ones(INPUT, DataType.INT32));
+            NDList output = trainer.forward(ids, labels);
+            collector.backward(trainer.getLoss().evaluate(labels, output));
+        }
+        trainer.step();
+    }
+}
