@@ -2,6 +2,7 @@ package io.djltp.zoo;
 
 import static io.djltp.testing.Refusals.assertContains;
 import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.logged;
 import static io.djltp.zoo.SmallModels.assertClose;
 import static io.djltp.zoo.SmallModels.criteria;
 import static io.djltp.zoo.SmallModels.load;
@@ -108,6 +109,19 @@ public class ModelFolderTest {
                 assertEquals(network.getBytesRead(), all); // and nothing twice
             }
         }
+    }
+
+    /** A model that nobody trains loses nothing: a warning would be a false one. */
+    @Test(timeOut = 60_000)
+    public void closingOnRanksSaysNothing() {
+        String logged =
+                logged(
+                        () -> {
+                            try (ZooModel<NDList, NDList> model = load(folder, 2)) {
+                                predict(model);
+                            }
+                        });
+        assertFalse(logged.contains("ERROR") || logged.contains(" are lost"), logged);
     }
 
     @Test(timeOut = 60_000)

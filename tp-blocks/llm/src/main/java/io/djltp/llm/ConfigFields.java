@@ -47,7 +47,8 @@ final class ConfigFields {
                             + "|use_cache|initializer_range|pretraining_tp|auto_map|id2label"
                             + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"
                             + "|finetuning_task|gradient_checkpointing|max_window_layers"
-                            + "|output_attentions|output_hidden_states|return_dict|license");
+                            + "|output_attentions|output_hidden_states|return_dict|license"
+                            + "|is_llama_config");
 
     /** Fields of other models, or of other files, which change what the model computes. */
     private static final Set<String> NOT_IMPLEMENTED =
@@ -74,6 +75,7 @@ final class ConfigFields {
                                     + " add_cross_attention: false, scale_attn_weights: true,"
                                     + " scale_attn_by_inverse_layer_idx: false,"
                                     + " reorder_and_upcast_attn: false, partial_rotary_factor: 1,"
+                                    + " use_mrope: false, rope_interleaved: false,"
                                     + " chunk_size_feed_forward: 0, pruned_heads: {}}",
                             JsonObject.class);
 

@@ -59,6 +59,13 @@ public class ModelConfigTest {
         Assert.assertEquals(read(LLAMA).getHeadDim(), 4);
     }
 
+    /** As SmolLM2 and Qwen2.5 have them. */
+    @Test
+    public void testFieldsThatChangeNothing() throws Exception {
+        String fields = ", 'is_llama_config': true, 'rope_interleaved': false, 'use_mrope': false";
+        Assert.assertEquals(read(LLAMA + fields).getHeads(), 5);
+    }
+
     @Test
     public void testRotaryScaling() throws Exception {
         String yarn = "{'rope_type': 'yarn', 'factor': 4.0, 'rope_theta': 500.0}";
@@ -114,6 +121,7 @@ public class ModelConfigTest {
             {LLAMA + ", 'hidden_act': 'mish'", "hidden_act is \"mish\"; known are .*silu"},
             {LLAMA + ", 'attention_bias': 1", "attention_bias is 1, and must be true or false"},
             {LLAMA + ", 'partial_rotary_factor': 0.5", "is 0.5; implemented is 1"},
+            {LLAMA + ", 'rope_interleaved': true", "is true; implemented is false"},
             {
                 LLAMA + ", 'quantization_config': {'bits': 4}",
                 "quantization_config is .*, which is not impl"

@@ -254,6 +254,9 @@ public final class RotaryScaling {
      * @return the number of positions
      */
     public int getMaxPositions(int maxPositions) {
+        if (type == Type.LLAMA3) { // whose max_position_embeddings counts the scaled ones
+            return maxPositions;
+        }
         double scaled = get(FACTOR, 1) * get(ORIGINAL, maxPositions);
         return (int) Math.max(maxPositions, Math.min(Integer.MAX_VALUE, scaled));
     }

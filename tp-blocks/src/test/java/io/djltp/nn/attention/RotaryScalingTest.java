@@ -102,7 +102,7 @@ public class RotaryScalingTest {
                 RotaryScaling.linear(4));
         Assert.assertNull(RotaryScaling.parse("{\"type\": \"default\"}", 16));
         Assert.assertEquals(RotaryScaling.yarn(4, 16).getMaxPositions(16), 64);
-        Assert.assertEquals(RotaryScaling.llama3(2, 1, 4, 9).getMaxPositions(16), 18);
+        Assert.assertEquals(RotaryScaling.llama3(2, 1, 4, 9).getMaxPositions(16), 16);
         Assert.assertEquals(RotaryScaling.linear(2).getMaxPositions(16), 32);
     }
 

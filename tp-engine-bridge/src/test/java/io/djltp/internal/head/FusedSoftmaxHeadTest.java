@@ -253,7 +253,9 @@ public class FusedSoftmaxHeadTest {
                             }
                             pointers = step == steps / 2 ? Pointer.totalCount() : pointers;
                         }
-                        Assert.assertEquals(Pointer.totalCount(), pointers);
+                        // fewer, if the collector finds some of an earlier test meanwhile
+                        long now = Pointer.totalCount();
+                        Assert.assertTrue(now <= pointers, pointers + " became " + now);
                     }
                 });
     }
