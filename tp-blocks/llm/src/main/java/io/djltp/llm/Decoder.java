@@ -97,6 +97,7 @@ final class Decoder implements AutoCloseable {
             files.close();
             throw e;
         }
+        RankThread.giveBackMemory();
         pool = started;
         decoders = made;
     }

@@ -121,6 +121,11 @@ public class FolderBadInputTest {
             {tensors(all -> all.put(q, new Shape(36, 21))), malformed, q + " (36, 21)"},
             {tensors(all -> all.put("x.bias", new Shape(3))), malformed, "tensor x.bias (3)"},
             {wholeNumbers(q), malformed, q + " has the data type I64"},
+            {
+                file(WEIGHTS, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n"),
+                broken,
+                "a pointer of Git LFS"
+            },
             {cutAt(0.9), broken, "model.safetensors"},
             {cutAt(0.0), broken, "model.safetensors"},
             {cutAt(0.01), broken, "model.safetensors"},

@@ -53,6 +53,8 @@ public final class SafetensorsFile implements Closeable {
     /** The bytes of the length. */
     static final int PREFIX = 8;
 
+    private static final String LFS = "version "; // what a pointer of Git LFS begins with
+
     /** The key of the header that is no tensor. */
     static final String METADATA = "__metadata__";
 
@@ -159,6 +161,10 @@ public final class SafetensorsFile implements Closeable {
         try {
             ByteBuffer prefix = ByteBuffer.allocate(PREFIX).order(ByteOrder.LITTLE_ENDIAN);
             readFully(channel, prefix, 0);
+            if (new String(prefix.array(), StandardCharsets.US_ASCII).equals(LFS)) {
+                throw new IOException(
+                        "it is a pointer of Git LFS, not the weights. Download them: git lfs pull");
+            }
             long length = prefix.flip().getLong();
             long limit = Math.min(LIMIT, channel.size() - PREFIX);
             if (length < 0 || length > limit) {

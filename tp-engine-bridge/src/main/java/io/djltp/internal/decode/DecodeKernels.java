@@ -3,6 +3,7 @@ package io.djltp.internal.decode;
 import io.djltp.internal.decode.PackedWeight.Type;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.libtorch.ProcessorArithmetic;
+import io.djltp.internal.torch.Brgemm;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.javacpp.PointerScope;
@@ -13,14 +14,18 @@ import org.bytedeco.pytorch.IValueVector;
 import org.bytedeco.pytorch.OperatorHandle;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.util.ArrayList;
 import java.util.EnumMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 
 /**
  * The kernels of {@link PackedWeight}. Which one a type gets is decided once, by a small product
@@ -69,16 +74,16 @@ enum DecodeKernels {
         }
     },
 
-    /** Libtorch's own products in bfloat16. */
-    LIBTORCH_BFLOAT16 {
+    /** OneDNN's products of factors in bfloat16, with sums in float32. */
+    ONEDNN_BFLOAT16 {
         @Override
         PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
-            return new LibtorchBFloat16(weight, bias, rows);
+            return new OneDnnBFloat16(weight, bias, rows);
         }
 
         @Override
         String describe(Type type) {
-            return "libtorch, bfloat16 weights and rows";
+            return "oneDNN, bfloat16 weights and rows, float32 sums";
         }
     },
 
@@ -120,9 +125,13 @@ enum DecodeKernels {
                     case FLOAT32 -> XNNPACK;
                     case FLOAT16 -> FBGEMM_FLOAT16;
                     case INT8 -> FBGEMM_INT8;
-                    case BFLOAT16 -> LIBTORCH_BFLOAT16;
+                    case BFLOAT16 -> ONEDNN_BFLOAT16;
                 };
-        String why = best == LIBTORCH_BFLOAT16 ? whyNoBFloat16() : best.whyNot(type);
+        Optional<String> missing =
+                best == ONEDNN_BFLOAT16
+                        ? ProcessorArithmetic.whyNoBFloat16().map(reason -> "bfloat16 " + reason)
+                        : Optional.empty();
+        String why = missing.orElseGet(() -> best.whyNot(type));
         if (why == null) {
             return best;
         }
@@ -132,10 +141,6 @@ enum DecodeKernels {
                 PLAIN.describe(type),
                 why);
         return PLAIN;
-    }
-
-    private static String whyNoBFloat16() {
-        return ProcessorArithmetic.whyNoBFloat16().map(why -> "bfloat16 " + why).orElse(null);
     }
 
     /** Tries a product, and returns why there is none, or null. */
@@ -291,7 +296,6 @@ enum DecodeKernels {
         private final long bytes;
         private final IValue one = new IValue(1.0).retainReference();
         private final IValue zero = new IValue(64L).retainReference();
-        private float[] parts = {};
         private float[] scales = {};
 
         FbgemmInt8(Tensor weight, float[] bias, RowBuffer rows) {
@@ -326,9 +330,9 @@ enum DecodeKernels {
             int in = getInputs();
             if (scales.length < count) {
                 scales = new float[count];
-                parts = new float[2 * count * in];
             }
             int second = count * in;
+            float[] parts = to.scratch(2 * second);
             for (int i = 0; i < count; i++) {
                 int at = i * in;
                 float most = 0;
@@ -354,12 +358,10 @@ enum DecodeKernels {
         }
 
         @Override
-        void take(Tensor product, float[] y, int count) {
+        void take(RowBuffer from, Tensor product, float[] y, int count) {
             int out = getOutputs();
             int all = count * out;
-            if (parts.length < 2 * all) {
-                parts = new float[2 * all];
-            }
+            float[] parts = from.scratch(2 * all);
             RowBuffer.read(product, parts, 2 * all);
             for (int i = 0; i < count; i++) {
                 float scale = scales[i];
@@ -384,34 +386,62 @@ enum DecodeKernels {
         return scales.masked_fill_(scales.eq(new Scalar(0f)), new Scalar(1f));
     }
 
-    private static final class LibtorchBFloat16 extends PackedWeight {
+    private static final class OneDnnBFloat16 extends PackedWeight {
 
-        private final Tensor weight;
+        /** Outputs of a call: more are not faster for one row, and slower for many. */
+        private static final long COLUMNS = 512;
 
-        LibtorchBFloat16(Tensor weight, float[] bias, RowBuffer rows) {
+        private final List<Tensor> panels = new ArrayList<>();
+        private final long even; // inputs, which are multiplied in pairs
+
+        OneDnnBFloat16(Tensor weight, float[] bias, RowBuffer rows) {
             super(Type.BFLOAT16, weight, bias, rows);
-            this.weight = weight.to(ScalarType.BFloat16).retainReference();
+            long outputs = weight.size(0);
+            long inputs = weight.size(1);
+            even = inputs + inputs % 2;
+            for (long at = 0; at < outputs; at += COLUMNS) {
+                try (PointerScope scope = new PointerScope()) {
+                    Tensor part = weight.narrow(0, at, Math.min(COLUMNS, outputs - at)).t();
+                    if (even > inputs) {
+                        part = torch.cat(new TensorVector(part, torch.zeros(1, part.size(1))), 0);
+                    }
+                    panels.add(Brgemm.pack(part).retainReference());
+                }
+            }
         }
 
         @Override
         public String getKernel() {
-            return LIBTORCH_BFLOAT16.describe(Type.BFLOAT16);
+            return ONEDNN_BFLOAT16.describe(Type.BFLOAT16);
         }
 
         @Override
         long bytes() {
-            return weight.numel() * 2;
+            return getOutputs() * even * 2;
         }
 
         @Override
         Tensor product(Tensor x) {
-            return torch.linear(x.to(ScalarType.BFloat16), weight).to(ScalarType.Float);
+            long count = x.size(0);
+            Tensor rounded = x.to(ScalarType.BFloat16);
+            if (even > getInputs()) {
+                Tensor zeros = torch.zeros(count, 1).to(ScalarType.BFloat16);
+                rounded = torch.cat(new TensorVector(rounded, zeros), 1);
+            }
+            Tensor y = torch.empty(count, getOutputs());
+            for (int i = 0; i < panels.size(); i++) {
+                Tensor panel = panels.get(i);
+                Tensor part = y.narrow(1, i * COLUMNS, panel.size(1));
+                Brgemm.multiplyPacked(rounded, panel, part, false);
+            }
+            Brgemm.release();
+            return y;
         }
 
         @Override
         public void close() {
             super.close();
-            weight.close();
+            panels.forEach(Tensor::close);
         }
     }
 

@@ -165,7 +165,7 @@ public abstract class PackedWeight implements AutoCloseable {
     }
 
     /** Takes the rows of a product. */
-    void take(Tensor product, float[] y, int count) {
+    void take(RowBuffer from, Tensor product, float[] y, int count) {
         RowBuffer.read(product, y, count * outputs);
     }
 
@@ -185,7 +185,7 @@ public abstract class PackedWeight implements AutoCloseable {
         put(rows, x, count);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor in = count == 1 ? one : rows.view(rowsOf(count), inputs);
-            take(product(in), y, count);
+            take(rows, product(in), y, count);
         }
         if (bias != null) {
             for (int i = 0; i < count; i++) {

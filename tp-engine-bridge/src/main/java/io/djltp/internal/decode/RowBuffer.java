@@ -14,6 +14,7 @@ public final class RowBuffer implements AutoCloseable {
 
     private final Tensor tensor; // [floats]
     private final FloatBuffer memory;
+    private float[] scratch = {};
 
     /**
      * Allocates memory.
@@ -68,6 +69,14 @@ public final class RowBuffer implements AutoCloseable {
     /** Returns how many numbers there is room for. */
     int capacity() {
         return memory.capacity();
+    }
+
+    /** Returns an array of so many numbers or more, for the product that uses the memory now. */
+    float[] scratch(int count) {
+        if (scratch.length < count) {
+            scratch = new float[count];
+        }
+        return scratch;
     }
 
     /** Frees the memory. */
