@@ -27,7 +27,8 @@ public class PackedWeightTest {
     /** Products of one row and of many are those of float64, by the kernel and in plain form. */
     @Test(dataProvider = "types")
     public void multipliesAsFloat64(Type type, double limit) {
-        for (int[] size : new int[][] {{1, 1}, {3, 5}, {37, 53}, {64, 128}, {300, 257}, {1025, 64}}) {
+        for (int[] size :
+                new int[][] {{1, 1}, {3, 5}, {37, 53}, {64, 128}, {300, 257}, {1025, 64}}) {
             for (int count : new int[] {1, 2, 7, 33}) {
                 check(type, size[0], size[1], count, false, limit);
                 check(type, size[0], size[1], count, true, limit);
