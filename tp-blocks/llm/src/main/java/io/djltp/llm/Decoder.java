@@ -98,6 +98,7 @@ final class Decoder implements AutoCloseable {
             throw e;
         }
         RankThread.giveBackMemory();
+        started.setInterruptible(false); // a step is short, and others may want the ranks
         pool = started;
         decoders = made;
     }

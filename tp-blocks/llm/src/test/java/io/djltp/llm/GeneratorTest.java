@@ -13,6 +13,7 @@ import com.google.gson.JsonObject;
 import io.djltp.llm.GeneratedToken.FinishReason;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
+import io.djltp.rank.RankFailedException;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -325,6 +326,28 @@ public class GeneratorTest {
             Assert.assertEquals(generator.getBytes().size(), 3);
             Assert.assertEquals(all, whole);
             Assert.assertTrue(generator.getBytes().get(0) < whole * 0.36);
+        }
+    }
+
+    /** Rows of the embedding stay in the file: without it, the ranks fail, and none waits. */
+    @Test(timeOut = 60_000)
+    public void aLostFileEndsTheRanks() throws Exception {
+        Path own = folder.resolve("lost");
+        RandomFolder.write(own, RandomFolder.config("llama", "'eos_token_id': 3"), 3);
+        GenerationOptions options = GenerationOptions.builder().optMaxTokens(20).build();
+        try (LanguageModel lost = LanguageModel.load(own);
+                Generator generator =
+                        Generator.builder()
+                                .setModel(lost)
+                                .optConfig(ParallelConfig.tensor(2))
+                                .build()) {
+            Generation text = generator.generateIds(List.of(new int[] {5, 2, 9}), options);
+            text.next();
+            Files.write(own.resolve("model.safetensors"), new byte[8]);
+            Assert.expectThrows(RankFailedException.class, text::finish);
+            Assert.expectThrows(
+                    RankFailedException.class,
+                    () -> generator.generateIds(List.of(new int[] {5}), options).next());
         }
     }
 
