@@ -131,7 +131,7 @@ public class BadInputTest {
             {"plan lemmatiser --mesh 4x1 --batch 3", "cannot be shared by 4 ranks"},
             {"plan lemmatiser --mesh 2000x1", "at most 1024 ranks"},
             {"plan lemmatiser --batch 0", "must be 1 or more"},
-            {"plan bert", "expected one of [LEMMATISER, MINILM, LM, RESNET]"},
+            {"plan bert", "bert is no model and no folder. Choose a model: lemmatiser"},
             {"plan resnet --layers 3", "--layers says nothing of resnet: it is an option of lm"},
             {"plan minilm --optimizer sgd", "--optimizer says nothing of minilm"},
             {"plan minilm --tokens 300", "--tokens must be 256 or less"},
