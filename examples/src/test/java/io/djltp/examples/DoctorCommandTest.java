@@ -13,6 +13,11 @@ import java.util.Map;
 /** {@code tp doctor} says what is here and tests what can be used. */
 public class DoctorCommandTest {
 
+    @Test
+    public void testManyRanksAreAnError() {
+        TpRun.line("doctor --tp 9999").assertPrints(2, "--tp 9999 is too many for this machine");
+    }
+
     @Test(timeOut = 120_000)
     public void testEveryBackendIsUsedOrExplained() throws IOException {
         TpRun run = TpRun.withJson("doctor --tp 3 --megabytes 1");

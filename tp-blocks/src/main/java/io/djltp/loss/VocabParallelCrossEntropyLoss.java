@@ -89,8 +89,8 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
      * @param options what is computed beside the mean of the cross entropies
      */
     public VocabParallelCrossEntropyLoss(String name, LossOptions options) {
-        super(name);
-        this.options = options;
+        super(Objects.requireNonNull(name, "name"));
+        this.options = Objects.requireNonNull(options, "options");
     }
 
     /**

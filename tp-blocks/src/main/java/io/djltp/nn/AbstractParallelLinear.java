@@ -31,6 +31,7 @@ import org.jspecify.annotations.Nullable;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.Objects;
 import java.util.stream.Collectors;
 
 /**
@@ -453,7 +454,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
          * @return this builder
          */
         public T optShardingStrategy(ShardingStrategy shardingStrategy) {
-            this.shardingStrategy = shardingStrategy;
+            this.shardingStrategy = Objects.requireNonNull(shardingStrategy, "strategy");
             return self();
         }
 

@@ -31,6 +31,7 @@ import org.jspecify.annotations.Nullable;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.Objects;
 
 /**
  * The last layer of a classifier with many classes, which are cut over the ranks as those of a
@@ -341,7 +342,7 @@ public class ClassificationHead extends AbstractColumnLinear {
          * @return this builder
          */
         public Builder optPrecision(Precision precision) {
-            this.precision = precision;
+            this.precision = Objects.requireNonNull(precision, "precision");
             return this;
         }
 

@@ -38,6 +38,7 @@ import org.jspecify.annotations.Nullable;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.Objects;
 
 /**
  * An embedding whose vocabulary is cut over the ranks: axis 0 of the weight. Each rank looks up the
@@ -414,7 +415,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
          * @return this builder
          */
         public Builder optShardingStrategy(ShardingStrategy strategy) {
-            shardingStrategy = strategy;
+            shardingStrategy = Objects.requireNonNull(strategy, "strategy");
             return this;
         }
 

@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * How many ranks train a model, how they share the work, and on which devices.
@@ -435,7 +436,7 @@ public final class ParallelConfig {
          * @return this builder
          */
         public Builder optBackend(Backend backend) {
-            this.backend = backend;
+            this.backend = Objects.requireNonNull(backend, "backend");
             return this;
         }
 
@@ -467,7 +468,7 @@ public final class ParallelConfig {
          * @return this builder
          */
         public Builder optLossScaling(LossScaling scaling) {
-            lossScaling = scaling;
+            lossScaling = Objects.requireNonNull(scaling, "scaling");
             return this;
         }
 

@@ -27,6 +27,7 @@ import java.util.stream.IntStream;
  */
 final class TimeSplit implements AutoCloseable {
     static final String WAITING = "waiting for ranks";
+    static final String UPDATE = "update";
     private static final String OUTSIDE = "between passes";
     private static final List<Direction> PASSES =
             List.of(Direction.FORWARD, Direction.BACKWARD, Direction.STEP);
@@ -89,7 +90,7 @@ final class TimeSplit implements AutoCloseable {
 
     /** Returns what a rank computes in a pass. */
     private static String computing(Direction pass) {
-        return pass == Direction.STEP ? "update" : pass.toString();
+        return pass == Direction.STEP ? UPDATE : pass.toString();
     }
 
     /** Watches no longer. */

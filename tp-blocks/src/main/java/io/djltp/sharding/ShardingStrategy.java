@@ -9,6 +9,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.Errors;
 
 import java.util.List;
+import java.util.Objects;
 
 /**
  * How a parameter is cut over the ranks: which axis, and which ranges of it make up a rank's shard.
@@ -82,7 +83,7 @@ public interface ShardingStrategy {
      * @return the strategy, for one number of ranks and one length of the axis
      */
     static ShardingStrategy axiswise(int axis, Cut cut) {
-        return new Strategies.Axiswise(axis, cut);
+        return new Strategies.Axiswise(axis, Objects.requireNonNull(cut, "cut"));
     }
 
     /**

@@ -327,7 +327,7 @@ final class RankPass {
     void evaluateLoss(NDList labels) {
         NDManager scope = newScope();
         try (Autograd.GradMode mode = Autograd.gradMode(pass.isTraining());
-                ParallelContext.Phase phase = context.begin(Direction.FORWARD);
+                ParallelContext.Phase phase = context.begin(Direction.FORWARD, "loss");
                 JavaMemory memory = JavaMemory.keep(scope)) {
             memory.add(labels);
             if (isComputedOfParts(labels)) {

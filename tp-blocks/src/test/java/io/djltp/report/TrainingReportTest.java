@@ -346,12 +346,12 @@ public class TrainingReportTest {
                 config.addTrainingListeners(each);
             }
         }
-        ParallelConfig ranks =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(2)
-                        .optLossScaling(scaling)
-                        .build();
+        ParallelConfig.Builder builder =
+                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2);
+        if (scaling != null) {
+            builder.optLossScaling(scaling);
+        }
+        ParallelConfig ranks = builder.build();
         try (NDManager manager = NDManager.newBaseManager();
                 Model model = Model.newInstance("report")) {
             model.setBlock(network);

@@ -268,7 +268,9 @@ public record TrainerKind(
         } else {
             config.setMesh(mesh);
         }
-        config.optLossScaling(scaling);
+        if (scaling != null) {
+            config.optLossScaling(scaling);
+        }
         return (clipNorm > 0 ? config.optGradientClipNorm(clipNorm) : config).build();
     }
 

@@ -8,6 +8,7 @@ import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Utils;
 
@@ -122,7 +123,8 @@ public class FlightEventsTest {
                 .forEach(each -> passes.merge(each, 1L, Long::sum));
         Assert.assertEquals(
                 passes.toString(),
-                "{backward 0=3, backward 1=3, forward 0=3, forward 1=3, step 0=3, step 1=3}");
+                "{backward 0=3, backward 1=3, forward 0=6, forward 1=6, loss 0=3, loss 1=3, step 0=3,"
+                        + " step 1=3}");
     }
 
     @Test(dataProvider = "backends")
@@ -137,7 +139,7 @@ public class FlightEventsTest {
                 calls.stream()
                         .filter(each -> each.getString("issuer").equals("03RowParallelLinear"))
                         .toList();
-        Assert.assertEquals(rows.size(), STEPS);
+        Assert.assertEquals(rows.size(), 2 * STEPS); // with the evaluation
         for (RecordedEvent row : rows) {
             Assert.assertEquals(row.getString("pass"), "forward");
             Assert.assertEquals(row.getString("operation"), "all-reduce");
@@ -227,11 +229,12 @@ public class FlightEventsTest {
                     new ParallelTrainer(
                             model,
                             Configs.of(Loss.l2Loss(), Configs.adam(0.01f))
-                                    .addTrainingListeners(checkpoints),
+                                    .addTrainingListeners(
+                                            new EvaluatorTrainingListener(), checkpoints),
                             ranks);
             try (trainer) {
                 trainer.initialize(new Shape(4, 5));
-                EasyTrain.fit(trainer, 1, data, null);
+                EasyTrain.fit(trainer, 1, data, data);
             }
             return trainer.getCollectiveCounts(); // with those of its close
         }

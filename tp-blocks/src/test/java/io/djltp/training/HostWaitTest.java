@@ -82,13 +82,15 @@ public class HostWaitTest {
             String name, Block network, Loss loss, LossScaling scaling, int reads)
             throws Exception {
         DefaultTrainingConfig config = Configs.of(loss, Configs.adam(0.01f));
-        ParallelConfig ranks =
+        ParallelConfig.Builder builder =
                 ParallelConfig.builder()
                         .setMode(ParallelMode.TENSOR)
                         .setRanks(RANKS)
-                        .optBackend(Backend.NCCL)
-                        .optLossScaling(scaling)
-                        .build();
+                        .optBackend(Backend.NCCL);
+        if (scaling != null) {
+            builder.optLossScaling(scaling);
+        }
+        ParallelConfig ranks = builder.build();
         try (Model model = Model.newInstance("waits")) {
             model.setBlock(network);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);

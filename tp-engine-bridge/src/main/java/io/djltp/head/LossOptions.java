@@ -2,6 +2,8 @@ package io.djltp.head;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.Objects;
+
 /**
  * What a softmax cross entropy computes beside the mean of {@code -log(softmax(logits)[label])}. Of
  * a batch none of whose rows counts, the mean is 0, where PyTorch's is not a number: a batch of
@@ -59,6 +61,7 @@ public record LossOptions(
             throw new IllegalArgumentException(
                     "The weight of the z-loss must be 0 or more, not " + zLoss);
         }
+        Objects.requireNonNull(reduction, "reduction");
         classWeights = classWeights == null ? null : classWeights.clone();
         for (int i = 0; classWeights != null && i < classWeights.length; i++) {
             if (!(classWeights[i] >= 0 && classWeights[i] < Float.POSITIVE_INFINITY)) {
@@ -75,7 +78,12 @@ public record LossOptions(
      * @return the options
      */
     public LossOptions withClassWeights(float... weights) {
-        return new LossOptions(ignoreIndex, labelSmoothing, zLoss, weights, reduction);
+        return new LossOptions(
+                ignoreIndex,
+                labelSmoothing,
+                zLoss,
+                Objects.requireNonNull(weights, "weights"),
+                reduction);
     }
 
     /**

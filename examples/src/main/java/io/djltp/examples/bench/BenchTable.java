@@ -74,11 +74,28 @@ final class BenchTable {
         }
         out.println();
         remarks.forEach(out::println);
+        if (rows.stream().anyMatch(row -> isDisturbed(row, rows))) {
+            out.println(
+                    "The machine was busy: a spread is above 20%, or a time is below the floor; try"
+                            + " OMP_WAIT_POLICY=passive");
+        }
         out.println(
                 "ranks x threads of each; times are medians; spread = (third - first quartile) /"
                         + " median; of ours = times the");
         out.println(
                 "first line of this library; peak MB = resident memory of the process, all of it");
+    }
+
+    /** Returns whether a time varies much, or is one that the processor cannot have needed. */
+    static boolean isDisturbed(Row row, List<Row> rows) {
+        return row.spread != null
+                && (row.spread > 0.2
+                        || rows.stream()
+                                .filter(each -> each.spread == null) // the floor
+                                .filter(each -> each.shape.equals(row.shape))
+                                .filter(each -> each.optimizer.equals(row.optimizer))
+                                .filter(each -> each.precision.equals(row.precision))
+                                .anyMatch(each -> row.seconds < each.seconds));
     }
 
     private static String format(String pattern, double value) {

@@ -49,7 +49,9 @@ public final class DoctorCommand implements Callable<Integer> {
 
     @Option(
             names = "--tp",
-            description = "Number of ranks (2, one for each GPU, or one for each process).")
+            description =
+                    "Number of ranks (2, one for each GPU, or one for each process). On CPUs, use at"
+                            + " most as many as cores.")
     private @Nullable Integer tp;
 
     @Option(
@@ -116,6 +118,14 @@ public final class DoctorCommand implements Callable<Integer> {
                     "--tp must be a multiple of the %d processes that were started, and 1 or more,"
                             + " not %d",
                     processes, ranks);
+        }
+        int local = ranks / processes;
+        int most = Math.max(16, 4 * Runtime.getRuntime().availableProcessors());
+        if (local > gpus && local > most) {
+            throw new BadInputException(
+                    "--tp %d is too many for this machine: each rank is a thread that waits for all"
+                            + " others. Use at most %d, or as many as cores for sensible times",
+                    ranks, most * processes);
         }
         return ranks;
     }

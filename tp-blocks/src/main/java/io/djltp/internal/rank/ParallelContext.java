@@ -342,12 +342,23 @@ public final class ParallelContext implements AutoCloseable {
      * @return what ends the part, and returns to the one around it
      */
     public Phase begin(Direction direction) {
+        return begin(direction, direction.toString());
+    }
+
+    /**
+     * Begins a part of a step, by which collective operations are counted.
+     *
+     * @param direction the direction
+     * @param name what Flight Recorder's event is of, if this is no part of the same direction
+     * @return what ends the part, and returns to the one around it
+     */
+    public Phase begin(Direction direction, String name) {
         FlightRecorder recorder = AbstractCommunicator.of(getWorld()).getRecorder();
         Direction before = recorder.setDirection(direction);
         if (before == direction || !FlightEvents.areUsed()) {
             return () -> recorder.setDirection(before);
         }
-        PassEvent event = new PassEvent(getRank(), direction.toString());
+        PassEvent event = new PassEvent(getRank(), name);
         return () -> {
             recorder.setDirection(before);
             event.commit();

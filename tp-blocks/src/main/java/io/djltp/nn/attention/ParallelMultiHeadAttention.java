@@ -35,6 +35,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /**
  * Attention whose heads are cut over the ranks. Head h of H, with the key/value head that it uses:
@@ -659,7 +660,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          * @return this builder
          */
         public Builder optPrecision(Precision precision) {
-            this.precision = precision;
+            this.precision = Objects.requireNonNull(precision, "precision");
             return this;
         }
 

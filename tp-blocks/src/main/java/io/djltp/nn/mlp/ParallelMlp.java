@@ -30,6 +30,7 @@ import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.Objects;
 import java.util.function.Function;
 
 /**
@@ -299,7 +300,7 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
          * @return this builder
          */
         public Builder optPrecision(Precision precision) {
-            this.precision = precision;
+            this.precision = Objects.requireNonNull(precision, "precision");
             return this;
         }
 
@@ -312,7 +313,7 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
          * @return this builder
          */
         public Builder optShardingStrategy(ShardingStrategy strategy) {
-            this.strategy = strategy;
+            this.strategy = Objects.requireNonNull(strategy, "strategy");
             return this;
         }
 

@@ -11,7 +11,8 @@ import jdk.jfr.StackTrace;
 @Name("io.djltp.Pass")
 @Label("Pass")
 @Description(
-        "What one rank computes: forward (with the loss, and of evaluations), backward or step")
+        "What one rank computes: forward (of evaluations too, and with the loss if labels are known),"
+                + " loss (computed after forward, as in evaluations), backward or step")
 @Category(FlightEvents.CATEGORY)
 @StackTrace(false)
 public final class PassEvent extends Event {

@@ -12,6 +12,8 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
+import java.util.Objects;
+
 /**
  * The product \(y = x W^T + b\) of a linear layer in a {@link Precision}, and in the graph, so that
  * its two products of the backward pass are computed in the precision too.
@@ -41,6 +43,7 @@ public record LinearProduct(Precision precision) {
      * @throws IllegalArgumentException if it is another one
      */
     public LinearProduct {
+        Objects.requireNonNull(precision, "precision");
         if (precision == Precision.TF32) {
             throw new IllegalArgumentException(
                     "Parallel layers cannot choose tf32 for themselves: libtorch has one setting"
