@@ -114,7 +114,7 @@ final class RankDecoder implements AutoCloseable {
         group = new RankRows(ranks, shared, (long) most * width, 2L * mostIds + 2);
         int own = (int) weights.ids().length();
         int from = (int) weights.ids().start();
-        sampler = new TokenSampler(group, rank, ranks.getSize(), from, own, mostIds);
+        sampler = new TokenSampler(group, ranks.getSize(), from, own, mostIds);
         activation = RowActivation.valueOf(config.getActivation().name());
         rotary = config.getRotary();
         angles =

@@ -9,16 +9,17 @@ import java.util.BitSet;
  * Chooses tokens by logits of which each rank has its part. Between ranks go their best tokens and
  * some sums, never all logits: all ranks see the same numbers, and choose the same token.
  *
- * <p>A drawn token is the one at which the sum of probabilities, in the order of ids, reaches a
- * number in [0, 1) that follows from the seed and the number of the token. So it depends on how the
- * ids are cut over the ranks by no more than the last bits of sums.
+ * <p>A drawn token is the one whose logit, divided by the temperature, is the largest with noise
+ * added to each: of Gumbel's distribution, so that probabilities are those of the softmax (Maddison
+ * et al., 2014, <a href="https://arxiv.org/abs/1411.0030">arXiv:1411.0030</a>). The noise follows
+ * from the seed, the number of the token and the id. So a token depends on how the ids are cut over
+ * the ranks only if two are equal up to rounding.
  */
 final class TokenSampler {
 
     private static final int CANDIDATES = 64; // of a rank, at first
 
     private final RankRows group;
-    private final int rank;
     private final int ranks;
     private final int firstId;
     private final int ids; // of this rank
@@ -32,9 +33,8 @@ final class TokenSampler {
     private int[] tokens = {};
     private int found;
 
-    TokenSampler(RankRows group, int rank, int ranks, int firstId, int ids, int mostIds) {
+    TokenSampler(RankRows group, int ranks, int firstId, int ids, int mostIds) {
         this.group = group;
-        this.rank = rank;
         this.ranks = ranks;
         this.firstId = firstId;
         this.ids = ids;
@@ -60,7 +60,7 @@ final class TokenSampler {
             gatherBest(logits, offset, 1);
             return tokens[0];
         }
-        double chance = chance(options.getSeed(), sampling.number());
+        long key = key(options.getSeed(), sampling.number());
         if (options.getTopK() > 0) {
             gatherBest(logits, offset, Math.min(options.getTopK(), ranks * mostIds));
             double all = 0;
@@ -68,18 +68,18 @@ final class TokenSampler {
                 all += weight(values[i], values[0], options);
             }
             keepLikeliest(options, all);
-            return draw(options, chance);
+            return draw(options, key);
         }
         if (options.getTopP() < 1) {
-            double all = sum(logits, offset, Float.NEGATIVE_INFINITY, options);
+            double all = sum(logits, offset, options);
             for (int count = CANDIDATES; ; count *= 4) {
                 gatherBest(logits, offset, Math.min(count, ranks * mostIds));
                 if (keepLikeliest(options, all) || count >= ranks * mostIds) {
-                    return draw(options, chance);
+                    return draw(options, key);
                 }
             }
         }
-        return drawOfAll(logits, offset, options, chance);
+        return drawOfAll(logits, offset, options, key);
     }
 
     private void penalize(float[] logits, int offset, int[] context, float penalty) {
@@ -94,10 +94,19 @@ final class TokenSampler {
         }
     }
 
-    /** Returns a number in [0, 1): two rounds of SplitMix64. */
-    static double chance(long seed, long number) {
-        long bits = mix(mix(seed) + (number + 1) * 0x9E3779B97F4A7C15L);
-        return (bits >>> 11) * 0x1p-53;
+    /** Returns what the noise of all ids follows from. */
+    static long key(long seed, long number) {
+        return mix(mix(seed) + number);
+    }
+
+    /** Returns the noise of an id. */
+    static double noise(long key, int id) {
+        return -Math.log(-Math.log(chance(key, id)));
+    }
+
+    /** Returns a number between 0 and 1: SplitMix64. */
+    private static double chance(long key, int id) {
+        return ((mix(key + id * 0x9E3779B97F4A7C15L) >>> 11) + 0.5) * 0x1p-53;
     }
 
     private static long mix(long seed) {
@@ -166,7 +175,7 @@ final class TokenSampler {
         long[] heap = new long[count];
         int size = 0;
         for (int i = 0; i < ids; i++) {
-            long key = key(logits[offset + i], i);
+            long key = order(logits[offset + i], i);
             if (size < count) {
                 heap[size] = key;
                 for (int at = size++; at > 0 && heap[(at - 1) / 2] > heap[at]; at = (at - 1) / 2) {
@@ -198,7 +207,7 @@ final class TokenSampler {
     }
 
     /** Returns a number in whose order values go up, and of equal ones the ids go down. */
-    private static long key(float value, int id) {
+    private static long order(float value, int id) {
         int bits = Float.floatToIntBits(value + 0f); // -0 is 0
         int ordered = bits >= 0 ? bits : bits ^ 0x7fffffff;
         return (long) ordered << 32 | Integer.MAX_VALUE - id;
@@ -256,47 +265,30 @@ final class TokenSampler {
         return reached;
     }
 
-    /** Draws one of the tokens that are kept, in the order of their ids. */
-    private int draw(GenerationOptions options, double chance) {
-        float best = values[0];
-        Integer[] order = new Integer[found];
-        Arrays.setAll(order, i -> i);
-        Arrays.sort(order, (a, b) -> Integer.compare(tokens[a], tokens[b]));
-        double all = 0;
-        for (int i : order) {
-            all += weight(values[i], best, options);
-        }
-        double sum = 0;
-        for (int i : order) {
-            sum += weight(values[i], best, options);
-            if (sum > chance * all) {
-                return tokens[i];
+    /** Draws one of the tokens that are kept. */
+    private int draw(GenerationOptions options, long key) {
+        int best = 0;
+        double most = Double.NEGATIVE_INFINITY;
+        for (int i = 0; i < found; i++) {
+            double sum = (double) values[i] / options.getTemperature() + noise(key, tokens[i]);
+            if (sum > most || sum == most && tokens[i] < tokens[best]) {
+                best = i;
+                most = sum;
             }
         }
-        return tokens[order[found - 1]];
+        return tokens[best];
     }
 
     /**
      * Returns the sum over all ranks relative to the best token, whose logit is the first value.
      */
-    private double sum(float[] logits, int offset, float least, GenerationOptions options) {
+    private double sum(float[] logits, int offset, GenerationOptions options) {
         gatherBest(logits, offset, 1);
-        double own = ownSum(logits, offset, least, options);
-        double all = 0;
-        for (double each : gather(own)) {
-            all += each;
-        }
-        return all;
-    }
-
-    private double ownSum(float[] logits, int offset, float least, GenerationOptions options) {
-        double sum = 0;
+        double own = 0;
         for (int i = offset; i < offset + ids; i++) {
-            if (logits[i] >= least) {
-                sum += weight(logits[i], values[0], options);
-            }
+            own += weight(logits[i], values[0], options);
         }
-        return sum;
+        return Arrays.stream(gather(own)).sum();
     }
 
     /** Gathers a number of each rank, in two parts. */
@@ -309,42 +301,40 @@ final class TokenSampler {
         return all;
     }
 
-    private int drawOfAll(float[] logits, int offset, GenerationOptions options, double chance) {
+    private int drawOfAll(float[] logits, int offset, GenerationOptions options, long key) {
         gatherBest(logits, offset, 1);
-        float least = Float.NEGATIVE_INFINITY;
+        double temperature = options.getTemperature();
+        double best = values[0] / temperature;
+        double least = Double.NEGATIVE_INFINITY;
         if (options.getMinP() > 0) {
-            double below = options.getTemperature() * Math.log(options.getMinP());
-            least = (float) Math.min(values[0], values[0] + below);
+            least = best + Math.log(options.getMinP());
         }
-        double[] sums = gather(ownSum(logits, offset, least, options));
-        double wanted = chance * Arrays.stream(sums).sum();
-        int owner = 0;
-        int last = 0; // of those that have a token
-        for (int i = 0; i < ranks; i++) {
-            last = sums[i] > 0 ? i : last;
-        }
-        while (owner < last && wanted >= sums[owner]) {
-            wanted -= sums[owner++];
-        }
-        sent[0] = rank == owner ? firstId + find(logits, offset, least, options, wanted) : -1;
-        group.gather(sent, 1, received);
-        return (int) received[owner];
-    }
-
-    private int find(
-            float[] logits, int offset, float least, GenerationOptions options, double wanted) {
-        double sum = 0;
-        int last = 0;
+        int own = -1;
+        double most = Double.NEGATIVE_INFINITY;
+        double bound = best + noise(key, tokens[0]); // what a token must reach to win
         for (int i = 0; i < ids; i++) {
-            if (logits[offset + i] >= least) {
-                double weight = weight(logits[offset + i], values[0], options);
-                sum += weight;
-                last = weight > 0 ? i : last;
-                if (sum > wanted) {
-                    return i;
+            double value = logits[offset + i] / temperature;
+            // -log(-log(u)) >= b - v needs 1 - u <= exp(v - b), which is at most 1 / (1 + b - v)
+            double behind = Math.max(0, bound - value);
+            boolean possible = (1 - chance(key, firstId + i)) * (1 + behind) <= 1;
+            if (possible && value >= least) {
+                double sum = value + noise(key, firstId + i);
+                if (sum > most) {
+                    own = i;
+                    most = sum;
+                    bound = Math.max(bound, sum);
                 }
             }
         }
-        return last;
+        double[] sums = gather(own < 0 ? 0 : most - best);
+        sent[0] = own < 0 ? -1 : firstId + own;
+        group.gather(sent, 1, received);
+        int winner = -1;
+        for (int i = 0; i < ranks; i++) {
+            if (received[i] >= 0 && (winner < 0 || sums[i] > sums[winner])) {
+                winner = i;
+            }
+        }
+        return (int) received[winner];
     }
 }

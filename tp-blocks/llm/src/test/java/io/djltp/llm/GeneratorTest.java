@@ -177,17 +177,13 @@ public class GeneratorTest {
             }
             sum += weights[id];
         }
-        kept.sort(null);
-        double ofKept = kept.stream().mapToDouble(id -> weights[id]).sum();
-        double wanted = TokenSampler.chance(options.getSeed(), i) * ofKept;
-        sum = 0;
-        for (int id : kept) {
-            sum += weights[id];
-            if (sum > wanted) {
-                return id;
-            }
-        }
-        throw new AssertionError("no token");
+        long key = TokenSampler.key(options.getSeed(), i);
+        kept.sort(
+                Comparator.comparingDouble(
+                        id ->
+                                -values[id] / options.getTemperature()
+                                        - TokenSampler.noise(key, id)));
+        return kept.get(0);
     }
 
     /** Texts of a batch, of different lengths, are those of each prompt alone. */
