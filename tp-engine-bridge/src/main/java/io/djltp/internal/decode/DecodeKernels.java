@@ -23,7 +23,6 @@ import org.slf4j.LoggerFactory;
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 
@@ -36,82 +35,49 @@ import java.util.Optional;
 enum DecodeKernels {
 
     /** XNNPACK's products of float32, of packed weights that it reads from first to last. */
-    XNNPACK {
-        @Override
-        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
-            return new Xnnpack(weight, bias, rows);
-        }
-
-        @Override
-        String describe(Type type) {
-            return "XNNPACK, float32";
-        }
-    },
+    XNNPACK("XNNPACK, float32", (type, weight, bias, rows) -> new Xnnpack(weight, bias, rows)),
 
     /** FBGEMM's products of packed float16 weights and float32 rows. */
-    FBGEMM_FLOAT16 {
-        @Override
-        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
-            return new FbgemmFloat16(weight, bias, rows);
-        }
-
-        @Override
-        String describe(Type type) {
-            return "FBGEMM, float16 weights, float32 rows";
-        }
-    },
+    FBGEMM_FLOAT16(
+            "FBGEMM, float16 weights, float32 rows",
+            (type, weight, bias, rows) -> new FbgemmFloat16(weight, bias, rows)),
 
     /** FBGEMM's products of 8 bits, of rows in two parts of 7 bits. */
-    FBGEMM_INT8 {
-        @Override
-        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
-            return new FbgemmInt8(weight, bias, rows);
-        }
-
-        @Override
-        String describe(Type type) {
-            return "FBGEMM, int8 weights, rows of 14 bits";
-        }
-    },
+    FBGEMM_INT8(
+            "FBGEMM, int8 weights, rows of 14 bits",
+            (type, weight, bias, rows) -> new FbgemmInt8(weight, bias, rows)),
 
     /** OneDNN's products of factors in bfloat16, with sums in float32. */
-    ONEDNN_BFLOAT16 {
-        @Override
-        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
-            return new OneDnnBFloat16(weight, bias, rows);
-        }
-
-        @Override
-        String describe(Type type) {
-            return "oneDNN, bfloat16 weights and rows, float32 sums";
-        }
-    },
+    ONEDNN_BFLOAT16(
+            "oneDNN, bfloat16 weights and rows, float32 sums",
+            (type, weight, bias, rows) -> new OneDnnBFloat16(weight, bias, rows)),
 
     /** The weight as it is, widened to float32 in blocks. */
-    PLAIN {
-        @Override
-        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
-            return new Plain(type, weight, bias, rows);
-        }
-
-        @Override
-        String describe(Type type) {
-            return "libtorch, " + word(type) + (type == Type.FLOAT32 ? "" : " widened to float32");
-        }
-    };
+    PLAIN("libtorch, ", Plain::new);
 
     private static final Logger logger = LoggerFactory.getLogger(DecodeKernels.class);
 
     private static final Map<Type, DecodeKernels> FOUND = new EnumMap<>(Type.class);
 
+    private final String words;
+    private final Packer packer;
+
+    DecodeKernels(String words, Packer packer) {
+        this.words = words;
+        this.packer = packer;
+    }
+
     /** Packs a weight. */
-    abstract PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows);
+    PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+        return packer.pack(type, weight, bias, rows);
+    }
 
     /** Names library and arithmetic. */
-    abstract String describe(Type type);
-
-    private static String word(Type type) {
-        return type.name().toLowerCase(Locale.ROOT);
+    String describe(Type type) {
+        if (this != PLAIN) {
+            return words;
+        }
+        return words + type.word() + (type == Type.FLOAT32 ? "" : " widened to float32");
     }
 
     /** Returns the kernel for weights of a type. */
@@ -137,7 +103,7 @@ enum DecodeKernels {
         }
         logger.warn(
                 "Products with {} weights are slow here: {} ({})",
-                word(type),
+                type.word(),
                 PLAIN.describe(type),
                 why);
         return PLAIN;
@@ -190,18 +156,48 @@ enum DecodeKernels {
         return new IValue(value).retainReference();
     }
 
-    private static final class Xnnpack extends PackedWeight {
+    private interface Packer {
+        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows);
+    }
+
+    /** A weight that an operator of libtorch has packed. */
+    private abstract static class Prepacked extends PackedWeight {
+
+        final IValue packed;
+        private final long bytes;
+
+        Prepacked(
+                DecodeKernels kernel,
+                Type type,
+                Tensor weight,
+                float[] bias,
+                RowBuffer rows,
+                IValue packed,
+                long bytes) {
+            super(kernel, type, weight, bias, rows);
+            this.packed = packed;
+            this.bytes = bytes;
+        }
+
+        @Override
+        long bytes() {
+            return bytes;
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            packed.close();
+        }
+    }
+
+    private static final class Xnnpack extends Prepacked {
 
         private static final OperatorHandle PACK = operator("prepacked::linear_clamp_prepack");
         private static final OperatorHandle RUN = operator("prepacked::linear_clamp_run");
 
-        private final IValue packed;
-        private final long bytes;
-
         Xnnpack(Tensor weight, float[] bias, RowBuffer rows) {
-            super(Type.FLOAT32, weight, bias, rows);
-            packed = pack(weight);
-            bytes = weight.numel() * 4;
+            super(XNNPACK, Type.FLOAT32, weight, bias, rows, pack(weight), weight.numel() * 4);
         }
 
         /** Packs a weight. What is packed keeps the original, too, unless a setting says not. */
@@ -219,60 +215,30 @@ enum DecodeKernels {
         }
 
         @Override
-        public String getKernel() {
-            return XNNPACK.describe(Type.FLOAT32);
-        }
-
-        @Override
-        long bytes() {
-            return bytes;
-        }
-
-        @Override
         Tensor product(Tensor x) {
             return call(RUN, new IValue(x), packed).toTensor();
         }
-
-        @Override
-        public void close() {
-            super.close();
-            packed.close();
-        }
     }
 
-    private static final class FbgemmFloat16 extends PackedWeight {
+    private static final class FbgemmFloat16 extends Prepacked {
 
         private static final OperatorHandle PACK = operator("quantized::linear_prepack_fp16");
         private static final OperatorHandle RUN = operator("quantized::linear_dynamic_fp16");
 
-        private final IValue packed;
-        private final long bytes;
-
         FbgemmFloat16(Tensor weight, float[] bias, RowBuffer rows) {
-            super(Type.FLOAT16, weight, bias, rows);
-            packed = keep(call(PACK, new IValue(weight), new IValue()));
-            bytes = weight.numel() * 2;
-        }
-
-        @Override
-        public String getKernel() {
-            return FBGEMM_FLOAT16.describe(Type.FLOAT16);
-        }
-
-        @Override
-        long bytes() {
-            return bytes;
+            super(
+                    FBGEMM_FLOAT16,
+                    Type.FLOAT16,
+                    weight,
+                    bias,
+                    rows,
+                    keep(call(PACK, new IValue(weight), new IValue())),
+                    weight.numel() * 2);
         }
 
         @Override
         Tensor product(Tensor x) {
             return call(RUN, new IValue(x), packed).toTensor();
-        }
-
-        @Override
-        public void close() {
-            super.close();
-            packed.close();
         }
     }
 
@@ -281,7 +247,7 @@ enum DecodeKernels {
      * products exactly: \(x = s (h + l / 126)\) with \(s = \max |x| / 63\). Both are multiplied in
      * one call, which reads the weight once.
      */
-    private static final class FbgemmInt8 extends PackedWeight {
+    private static final class FbgemmInt8 extends Prepacked {
 
         private static final OperatorHandle PACK = operator("quantized::linear_prepack");
         private static final OperatorHandle RUN =
@@ -292,32 +258,27 @@ enum DecodeKernels {
 
         private static final float PARTS = 126; // of a step of the first row
 
-        private final IValue packed;
-        private final long bytes;
         private final IValue one = new IValue(1.0).retainReference();
         private final IValue zero = new IValue(64L).retainReference();
         private float[] scales = {};
 
         FbgemmInt8(Tensor weight, float[] bias, RowBuffer rows) {
-            super(Type.INT8, weight, bias, rows);
-            long outputs = weight.size(0);
-            Tensor scale = scalesOf(weight);
-            Tensor zeroPoints = torch.zeros(outputs).to(ScalarType.Long);
+            super(
+                    FBGEMM_INT8,
+                    Type.INT8,
+                    weight,
+                    bias,
+                    rows,
+                    pack(weight),
+                    weight.numel() + weight.size(0) * 12); // a scale, a zero point and a sum
+        }
+
+        private static IValue pack(Tensor weight) {
+            Tensor scale = scalesOf(weight).to(ScalarType.Double);
+            Tensor zeroPoints = torch.zeros(weight.size(0)).to(ScalarType.Long);
             Tensor rounded =
-                    torch.quantize_per_channel(
-                            weight, scale.to(ScalarType.Double), zeroPoints, 0, ScalarType.QInt8);
-            packed = keep(call(PACK, new IValue(rounded), new IValue()));
-            bytes = weight.numel() + outputs * 12; // a scale, a zero point and a sum
-        }
-
-        @Override
-        public String getKernel() {
-            return FBGEMM_INT8.describe(Type.INT8);
-        }
-
-        @Override
-        long bytes() {
-            return bytes;
+                    torch.quantize_per_channel(weight, scale, zeroPoints, 0, ScalarType.QInt8);
+            return keep(call(PACK, new IValue(rounded), new IValue()));
         }
 
         @Override
@@ -374,7 +335,6 @@ enum DecodeKernels {
         @Override
         public void close() {
             super.close();
-            packed.close();
             one.close();
             zero.close();
         }
@@ -395,7 +355,7 @@ enum DecodeKernels {
         private final long even; // inputs, which are multiplied in pairs
 
         OneDnnBFloat16(Tensor weight, float[] bias, RowBuffer rows) {
-            super(Type.BFLOAT16, weight, bias, rows);
+            super(ONEDNN_BFLOAT16, Type.BFLOAT16, weight, bias, rows);
             long outputs = weight.size(0);
             long inputs = weight.size(1);
             even = inputs + inputs % 2;
@@ -408,11 +368,6 @@ enum DecodeKernels {
                     panels.add(Brgemm.pack(part).retainReference());
                 }
             }
-        }
-
-        @Override
-        public String getKernel() {
-            return ONEDNN_BFLOAT16.describe(Type.BFLOAT16);
         }
 
         @Override
@@ -453,7 +408,7 @@ enum DecodeKernels {
         private final Tensor scales; // or null
 
         Plain(Type type, Tensor weight, float[] bias, RowBuffer rows) {
-            super(type, weight, bias, rows);
+            super(PLAIN, type, weight, bias, rows);
             if (type == Type.INT8) {
                 scales = scalesOf(weight).retainReference();
                 Tensor steps = weight.div(scales.unsqueeze(1)).round_();
@@ -467,19 +422,9 @@ enum DecodeKernels {
         }
 
         @Override
-        public String getKernel() {
-            return PLAIN.describe(getType());
-        }
-
-        @Override
         long bytes() {
             long scaled = scales == null ? 0 : scales.numel() * 4;
             return weight.numel() * getType().getBytes() + scaled;
-        }
-
-        @Override
-        int rowsOf(int count) {
-            return count;
         }
 
         @Override

@@ -51,6 +51,10 @@ public abstract class PackedWeight implements AutoCloseable {
             return bytes;
         }
 
+        String word() {
+            return name().toLowerCase(Locale.ROOT);
+        }
+
         ScalarType scalarType() {
             return switch (this) {
                 case FLOAT32 -> ScalarType.Float;
@@ -61,6 +65,7 @@ public abstract class PackedWeight implements AutoCloseable {
         }
     }
 
+    private final DecodeKernels kernel;
     private final Type type;
     private final int outputs;
     private final int inputs;
@@ -68,7 +73,8 @@ public abstract class PackedWeight implements AutoCloseable {
     private final Tensor one; // a row of the buffer
     private final float[] bias; // or null
 
-    PackedWeight(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+    PackedWeight(DecodeKernels kernel, Type type, Tensor weight, float[] bias, RowBuffer rows) {
+        this.kernel = kernel;
         this.type = type;
         outputs = Math.toIntExact(weight.size(0));
         inputs = Math.toIntExact(weight.size(1));
@@ -121,7 +127,7 @@ public abstract class PackedWeight implements AutoCloseable {
             throw new IllegalArgumentException(
                     ("A weight has a number of %s, and %s holds up to %s: use bfloat16 or"
                                     + " float32 weights")
-                            .formatted(largest, type.name().toLowerCase(Locale.ROOT), most));
+                            .formatted(largest, type.word(), most));
         }
     }
 
@@ -151,7 +157,9 @@ public abstract class PackedWeight implements AutoCloseable {
      *
      * @return the library and the arithmetic, or that it is the plain form
      */
-    public abstract String getKernel();
+    public final String getKernel() {
+        return kernel.describe(type);
+    }
 
     /** Returns the memory of the weight in bytes. */
     abstract long bytes();
