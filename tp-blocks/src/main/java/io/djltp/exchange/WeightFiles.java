@@ -92,7 +92,7 @@ final class WeightFiles implements Closeable {
                 checkScaling(file, name, config, layers);
             }
         }
-        boolean optional = // what Qwen uses only if it says so
+        boolean optional = // Qwen uses it only with use_sliding_window
                 config.get("model_type") instanceof JsonPrimitive type
                         && type.getAsString().startsWith("qwen");
         boolean unused =

@@ -27,7 +27,7 @@ public final class TensorParallel {
      * under the same names, with their values, initializers and whether they are frozen, whether
      * the network has values yet or not. The log tells at level INFO which blocks. Places are
      * children, fields, final ones too, and lists, arrays and maps in fields; a block that several
-     * places hold is replaced once, in all. When the plan is refused, nothing has been changed.
+     * places hold is replaced once, in all. If it throws, nothing has been changed.
      *
      * @param block the network
      * @param plan the plan

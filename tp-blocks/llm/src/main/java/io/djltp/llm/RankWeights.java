@@ -46,7 +46,7 @@ final class RankWeights implements AutoCloseable {
 
     record Norm(float[] weight, float @Nullable [] bias) {}
 
-    /** A tensor [out, in], or [in, out], of a linear layer, of which a rank has ranges. */
+    /** A tensor [out, in], or [in, out], of a linear layer. A rank has some of its ranges. */
     private record Part(String name, boolean cutInputs, List<ShardRange> ranges) {}
 
     private final ModelConfig config;
