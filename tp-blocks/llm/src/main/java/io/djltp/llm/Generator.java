@@ -196,6 +196,31 @@ public final class Generator implements AutoCloseable {
     }
 
     /**
+     * Begins to generate the answer of the assistant to the last message of a chat. Of a chat that
+     * goes on, only what is new is computed.
+     *
+     * @param messages the messages, the oldest first
+     * @param options how tokens are chosen; those of {@link #getDefaults} stop at the end of the
+     *     answer
+     * @return the tokens, as they are generated
+     * @throws IllegalArgumentException if the chat template rejects the messages, or the prompt is
+     *     too long
+     * @throws IllegalStateException if the model has no chat template or no tokenizer, or the
+     *     generator is closed
+     */
+    public Generation chat(List<ChatMessage> messages, GenerationOptions options) {
+        ChatTemplate template = model.getChatTemplate();
+        if (template == null) {
+            throw new IllegalStateException(
+                    "There is no chat template in "
+                            + model.getFolder()
+                            + ", neither chat_template.jinja nor chat_template of"
+                            + " tokenizer_config.json: use generate");
+        }
+        return generateIds(List.of(encodeChat(template.render(messages, true))), options);
+    }
+
+    /**
      * Begins to generate tokens after each of some prompts.
      *
      * @param prompts the token ids of the prompts, of any lengths
@@ -253,9 +278,23 @@ public final class Generator implements AutoCloseable {
      * @throws IllegalStateException if the model has no tokenizer
      */
     public int[] encode(String text) {
-        return Arrays.stream(tokenizer().encode(text).getIds())
-                .mapToInt(Math::toIntExact)
-                .toArray();
+        return toInts(tokenizer().encode(text).getIds());
+    }
+
+    /**
+     * Returns the ids of a prompt that a {@link ChatTemplate} has rendered. The tokenizer puts no
+     * ids before it, because the text begins with those that the model expects.
+     *
+     * @param text the prompt
+     * @return the ids
+     * @throws IllegalStateException if the model has no tokenizer
+     */
+    public int[] encodeChat(String text) {
+        return toInts(tokenizer().encode(text, false, false).getIds());
+    }
+
+    private static int[] toInts(long[] ids) {
+        return Arrays.stream(ids).mapToInt(Math::toIntExact).toArray();
     }
 
     /**

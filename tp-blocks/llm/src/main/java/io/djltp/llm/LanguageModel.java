@@ -69,6 +69,7 @@ public final class LanguageModel implements AutoCloseable {
     private final NameMapping mapping;
     private final Model model;
     private final PretrainedWeights weights;
+    private @Nullable ChatTemplate chatTemplate;
 
     private LanguageModel(Builder builder) throws IOException, MalformedModelException {
         folder = builder.folder;
@@ -214,6 +215,24 @@ public final class LanguageModel implements AutoCloseable {
      */
     public @Nullable HuggingFaceTokenizer getTokenizer() {
         return tokenizer;
+    }
+
+    /**
+     * Returns the chat template, which makes a prompt of messages.
+     *
+     * @return the template, or {@code null} if the folder has none
+     * @throws IllegalArgumentException if the template is not valid, or uses what this library does
+     *     not support; names the file, the line, and what it is
+     */
+    public synchronized @Nullable ChatTemplate getChatTemplate() {
+        if (chatTemplate == null) {
+            try {
+                chatTemplate = ChatTemplate.read(folder);
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+        return chatTemplate;
     }
 
     /**
