@@ -3,7 +3,6 @@ package io.djltp.llm;
 import ai.djl.Device;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
 import io.djltp.internal.decode.RankThread;
 import io.djltp.internal.decode.SharedRows;
@@ -14,6 +13,7 @@ import io.djltp.rank.ParallelConfig;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.FloatBuffer;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -124,27 +124,26 @@ final class Decoder implements AutoCloseable {
         return decoders.get(0).kernel();
     }
 
-    /** Computes a step, and returns the tokens that it asks for. */
-    int[] choose(DecoderStep step) {
-        return pool.run(context -> decoders.get(context.getLocalIndex()).choose(step)).get(0);
+    /** Returns whether there are ranks in other processes. */
+    boolean isDistributed() {
+        return pool.isDistributed();
     }
 
-    /** Computes a step, and returns the logits of the rows that it asks for, one after another. */
-    float[][] logits(DecoderStep step) {
-        Errors.check(
-                !pool.isDistributed(), "Logits are put together in one process only, for tests");
-        List<float[]> parts =
-                pool.run(context -> decoders.get(context.getLocalIndex()).logits(step));
-        Cut ids = Cut.balanced(config.getVocabularySize(), parts.size());
-        float[][] logits = new float[step.asked()][config.getVocabularySize()];
-        for (int rank = 0; rank < parts.size(); rank++) {
-            int own = (int) ids.getShardLength(rank);
-            int start = (int) ids.getRange(rank).start();
-            for (int i = 0; i < logits.length; i++) {
-                System.arraycopy(parts.get(rank), i * own, logits[i], start, own);
+    /** Computes a step, and returns the tokens that it asks for. */
+    DecoderStep.Choice[] choose(DecoderStep step) {
+        List<DecoderStep.Choice[]> parts =
+                pool.run(context -> decoders.get(context.getLocalIndex()).choose(step));
+        DecoderStep.Choice[] choices = parts.get(0).clone();
+        for (int i = 0; i < choices.length; i++) {
+            if (choices[i].logits() != null) {
+                FloatBuffer logits = FloatBuffer.allocate(config.getVocabularySize());
+                for (DecoderStep.Choice[] part : parts) {
+                    logits.put(part[i].logits());
+                }
+                choices[i] = new DecoderStep.Choice(choices[i].id(), logits.array());
             }
         }
-        return logits;
+        return choices;
     }
 
     /** Stops the ranks, and frees what they hold. */

@@ -1,5 +1,7 @@
 package io.djltp.llm;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 
 /**
@@ -21,10 +23,21 @@ final class DecoderStep {
      * How the token after a row is chosen.
      *
      * @param options the options
+     * @param sample how many texts of the same prompt come before
      * @param number how many tokens were generated before
      * @param context the ids of the text so far, if they matter
+     * @param logits whether the logits are wanted, too
      */
-    record Sampling(GenerationOptions options, int number, int[] context) {}
+    record Sampling(
+            GenerationOptions options, int sample, int number, int[] context, boolean logits) {}
+
+    /**
+     * The token after a row.
+     *
+     * @param id its id
+     * @param logits the logits of all tokens, if they are wanted; of a rank its own
+     */
+    record Choice(int id, float @Nullable [] logits) {}
 
     DecoderStep(int capacity) {
         texts = new int[capacity];

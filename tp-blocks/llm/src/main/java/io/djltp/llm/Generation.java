@@ -3,110 +3,93 @@ package io.djltp.llm;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 
 import io.djltp.llm.GeneratedToken.FinishReason;
-import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.llm.GenerationLoop.Text;
 
 import org.jspecify.annotations.Nullable;
 
+import java.nio.IntBuffer;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.NoSuchElementException;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.locks.Condition;
 
 /**
  * Tokens of one prompt or several, as they are generated: {@link #next} computes a step when none
- * is left of the step before. Texts of a batch take turns; a prompt for which there is no room
- * begins when another text has ended.
+ * is left of the steps before. The step is one for the texts of all generations of the generator,
+ * so that those of others go on, too. A text for which there is no room waits until another one has
+ * ended.
  *
- * <p>Not for several threads. It ends when its generator begins another one.
+ * <p>For one thread; only {@link #close} is for any. A generation that is neither read to its end
+ * nor closed keeps its places in the batch until others have computed it to its end.
  */
-public final class Generation implements Iterator<GeneratedToken> {
+public final class Generation implements Iterator<GeneratedToken>, AutoCloseable {
 
-    private final Generator generator;
-    private final Decoder decoder;
-    private final GenerationOptions options;
+    final GenerationOptions options;
+    final boolean logits; // are asked for, instead of tokens
+    final Condition arrived;
+    final Deque<GeneratedToken> ready = new ArrayDeque<>();
+    boolean cancelled;
+    float @Nullable [] lastLogits;
+
+    private final GenerationLoop loop;
     private final List<Text> texts = new ArrayList<>();
-    private final Deque<Text> waiting = new ArrayDeque<>();
-    private final List<Text> running = new ArrayList<>();
-    private final Deque<GeneratedToken> ready = new ArrayDeque<>();
+    private int ended;
+    private int rows; // of this generation in a step
+    private boolean prefill; // whether some of them are of prompts
     private long prefillNanos;
     private long decodeNanos;
     private int prefillTokens;
     private int decodeTokens;
 
-    /** A text: the ids of its prompt, and those that follow. */
-    private static final class Text {
-
-        private final int prompt;
-        private final int start; // of what is generated
-        private final TextStream stream;
-        private int[] ids;
-        private int count;
-        private Generator.@Nullable Slot slot;
-        private @Nullable FinishReason reason;
-
-        Text(int prompt, int[] ids, TextStream stream) {
-            this.prompt = prompt;
-            this.ids = ids.clone();
-            this.stream = stream;
-            count = ids.length;
-            start = count;
-        }
-
-        void add(int id) {
-            if (count == ids.length) {
-                ids = Arrays.copyOf(ids, count + Math.max(16, count / 2));
-            }
-            ids[count++] = id;
-        }
-    }
-
     Generation(
-            Generator generator,
-            Decoder decoder,
+            GenerationLoop loop,
             @Nullable HuggingFaceTokenizer tokenizer,
             List<int[]> prompts,
-            GenerationOptions options) {
-        this.generator = generator;
-        this.decoder = decoder;
+            GenerationOptions options,
+            boolean logits) {
+        this.loop = loop;
         this.options = options;
+        this.logits = logits;
+        arrived = loop.newCondition();
+        Map<IntBuffer, Integer> samples = new HashMap<>();
         for (int[] prompt : prompts) {
             TextStream stream = new TextStream(tokenizer, options.getStopStrings());
-            texts.add(new Text(texts.size(), prompt, stream));
+            int sample = samples.merge(IntBuffer.wrap(prompt), 1, Integer::sum) - 1;
+            texts.add(new Text(this, texts.size(), prompt, sample, stream));
         }
-        waiting.addAll(texts);
+        loop.add(texts);
     }
 
     /**
      * Returns whether a token follows.
      *
-     * @return whether a text has not ended
+     * @return whether a text has not ended, and the generation is not closed
      */
     @Override
     public boolean hasNext() {
-        return !ready.isEmpty() || !running.isEmpty() || !waiting.isEmpty();
+        return loop.locked(() -> !ready.isEmpty() || !cancelled && ended < texts.size());
     }
 
     /**
-     * Returns the next token of any text.
+     * Returns the next token of any text, as soon as there is one.
      *
      * @return the token, of a text that had not ended
      * @throws NoSuchElementException if all have ended
-     * @throws IllegalStateException if the generator was closed, or has begun another generation
+     * @throws CancellationException if the generation is closed
+     * @throws IllegalStateException if the generator is closed, or the thread is interrupted; it
+     *     stays interrupted, and the generation goes on
      * @throws io.djltp.rank.RankFailedException if a rank fails
      */
     @Override
     public GeneratedToken next() {
-        while (ready.isEmpty()) {
-            if (!hasNext()) {
-                throw new NoSuchElementException("All texts have ended");
-            }
-            generator.check(this);
-            step();
-        }
-        return ready.remove();
+        return loop.next(this);
     }
 
     /**
@@ -121,100 +104,44 @@ public final class Generation implements Iterator<GeneratedToken> {
         return texts.stream().map(text -> text.stream.getText()).toList();
     }
 
-    private void step() {
-        for (Generator.Slot slot; !waiting.isEmpty(); ) {
-            Text text = waiting.peek();
-            slot = generator.takeSlot(text.ids, text.count);
-            if (slot == null) {
-                break;
-            }
-            text.slot = slot;
-            running.add(waiting.remove());
-        }
-        DecoderStep step = new DecoderStep(decoder.size().rows());
-        List<Text> asked = new ArrayList<>();
-        boolean prefill = false;
-        for (boolean first : new boolean[] {true, false}) { // single tokens, then prompts
-            for (Text text : running) {
-                Generator.Slot slot = slotOf(text);
-                RotaryEmbedding rotary = decoder.config().getRotary();
-                boolean again = rotary != null && rotary.isScaledBy(text.count);
-                if (again && slot.partOf != text.count) { // angles of all positions are others
-                    slot.count = 0;
-                    slot.partOf = text.count;
-                }
-                int missing = text.count - slot.count;
-                if (missing == 0 || (missing == 1) != first || step.isFull()) {
-                    continue;
-                }
-                prefill |= !first;
-                while (slot.count < text.count && !step.isFull()) {
-                    int at = slot.count;
-                    step.add(slot.number, at, text.ids[at], text.count);
-                    slot.add(text.ids[at]);
-                }
-                if (slot.count == text.count) {
-                    int[] context =
-                            options.getRepetitionPenalty() == 1
-                                    ? new int[0]
-                                    : Arrays.copyOf(text.ids, text.count);
-                    int number = text.count - text.start;
-                    step.ask(new DecoderStep.Sampling(options, number, context));
-                    asked.add(text);
-                }
-            }
-        }
-        long begin = System.nanoTime();
-        int[] tokens = generator.choose(step);
-        long nanos = System.nanoTime() - begin;
-        if (prefill) {
+    /**
+     * Ends the generation, and gives its places to others. A thread that waits in {@link #next}
+     * gets a {@link CancellationException}. Any thread may call it.
+     */
+    @Override
+    public void close() {
+        loop.cancel(this);
+    }
+
+    boolean hasEnded() {
+        return ended == texts.size();
+    }
+
+    /** Adds a token, which the thread waits for. */
+    void add(Text text, DecoderStep.Choice choice, String piece) {
+        ready.add(new GeneratedToken(text.prompt, choice.id(), piece, text.reason));
+        ended += text.reason == null ? 0 : 1;
+        lastLogits = choice.logits();
+        arrived.signal();
+    }
+
+    /** Notes tokens of a text that are part of a step. */
+    void addRows(int count, boolean ofPrompt) {
+        rows += count;
+        prefill |= ofPrompt;
+    }
+
+    /** Notes the time of a step. */
+    void addTime(long nanos) {
+        if (rows > 0 && prefill) {
             prefillNanos += nanos;
-            prefillTokens += step.count();
-        } else {
+            prefillTokens += rows;
+        } else if (rows > 0) {
             decodeNanos += nanos;
-            decodeTokens += step.count();
+            decodeTokens += rows;
         }
-        for (int i = 0; i < tokens.length; i++) {
-            accept(asked.get(i), tokens[i]);
-        }
-    }
-
-    private static Generator.Slot slotOf(Text text) {
-        Generator.Slot slot = text.slot;
-        if (slot == null) {
-            throw new IllegalStateException("A text has no place in the cache");
-        }
-        return slot;
-    }
-
-    private void accept(Text text, int id) {
-        String piece = "";
-        FinishReason reason = null;
-        if (options.getStopTokens().contains(id)) {
-            reason = FinishReason.STOP;
-        } else {
-            text.add(id);
-            piece = text.stream.add(id);
-            if (text.stream.isStopped()) {
-                reason = FinishReason.STOP;
-            } else if (text.count - text.start >= options.getMaxTokens()
-                    || text.count >= decoder.size().length()) {
-                reason = FinishReason.LENGTH;
-            }
-        }
-        if (reason != null) {
-            piece += text.stream.finish();
-            text.reason = reason;
-            running.remove(text);
-            generator.giveBack(slotOf(text));
-            text.slot = null;
-        }
-        ready.add(new GeneratedToken(text.prompt, id, piece, reason));
-    }
-
-    /** Gives back the places in the cache: another generation has begun. */
-    void end() {
-        running.forEach(text -> generator.giveBack(slotOf(text)));
+        rows = 0;
+        prefill = false;
     }
 
     /**
@@ -234,7 +161,7 @@ public final class Generation implements Iterator<GeneratedToken> {
      */
     public int[] getPromptIds(int prompt) {
         Text text = texts.get(prompt);
-        return Arrays.copyOf(text.ids, text.start);
+        return loop.locked(() -> Arrays.copyOf(text.ids, text.start));
     }
 
     /**
@@ -245,7 +172,7 @@ public final class Generation implements Iterator<GeneratedToken> {
      */
     public int[] getIds(int prompt) {
         Text text = texts.get(prompt);
-        return Arrays.copyOfRange(text.ids, text.start, text.count);
+        return loop.locked(() -> Arrays.copyOfRange(text.ids, text.start, text.count));
     }
 
     /**
@@ -255,7 +182,8 @@ public final class Generation implements Iterator<GeneratedToken> {
      * @return the text
      */
     public String getText(int prompt) {
-        return texts.get(prompt).stream.getText();
+        Text text = texts.get(prompt);
+        return loop.locked(text.stream::getText);
     }
 
     /**
@@ -265,42 +193,44 @@ public final class Generation implements Iterator<GeneratedToken> {
      * @return the reason, or {@code null} if it has not ended
      */
     public @Nullable FinishReason getFinishReason(int prompt) {
-        return texts.get(prompt).reason;
+        Text text = texts.get(prompt);
+        return loop.locked(() -> text.reason);
     }
 
     /**
-     * Returns the time of the steps in which there were tokens of prompts.
+     * Returns the time of the steps in which there were tokens of its prompts, with those of other
+     * generations.
      *
      * @return the seconds
      */
     public double getPrefillSeconds() {
-        return prefillNanos / 1e9;
+        return loop.locked(() -> prefillNanos) / 1e9;
     }
 
     /**
-     * Returns how many tokens were computed in {@link #getPrefillSeconds}.
+     * Returns how many of its tokens were computed in {@link #getPrefillSeconds}.
      *
      * @return the number of tokens
      */
     public int getPrefillTokens() {
-        return prefillTokens;
+        return loop.locked(() -> prefillTokens);
     }
 
     /**
-     * Returns the time of all other steps.
+     * Returns the time of its other steps.
      *
      * @return the seconds
      */
     public double getDecodeSeconds() {
-        return decodeNanos / 1e9;
+        return loop.locked(() -> decodeNanos) / 1e9;
     }
 
     /**
-     * Returns how many tokens were computed in {@link #getDecodeSeconds}.
+     * Returns how many of its tokens were computed in {@link #getDecodeSeconds}.
      *
      * @return the number of tokens
      */
     public int getDecodeTokens() {
-        return decodeTokens;
+        return loop.locked(() -> decodeTokens);
     }
 }

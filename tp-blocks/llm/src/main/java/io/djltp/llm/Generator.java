@@ -14,7 +14,6 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -35,13 +34,14 @@ import java.util.OptionalLong;
  * }</pre>
  *
  * <p>The tokens are the same for any number of ranks. By default there is a rank for each processor
- * that the JVM may use. In a job of several processes, all of them call the same, and get the same
- * tokens.
+ * that the JVM may use. In a job of several processes, all of them call the same, from one thread,
+ * and get the same tokens.
  *
  * <p>The keys and values of an earlier text stay in the cache: a prompt that begins like it, such
  * as the next turn of a chat, is computed from where they differ.
  *
- * <p>Not for several threads at a time.
+ * <p>Any number of threads generate at a time. Their texts share a batch, which each of them joins
+ * and leaves at any step; those for which there is no room begin in the order in which they came.
  */
 public final class Generator implements AutoCloseable {
 
@@ -54,30 +54,7 @@ public final class Generator implements AutoCloseable {
     private final boolean ownsModel;
     private final Decoder decoder;
     private final GenerationOptions defaults;
-    private final List<Slot> slots = new ArrayList<>();
-    private @Nullable Generation current;
-    private boolean closed;
-
-    /** A place in the cache, and the ids whose keys and values are there. */
-    static final class Slot {
-
-        final int number;
-        int[] ids = new int[16];
-        int count;
-        int partOf; // the length of the text, where that changes all positions
-        boolean taken;
-
-        Slot(int number) {
-            this.number = number;
-        }
-
-        void add(int id) {
-            if (count == ids.length) {
-                ids = Arrays.copyOf(ids, 2 * count);
-            }
-            ids[count++] = id;
-        }
-    }
+    private final GenerationLoop loop;
 
     private Generator(Builder builder, LanguageModel model, boolean ownsModel) throws IOException {
         this.model = model;
@@ -101,9 +78,7 @@ public final class Generator implements AutoCloseable {
         DecoderSize size = new DecoderSize(builder.batch, length, Math.max(ROWS, builder.batch));
         checkMemory(config, builder.weights, parallel, size);
         decoder = new Decoder(config, model.getFolder(), builder.weights, parallel, size);
-        for (int i = 0; i < builder.batch; i++) {
-            slots.add(new Slot(i));
-        }
+        loop = new GenerationLoop(decoder);
         defaults = defaults(model.getGenerationConfig());
         logger.debug(
                 "{}: {} weights by {}, {} MB a rank",
@@ -183,7 +158,8 @@ public final class Generator implements AutoCloseable {
     }
 
     /**
-     * Begins to generate text after each of some prompts, together.
+     * Begins to generate text after each of some prompts, together. Equal prompts get tokens that
+     * are drawn independently.
      *
      * @param prompts the prompts, of any lengths
      * @param options how tokens are chosen, for all
@@ -221,7 +197,8 @@ public final class Generator implements AutoCloseable {
     }
 
     /**
-     * Begins to generate tokens after each of some prompts.
+     * Begins to generate tokens after each of some prompts. Equal prompts get tokens that are drawn
+     * independently.
      *
      * @param prompts the token ids of the prompts, of any lengths
      * @param options how tokens are chosen, for all
@@ -232,7 +209,7 @@ public final class Generator implements AutoCloseable {
      *     the generator is closed
      */
     public Generation generateIds(List<int[]> prompts, GenerationOptions options) {
-        checkOpen();
+        loop.check();
         Errors.check(!prompts.isEmpty(), "There must be a prompt or more");
         for (int[] prompt : prompts) {
             check(prompt);
@@ -244,11 +221,7 @@ public final class Generator implements AutoCloseable {
         if (!options.getStopStrings().isEmpty()) {
             tokenizer();
         }
-        if (current != null) {
-            current.end();
-        }
-        current = new Generation(this, decoder, model.getTokenizer(), prompts, options);
-        return current;
+        return new Generation(loop, model.getTokenizer(), prompts, options, false);
     }
 
     private void check(int[] prompt) {
@@ -320,82 +293,40 @@ public final class Generator implements AutoCloseable {
     }
 
     /**
-     * Returns the logits of all tokens after a prompt, where all ranks are of this process.
+     * Returns the logits of all tokens after a prompt, computed anew, where all ranks are of this
+     * process.
      *
      * @param prompt the token ids
      * @return the logits, one for each id
      * @throws IllegalArgumentException as {@link #generateIds}
      */
     public float[] getLogits(int[] prompt) {
-        checkOpen();
+        loop.check();
         check(prompt);
-        if (current != null) {
-            current.end();
-            current = null;
-        }
-        Slot slot = slots.get(0);
-        slot.count = 0; // of no use to the next prompt
-        for (int at = 0; ; ) {
-            DecoderStep step = new DecoderStep(decoder.size().rows());
-            while (at < prompt.length && !step.isFull()) {
-                step.add(0, at, prompt[at++], prompt.length);
-            }
-            if (at == prompt.length) {
-                step.ask(new DecoderStep.Sampling(defaults, 0, new int[0]));
-                return decoder.logits(step)[0];
-            }
-            decoder.choose(step);
+        Errors.check(
+                !decoder.isDistributed(), "Logits are put together in one process only, for tests");
+        try (Generation text = new Generation(loop, null, List.of(prompt), defaults, true)) {
+            text.next();
+            return Objects.requireNonNull(text.lastLogits);
         }
     }
 
-    int[] choose(DecoderStep step) {
-        return decoder.choose(step);
+    /**
+     * Returns how many texts are generated together now.
+     *
+     * @return the number of texts, at most the batch
+     */
+    public int getRunning() {
+        return loop.getRunning();
     }
 
-    /** Takes the free place whose text has the most in common with another. */
-    @Nullable Slot takeSlot(int[] ids, int count) {
-        Slot best = null;
-        int common = -1;
-        for (Slot slot : slots) {
-            if (!slot.taken) {
-                int most = Math.min(slot.count, count - 1); // a row must be computed
-                int same = Arrays.mismatch(slot.ids, 0, most, ids, 0, most);
-                same = same < 0 ? most : same;
-                if (slot.partOf > 0) {
-                    same = 0;
-                }
-                if (same > common) {
-                    best = slot;
-                    common = same;
-                }
-            }
-        }
-        if (best != null) {
-            best.taken = true;
-            best.count = common;
-            best.partOf = 0;
-        }
-        return best;
-    }
-
-    void giveBack(Slot slot) {
-        slot.taken = false;
-    }
-
-    /** Checks that a generation may go on. */
-    void check(Generation generation) {
-        checkOpen();
-        if (generation != current) {
-            throw new IllegalStateException(
-                    "The generator has begun another generation, which ended this one. Give several"
-                            + " prompts at once, or use a generator for each");
-        }
-    }
-
-    private void checkOpen() {
-        if (closed) {
-            throw new IllegalStateException("The generator is closed");
-        }
+    /**
+     * Returns how many texts wait until others have ended.
+     *
+     * @return the number of texts
+     */
+    public int getWaiting() {
+        return loop.getWaiting();
     }
 
     /**
@@ -453,15 +384,15 @@ public final class Generator implements AutoCloseable {
         return decoder.bytes();
     }
 
-    /** Stops the ranks, and frees weights and cache. */
+    /**
+     * Stops the ranks, and frees weights and cache. Threads that wait for a token get an {@link
+     * IllegalStateException}.
+     */
     @Override
     public void close() {
-        if (!closed) {
-            closed = true;
-            decoder.close();
-            if (ownsModel) {
-                model.close();
-            }
+        loop.close();
+        if (ownsModel) {
+            model.close();
         }
     }
 
@@ -546,7 +477,7 @@ public final class Generator implements AutoCloseable {
         }
 
         /**
-         * Sets how many texts are generated at a time. Default: 1.
+         * Sets how many texts are generated at a time, of all threads. Default: 1.
          *
          * @param batch 1 or more
          * @return this builder

@@ -146,20 +146,14 @@ final class RankDecoder implements AutoCloseable {
     }
 
     /** Computes a step, and chooses the tokens that are asked for: the same on all ranks. */
-    int[] choose(DecoderStep step) throws IOException {
-        int[] tokens = new int[step.asked()];
+    DecoderStep.Choice[] choose(DecoderStep step) throws IOException {
+        DecoderStep.Choice[] choices = new DecoderStep.Choice[step.asked()];
         run(step);
         int own = (int) weights.ids().length();
-        for (int i = 0; i < tokens.length; i++) {
-            tokens[i] = sampler.choose(logits, i * own, step.sampling(i));
+        for (int i = 0; i < choices.length; i++) {
+            choices[i] = sampler.choose(logits, i * own, step.sampling(i));
         }
-        return tokens;
-    }
-
-    /** Computes a step, and returns the rank's part of the logits of the rows that are asked. */
-    float[] logits(DecoderStep step) throws IOException {
-        run(step);
-        return Arrays.copyOf(logits, step.asked() * (int) weights.ids().length());
+        return choices;
     }
 
     private void run(DecoderStep step) throws IOException {

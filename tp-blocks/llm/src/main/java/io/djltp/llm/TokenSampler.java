@@ -49,9 +49,15 @@ final class TokenSampler {
      * @param logits logits, those of the rank from the offset; changed by a penalty
      * @param offset where they begin
      * @param sampling how it is chosen
-     * @return the id, the same on all ranks
+     * @return the token, the same on all ranks
      */
-    int choose(float[] logits, int offset, DecoderStep.Sampling sampling) {
+    DecoderStep.Choice choose(float[] logits, int offset, DecoderStep.Sampling sampling) {
+        float[] wanted =
+                sampling.logits() ? Arrays.copyOfRange(logits, offset, offset + ids) : null;
+        return new DecoderStep.Choice(chooseId(logits, offset, sampling), wanted);
+    }
+
+    private int chooseId(float[] logits, int offset, DecoderStep.Sampling sampling) {
         GenerationOptions options = sampling.options();
         if (options.getRepetitionPenalty() != 1) {
             penalize(logits, offset, sampling.context(), options.getRepetitionPenalty());
@@ -60,7 +66,7 @@ final class TokenSampler {
             gatherBest(logits, offset, 1);
             return tokens[0];
         }
-        long key = key(options.getSeed(), sampling.number());
+        long key = key(options.getSeed(), sampling.sample(), sampling.number());
         if (options.getTopK() > 0) {
             gatherBest(logits, offset, Math.min(options.getTopK(), ranks * mostIds));
             double all = 0;
@@ -95,8 +101,9 @@ final class TokenSampler {
     }
 
     /** Returns what the noise of all ids follows from. */
-    static long key(long seed, long number) {
-        return mix(mix(seed) + number);
+    static long key(long seed, int sample, int number) {
+        long mixed = mix(seed);
+        return mix((sample == 0 ? mixed : mix(mixed - sample)) + number);
     }
 
     /** Returns the noise of an id. */

@@ -113,14 +113,14 @@ public class DecoderTest {
                 step.add(text, done[text], ids[text][done[text]], LENGTH);
                 step.ask(
                         new DecoderStep.Sampling(
-                                GenerationOptions.builder().build(), 0, new int[0]));
+                                GenerationOptions.builder().build(), 0, 0, new int[0], true));
                 texts.add(found[text]);
                 rows.add(done[text]++);
             }
         }
-        float[][] logits = decoder.logits(step);
-        for (int i = 0; i < logits.length; i++) {
-            texts.get(i)[rows.get(i)] = logits[i];
+        DecoderStep.Choice[] choices = decoder.choose(step);
+        for (int i = 0; i < choices.length; i++) {
+            texts.get(i)[rows.get(i)] = choices[i].logits();
         }
     }
 

@@ -52,12 +52,14 @@ public class TokenSamplerTest {
                 RankRows rows = new RankRows(alone, null, 1, 2 * IDS + 2)) {
             TokenSampler sampler = new TokenSampler(rows, 1, 0, IDS, IDS);
             for (int i = 0; i < DRAWS; i++) {
-                GenerationOptions seeded = options.toBuilder().optSeed(i / 100).build();
+                GenerationOptions seeded = options.toBuilder().optSeed(i / 300).build();
                 counts[
                         sampler.choose(
-                                logits,
-                                0,
-                                new DecoderStep.Sampling(seeded, i % 100, new int[0]))]++;
+                                        logits,
+                                        0,
+                                        new DecoderStep.Sampling(
+                                                seeded, i % 3, i / 3 % 100, new int[0], false))
+                                .id()]++;
             }
         }
         double kept = 0;
