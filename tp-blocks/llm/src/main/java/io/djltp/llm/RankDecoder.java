@@ -235,8 +235,7 @@ final class RankDecoder implements AutoCloseable {
                 projected[j] *= scale;
             }
             int text = step.text(i);
-            cache.put(number, false, text, position, projected, at + heads * dim);
-            cache.put(number, true, text, position, projected, at + (heads + keyHeads) * dim);
+            cache.put(number, text, position, projected, at + heads * dim);
         }
         int from = 0;
         for (int i = 1; i <= count; i++) {

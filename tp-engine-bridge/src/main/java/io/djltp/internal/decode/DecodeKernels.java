@@ -17,6 +17,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -68,7 +69,7 @@ enum DecodeKernels {
     }
 
     /** Packs a weight. */
-    PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+    PackedWeight pack(Type type, Tensor weight, float @Nullable [] bias, RowBuffer rows) {
         return packer.pack(type, weight, bias, rows);
     }
 
@@ -110,7 +111,7 @@ enum DecodeKernels {
     }
 
     /** Tries a product, and returns why there is none, or null. */
-    private String whyNot(Type type) {
+    private @Nullable String whyNot(Type type) {
         LibTorch.load();
         float[] x = new float[3 * 16];
         float[] y = new float[3 * 24];
@@ -124,7 +125,9 @@ enum DecodeKernels {
                 packed.multiply(x, 3, y);
             }
         } catch (RuntimeException e) {
-            return describe(type) + ": " + e.getMessage().lines().findFirst().orElse("");
+            return describe(type)
+                    + ": "
+                    + String.valueOf(e.getMessage()).lines().findFirst().orElse("");
         }
         for (int i = 0; i < 3; i++) {
             for (int j = 0; j < 24; j++) {
@@ -157,7 +160,7 @@ enum DecodeKernels {
     }
 
     private interface Packer {
-        PackedWeight pack(Type type, Tensor weight, float[] bias, RowBuffer rows);
+        PackedWeight pack(Type type, Tensor weight, float @Nullable [] bias, RowBuffer rows);
     }
 
     /** A weight that an operator of libtorch has packed. */
@@ -170,7 +173,7 @@ enum DecodeKernels {
                 DecodeKernels kernel,
                 Type type,
                 Tensor weight,
-                float[] bias,
+                float @Nullable [] bias,
                 RowBuffer rows,
                 IValue packed,
                 long bytes) {
@@ -196,7 +199,7 @@ enum DecodeKernels {
         private static final OperatorHandle PACK = operator("prepacked::linear_clamp_prepack");
         private static final OperatorHandle RUN = operator("prepacked::linear_clamp_run");
 
-        Xnnpack(Tensor weight, float[] bias, RowBuffer rows) {
+        Xnnpack(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
             super(XNNPACK, Type.FLOAT32, weight, bias, rows, pack(weight), weight.numel() * 4);
         }
 
@@ -225,7 +228,7 @@ enum DecodeKernels {
         private static final OperatorHandle PACK = operator("quantized::linear_prepack_fp16");
         private static final OperatorHandle RUN = operator("quantized::linear_dynamic_fp16");
 
-        FbgemmFloat16(Tensor weight, float[] bias, RowBuffer rows) {
+        FbgemmFloat16(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
             super(
                     FBGEMM_FLOAT16,
                     Type.FLOAT16,
@@ -262,7 +265,7 @@ enum DecodeKernels {
         private final IValue zero = new IValue(64L).retainReference();
         private float[] scales = {};
 
-        FbgemmInt8(Tensor weight, float[] bias, RowBuffer rows) {
+        FbgemmInt8(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
             super(
                     FBGEMM_INT8,
                     Type.INT8,
@@ -354,7 +357,7 @@ enum DecodeKernels {
         private final List<Tensor> panels = new ArrayList<>();
         private final long even; // inputs, which are multiplied in pairs
 
-        OneDnnBFloat16(Tensor weight, float[] bias, RowBuffer rows) {
+        OneDnnBFloat16(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
             super(ONEDNN_BFLOAT16, Type.BFLOAT16, weight, bias, rows);
             long outputs = weight.size(0);
             long inputs = weight.size(1);
@@ -405,9 +408,9 @@ enum DecodeKernels {
         private static final long BLOCK = 1 << 18; // numbers: 1 MiB of float32
 
         private final Tensor weight;
-        private final Tensor scales; // or null
+        private final @Nullable Tensor scales;
 
-        Plain(Type type, Tensor weight, float[] bias, RowBuffer rows) {
+        Plain(Type type, Tensor weight, float @Nullable [] bias, RowBuffer rows) {
             super(PLAIN, type, weight, bias, rows);
             if (type == Type.INT8) {
                 scales = scalesOf(weight).retainReference();

@@ -1,5 +1,6 @@
 package io.djltp.internal.decode;
 
+import io.djltp.internal.libtorch.LibTorchFunctions;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.DoubleOptional;
@@ -7,12 +8,19 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
+import org.jspecify.annotations.Nullable;
 
 import java.nio.FloatBuffer;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 
 /**
- * The keys and values of a rank's heads, [layers, 2, batch, key/value heads, length, d], and the
- * attention of queries over them. It is allocated once, and never copied as texts grow.
+ * The keys and values of a rank's heads, and the attention of queries over them. It is allocated
+ * once, and never copied as texts grow. Values are [layers, batch, heads, length, d]; of keys, the
+ * numbers of up to 256 tokens lie side by side, [layers, batch, heads, blocks, d, tokens], as the
+ * product with a query reads them.
  *
  * <p>Query heads that share a key/value head are rows of one product. Where ranks cut between them,
  * the places of those of other ranks stay empty.
@@ -22,24 +30,56 @@ public final class KeyValueCache implements AutoCloseable {
 
     private static final float NEVER = Float.NEGATIVE_INFINITY;
 
-    private final int layers;
+    /** Tokens of a product: oneDNN compiles one for each number of them. */
+    private static final int STEP = 64;
+
+    private static final int MOST = 4 * STEP;
+
+    private static final boolean BOUND =
+            LibTorchFunctions.bind(OneDnn.class, "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb");
+
     private final int batch;
     private final int heads; // of keys and values
-    private final int length;
+    private final int length; // a multiple of STEP
+    private final int block; // tokens of keys that lie side by side
     private final int features;
     private final int group; // places for query heads of each
     private final int[] places; // of the rank's query heads
     private final boolean ordered; // whether they are 0, 1, 2, ...
-    private final Tensor[][][] parts; // [layers][2][batch], each [heads, length, d]
+    private final boolean bound;
+    private final Tensor all; // [layers, 2, batch, heads, length, d]
+    private final long address; // of its memory
     private final FloatBuffer[][] memory; // [layers][2]
-    private final Tensor all;
-    private final Tensor query; // [heads, group, d]
-    private final Tensor mixed;
-    private final FloatBuffer queryMemory;
-    private final FloatBuffer mixedMemory;
+    private final int[][] ends; // [layers][batch], tokens that have a value
+    private final RowBuffer query; // [heads, group, d]
+    private final RowBuffer mixed;
+    private final RowBuffer scores; // [heads, group, room of the tokens that are seen]
+    private final Map<Integer, Tensor> scoreRows = new HashMap<>(); // by that room
+    private final float[] never;
+    private final float[] nothing;
     private float[] rows = {};
-    private Tensor mask; // of the last rows
-    private long maskKey = -1;
+    private @Nullable Tensor mask; // of the last rows
+    private long maskKey;
+
+    /** Products of a few rows by oneDNN, or by libtorch where this processor has no oneDNN. */
+    private static final class OneDnn {
+
+        private OneDnn() {}
+
+        /** Computes c = a b, or c += a b, of [m, k] and [k, n], in the calling thread. */
+        static native void multiply(
+                long m,
+                long n,
+                long k,
+                long strideOfA,
+                long strideOfB,
+                long strideOfC,
+                boolean add,
+                long a,
+                long b,
+                long c,
+                boolean inPairs);
+    }
 
     /**
      * Allocates the cache.
@@ -55,14 +95,25 @@ public final class KeyValueCache implements AutoCloseable {
      */
     public KeyValueCache(
             int layers, int batch, int heads, int group, int[] places, int length, int features) {
-        this.layers = layers;
+        this(layers, batch, heads, group, places, length, features, BOUND);
+    }
+
+    KeyValueCache(
+            int layers,
+            int batch,
+            int heads,
+            int group,
+            int[] places,
+            int length,
+            int features,
+            boolean bound) {
+        this.bound = bound;
         this.batch = batch;
         this.heads = heads;
         this.group = group;
         this.places = places.clone();
-        this.length = length;
         this.features = features;
-        long each = (long) batch * heads * length * features;
+        long each = (long) batch * heads * (length + STEP) * features;
         if (each > Integer.MAX_VALUE - 8) {
             throw new IllegalArgumentException(
                     ("The keys of %s texts of %s tokens are %s numbers in a layer, and a cache"
@@ -70,30 +121,48 @@ public final class KeyValueCache implements AutoCloseable {
                                     + " batch or more ranks")
                             .formatted(batch, length, each));
         }
+        this.length = steps(length);
+        int tokens = MOST;
+        while (this.length % tokens != 0) {
+            tokens -= STEP;
+        }
+        block = tokens;
         boolean inOrder = places.length == heads * group;
         for (int i = 0; i < places.length; i++) {
             inOrder &= places[i] == i;
         }
         ordered = inOrder;
-        parts = new Tensor[layers][2][batch];
+        ends = new int[layers][batch];
         memory = new FloatBuffer[layers][2];
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            long[] shape = {layers, 2, batch, heads, length, features};
-            all = torch.empty(shape).retainReference();
+            long[] shape = {layers, 2, batch, heads, this.length, features};
+            all = torch.zeros(shape).retainReference();
+            address = all.data_ptr().address();
             for (int i = 0; i < layers; i++) {
                 for (int j = 0; j < 2; j++) {
-                    Tensor part = all.select(0, i).select(0, j);
-                    memory[i][j] = RowBuffer.memoryOf(part);
-                    for (int k = 0; k < batch; k++) {
-                        parts[i][j][k] = part.select(0, k).retainReference();
-                    }
+                    memory[i][j] = RowBuffer.memoryOf(all.select(0, i).select(0, j));
                 }
             }
-            query = torch.zeros(heads, group, features).retainReference();
-            mixed = torch.zeros(heads, group, features).retainReference();
         }
-        queryMemory = RowBuffer.memoryOf(query);
-        mixedMemory = RowBuffer.memoryOf(mixed);
+        query = new RowBuffer((long) heads * group * features);
+        mixed = new RowBuffer((long) heads * group * features);
+        scores = new RowBuffer((long) heads * group * room(this.length));
+        for (int i = 0; i < query.capacity(); i++) {
+            query.memory().put(i, 0);
+        }
+        never = new float[room(this.length)];
+        Arrays.fill(never, NEVER);
+        nothing = new float[STEP * features];
+    }
+
+    private static int steps(int tokens) {
+        return (tokens + STEP - 1) / STEP * STEP;
+    }
+
+    /** Returns how far rows of scores are apart: one of few numbers, as products are compiled. */
+    private static int room(int tokens) {
+        int step = Math.max(STEP, Integer.highestOneBit(tokens - 1) / 4);
+        return (tokens + step - 1) / step * step;
     }
 
     /**
@@ -102,7 +171,7 @@ public final class KeyValueCache implements AutoCloseable {
      * @return the bytes
      */
     public long getBytes() {
-        return (long) layers * 2 * batch * heads * length * features * Float.BYTES;
+        return (long) memory.length * 2 * batch * heads * length * features * Float.BYTES;
     }
 
     /**
@@ -114,22 +183,37 @@ public final class KeyValueCache implements AutoCloseable {
         return length;
     }
 
+    private int begin(int text, int head) {
+        return (text * heads + head) * length * features;
+    }
+
     /**
-     * Keeps the key or value of a token.
+     * Keeps the key and the value of a token.
      *
      * @param layer the layer
-     * @param values whether it is a value
      * @param text the number of the text
      * @param position the position of the token
-     * @param from where it is, [heads, d], at an offset
-     * @param offset the offset
+     * @param from where they are, the keys of all heads, then the values, [2, heads, d]
+     * @param offset where they begin
      */
-    public void put(int layer, boolean values, int text, int position, float[] from, int offset) {
-        FloatBuffer to = memory[layer][values ? 1 : 0];
-        int at = (text * heads * length + position) * features;
+    public void put(int layer, int text, int position, float[] from, int offset) {
+        FloatBuffer keys = memory[layer][0];
+        FloatBuffer values = memory[layer][1];
+        int inBlock = position % block;
+        // values of what a product reads beyond the text must be numbers
+        int over = (position + 1) % STEP;
+        boolean stale = over == 1 || position + 1 < ends[layer][text];
+        int clear = stale && over > 0 ? (STEP - over) * features : 0;
+        ends[layer][text] = position + 1;
         for (int i = 0; i < heads; i++) {
-            to.put(at, from, offset + i * features, features);
-            at += length * features;
+            int at = begin(text, i) + (position - inBlock) * features + inBlock;
+            int of = offset + i * features;
+            for (int j = 0; j < features; j++) {
+                keys.put(at + j * block, from[of + j]);
+            }
+            at = begin(text, i) + position * features;
+            values.put(at, from, of + heads * features, features);
+            values.put(at + features, nothing, 0, clear);
         }
     }
 
@@ -158,38 +242,124 @@ public final class KeyValueCache implements AutoCloseable {
             int stride,
             float[] results,
             int to) {
-        int end = position + count;
         int begin = window > 0 ? Math.max(0, position + 1 - window) : 0;
+        int end = position + count;
+        if (count == 1) {
+            attendOne(layer, text, begin, end, queries, offset, results, to);
+            return;
+        }
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor k = parts[layer][0][text].narrow(1, begin, end - begin);
-            Tensor v = parts[layer][1][text].narrow(1, begin, end - begin);
-            if (count == 1) {
-                attendOne(k, v, queries, offset, results, to);
-            } else {
-                attendMany(k, v, position - begin, count, window, queries, offset, stride);
-                gather(count, results, to);
+            Tensor k = keysOf(layer, text, 0, end);
+            k = k.transpose(2, 3).reshape(heads, k.size(1) * block, features);
+            attendMany(
+                    k.narrow(1, begin, end - begin),
+                    all.select(0, layer).select(0, 1).select(0, text).narrow(1, begin, end - begin),
+                    position - begin,
+                    count,
+                    window,
+                    queries,
+                    offset,
+                    stride);
+            gather(count, results, to);
+        }
+    }
+
+    /** Returns the blocks of keys that have some tokens, [heads, blocks, d, tokens]. */
+    private Tensor keysOf(int layer, int text, int begin, int end) {
+        Tensor keys = all.select(0, layer).select(0, 0).select(0, text);
+        int first = begin / block;
+        return keys.view(heads, length / block, features, block)
+                .narrow(1, first, (end + block - 1) / block - first);
+    }
+
+    private void attendOne(
+            int layer,
+            int text,
+            int begin,
+            int end,
+            float[] queries,
+            int offset,
+            float[] results,
+            int to) {
+        int d = features;
+        if (ordered) {
+            query.memory().put(0, queries, offset, places.length * d);
+        } else {
+            for (int i = 0; i < places.length; i++) {
+                query.memory().put(places[i] * d, queries, offset + i * d, d);
+            }
+        }
+        int first = bound ? begin / STEP * STEP : begin / block * block;
+        int last = bound ? steps(end) : (end + block - 1) / block * block;
+        int room = room(last - first);
+        if (bound) {
+            multiply(layer, text, first, last, room, true);
+        } else {
+            try (TorchScope scope = TorchScope.withoutGraph()) {
+                Tensor q = query.view(heads, group * d).view(heads, 1, group, d);
+                Tensor products = torch.matmul(q, keysOf(layer, text, begin, end));
+                scoreRows(room)
+                        .view(heads, group, room)
+                        .narrow(2, 0, last - first)
+                        .copy_(products.transpose(1, 2).reshape(heads, group, last - first));
+            }
+        }
+        for (int i = 0; i < heads * group; i++) {
+            scores.memory().put(i * room, never, 0, begin - first);
+            scores.memory().put(i * room + end - first, never, 0, room - (end - first));
+        }
+        Tensor weights = scoreRows(room);
+        torch.softmax_out(weights, weights, 1);
+        if (bound) {
+            multiply(layer, text, first, last, room, false);
+        } else {
+            try (TorchScope scope = TorchScope.withoutGraph()) {
+                Tensor values = all.select(0, layer).select(0, 1).select(0, text);
+                torch.bmm_out(
+                        mixed.view(heads, group * d).view(heads, group, d),
+                        weights.view(heads, group, room).narrow(2, begin - first, end - begin),
+                        values.narrow(1, begin, end - begin));
+            }
+        }
+        if (ordered) {
+            mixed.memory().get(0, results, to, places.length * d);
+        } else {
+            for (int i = 0; i < places.length; i++) {
+                mixed.memory().get(places[i] * d, results, to + i * d, d);
             }
         }
     }
 
-    private void attendOne(
-            Tensor k, Tensor v, float[] queries, int offset, float[] results, int to) {
+    private Tensor scoreRows(int room) {
+        return scoreRows.computeIfAbsent(
+                room, each -> scores.view((long) heads * group, each).retainReference());
+    }
+
+    /** Multiplies queries with keys, or their weights with values, of a range of tokens. */
+    private void multiply(int layer, int text, int first, int last, int room, boolean ofKeys) {
         int d = features;
-        if (ordered) {
-            queryMemory.put(0, queries, offset, places.length * d);
-        } else {
-            for (int i = 0; i < places.length; i++) {
-                queryMemory.put(places[i] * d, queries, offset + i * d, d);
-            }
-        }
-        Tensor scores = query.bmm(k.transpose(1, 2));
-        torch.softmax_out(scores, scores, 2);
-        torch.bmm_out(mixed, scores, v);
-        if (ordered) {
-            mixedMemory.get(0, results, to, places.length * d);
-        } else {
-            for (int i = 0; i < places.length; i++) {
-                mixedMemory.get(places[i] * d, results, to + i * d, d);
+        long part = 2L * layer + (ofKeys ? 0 : 1);
+        long layerAt = address + Float.BYTES * part * batch * heads * length * d;
+        long weightsAt = scores.address();
+        long rowsAt = (ofKeys ? query : mixed).address();
+        for (int i = 0; i < heads; i++) {
+            long row = rowsAt + (long) Float.BYTES * i * group * d;
+            for (int at = first, count; at < last; at += count) {
+                int inBlock = at % block;
+                count = Math.min(block - inBlock, last - at);
+                long weight = weightsAt + (long) Float.BYTES * (i * group * room + at - first);
+                int from = begin(text, i) + at * d;
+                if (ofKeys) {
+                    from += inBlock - inBlock * d;
+                }
+                long factor = layerAt + (long) Float.BYTES * from;
+                if (ofKeys) {
+                    OneDnn.multiply(
+                            group, count, d, d, block, room, false, row, factor, weight, false);
+                } else {
+                    OneDnn.multiply(
+                            group, d, count, room, d, d, at > first, weight, factor, row, false);
+                }
             }
         }
     }
@@ -247,35 +417,30 @@ public final class KeyValueCache implements AutoCloseable {
     /** Returns which of all keys each of some rows sees, [count, before + count]. */
     private Tensor mask(int before, int count, int window) {
         long key = ((long) before * (length + 1) + count) * (length + 1L) + window;
-        if (key != maskKey) {
-            if (mask != null) {
-                mask.close();
-            }
-            Tensor seen = torch.zeros(count, before + count).fill_(new Scalar(NEVER));
-            seen = seen.triu_(before + 1L);
-            if (window > 0) {
-                Tensor far = torch.zeros(count, before + count).fill_(new Scalar(NEVER));
-                seen = seen.add_(far.tril_(before - (long) window));
-            }
-            mask = seen.retainReference();
-            maskKey = key;
+        Tensor known = mask;
+        if (known != null && key == maskKey) {
+            return known;
         }
-        return mask;
+        if (known != null) {
+            known.close();
+        }
+        Tensor seen = torch.zeros(count, before + count).fill_(new Scalar(NEVER));
+        seen = seen.triu_(before + 1L);
+        if (window > 0) {
+            Tensor far = torch.zeros(count, before + count).fill_(new Scalar(NEVER));
+            seen = seen.add_(far.tril_(before - (long) window));
+        }
+        maskKey = key;
+        mask = seen.retainReference();
+        return seen;
     }
 
     /** Frees the cache. */
     @Override
     public void close() {
-        for (Tensor[][] layer : parts) {
-            for (Tensor[] part : layer) {
-                for (Tensor text : part) {
-                    text.close();
-                }
-            }
-        }
         all.close();
-        query.close();
-        mixed.close();
+        scoreRows.values().forEach(Tensor::close);
+        List.of(query, mixed, scores).forEach(RowBuffer::close);
         if (mask != null) {
             mask.close();
         }

@@ -8,6 +8,7 @@ import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Locale;
 
@@ -71,9 +72,14 @@ public abstract class PackedWeight implements AutoCloseable {
     private final int inputs;
     private final RowBuffer rows;
     private final Tensor one; // a row of the buffer
-    private final float[] bias; // or null
+    private final float @Nullable [] bias;
 
-    PackedWeight(DecodeKernels kernel, Type type, Tensor weight, float[] bias, RowBuffer rows) {
+    PackedWeight(
+            DecodeKernels kernel,
+            Type type,
+            Tensor weight,
+            float @Nullable [] bias,
+            RowBuffer rows) {
         this.kernel = kernel;
         this.type = type;
         outputs = Math.toIntExact(weight.size(0));
@@ -94,17 +100,22 @@ public abstract class PackedWeight implements AutoCloseable {
      * @return the packed weight
      * @throws IllegalArgumentException if the type cannot hold a number
      */
-    public static PackedWeight of(NDArray weight, NDArray bias, Type type, RowBuffer rows) {
+    public static PackedWeight of(
+            NDArray weight, @Nullable NDArray bias, Type type, RowBuffer rows) {
         return of(weight, bias, type, rows, DecodeKernels.find(type));
     }
 
     /** Packs a weight in the plain form. */
-    static PackedWeight plain(NDArray weight, NDArray bias, Type type, RowBuffer rows) {
+    static PackedWeight plain(NDArray weight, @Nullable NDArray bias, Type type, RowBuffer rows) {
         return of(weight, bias, type, rows, DecodeKernels.PLAIN);
     }
 
     private static PackedWeight of(
-            NDArray weight, NDArray bias, Type type, RowBuffer rows, DecodeKernels kernel) {
+            NDArray weight,
+            @Nullable NDArray bias,
+            Type type,
+            RowBuffer rows,
+            DecodeKernels kernel) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor w = TensorView.of(weight).tensor();
             float[] b = null;

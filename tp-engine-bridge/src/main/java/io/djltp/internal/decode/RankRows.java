@@ -5,6 +5,8 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 
 /** Rows in Java arrays that the ranks of a group add up, or put together. */
@@ -12,7 +14,7 @@ import java.util.Arrays;
 public final class RankRows implements AutoCloseable {
 
     private final Communicator group;
-    private final SharedRows shared; // or null
+    private final @Nullable SharedRows shared;
     private long meetings; // there
     private final RowBuffer own;
     private final RowBuffer gathered;
@@ -26,7 +28,7 @@ public final class RankRows implements AutoCloseable {
      * @param summed the most numbers that are summed at once
      * @param gathered the most numbers of a rank that are gathered at once
      */
-    public RankRows(Communicator group, SharedRows shared, long summed, long gathered) {
+    public RankRows(Communicator group, @Nullable SharedRows shared, long summed, long gathered) {
         this.group = group;
         this.shared = shared;
         counts = new long[group.getSize()];

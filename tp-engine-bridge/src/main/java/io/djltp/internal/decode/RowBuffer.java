@@ -14,6 +14,7 @@ public final class RowBuffer implements AutoCloseable {
 
     private final Tensor tensor; // [floats]
     private final FloatBuffer memory;
+    private final long address;
     private float[] scratch = {};
 
     /**
@@ -25,6 +26,7 @@ public final class RowBuffer implements AutoCloseable {
     public RowBuffer(long floats) {
         tensor = allocate(floats);
         memory = memoryOf(tensor);
+        address = tensor.data_ptr().address();
     }
 
     /** Allocates a tensor of float32, of any contents. */
@@ -57,6 +59,11 @@ public final class RowBuffer implements AutoCloseable {
     /** Returns the memory. */
     FloatBuffer memory() {
         return memory;
+    }
+
+    /** Returns where the memory is. */
+    long address() {
+        return address;
     }
 
     /** Returns the first numbers as an array, to be closed by the caller. */

@@ -2,6 +2,8 @@ package io.djltp.internal.decode;
 
 import io.djltp.collective.CollectiveException;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -30,9 +32,9 @@ public final class SharedRows {
     private final float[][][] parts; // [2][ranks]: a rank is at most one meeting ahead
     private final AtomicLong arrived = new AtomicLong();
     private final AtomicInteger sleepers = new AtomicInteger();
-    private final AtomicReferenceArray<Thread> threads;
+    private final AtomicReferenceArray<@Nullable Thread> threads;
     private final long[] patience; // nanoseconds that a rank waits in the loop
-    private volatile Throwable failure;
+    private volatile @Nullable Throwable failure;
 
     /**
      * Creates a place to meet.

@@ -2,7 +2,7 @@
  * Contains what a language model computes with when it generates: products of few rows by packed
  * weights, and attention over a cache. Rows go in and out as Java arrays.
  */
-@NullUnmarked
+@NullMarked
 package io.djltp.internal.decode;
 
-import org.jspecify.annotations.NullUnmarked;
+import org.jspecify.annotations.NullMarked;
