@@ -5,6 +5,7 @@ import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.checkpoint.CheckpointCommand;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
+import io.djltp.examples.finetune.FinetuneCommand;
 import io.djltp.examples.generate.GenerateCommand;
 import io.djltp.examples.lemma.ExportCommand;
 import io.djltp.examples.lemma.LemmaCommand;
@@ -47,6 +48,7 @@ public final class Tp implements Runnable {
                     ExportCommand.class,
                     EmbedCommand.class,
                     LmCommand.class,
+                    FinetuneCommand.class,
                     GenerateCommand.class,
                     VerifyCommand.class,
                     DoctorCommand.class,

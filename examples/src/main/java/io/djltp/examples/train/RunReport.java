@@ -49,8 +49,12 @@ public final class RunReport implements Resumable {
         begin = System.nanoTime();
     }
 
-    /** Leaves time out that was not training. */
-    void skip(long nanos) {
+    /**
+     * Leaves time out that was not training.
+     *
+     * @param nanos the nanoseconds
+     */
+    public void skip(long nanos) {
         begin += nanos;
     }
 

@@ -1,0 +1,2 @@
+/** Tests of the command that fine-tunes models. */
+package io.djltp.examples.finetune;
