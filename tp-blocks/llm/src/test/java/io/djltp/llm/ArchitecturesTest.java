@@ -10,7 +10,6 @@ import ai.djl.training.ParameterStore;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.util.Utils;
 
-import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.internal.safetensors.SafetensorsFile;
@@ -25,13 +24,9 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Random;
-import java.util.stream.IntStream;
 
 /**
  * Logits of random models of all architectures, of odd sizes, on 1 to 4 ranks, against PyTorch's
@@ -81,7 +76,7 @@ public class ArchitecturesTest {
         add("gpt2 gelu", "gpt2", "'activation_function': 'gelu'");
     }
 
-    private final Map<String, double[]> expected = new LinkedHashMap<>();
+    private Map<String, double[]> expected;
     private Path folder;
     private long[] ids;
 
@@ -94,24 +89,8 @@ public class ArchitecturesTest {
         folder = Files.createTempDirectory("llm");
         Random random = new Random(3);
         ids = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
-        List<String> lines = new ArrayList<>();
-        for (Map.Entry<String, JsonObject> each : MODELS.entrySet()) {
-            Path own = folder.resolve(each.getKey());
-            RandomFolder.write(own, each.getValue(), each.getKey().hashCode());
-            JsonObject line = new JsonObject();
-            line.addProperty("folder", own.toString());
-            long[][] rows =
-                    IntStream.range(0, ROWS)
-                            .mapToObj(i -> Arrays.copyOfRange(ids, i * LENGTH, (i + 1) * LENGTH))
-                            .toArray(long[][]::new);
-            line.add("ids", new Gson().toJsonTree(rows));
-            lines.add(line.toString());
-        }
-        List<String> results = PyTorch.run("llm/reference.py", lines);
-        int i = 0;
-        for (String name : MODELS.keySet()) {
-            expected.put(name, new Gson().fromJson(results.get(i++), double[].class));
-        }
+        Map<String, ?> input = Map.of("ids", Expected.rows(LENGTH, ids));
+        expected = Expected.compute(folder, MODELS, input);
     }
 
     @AfterClass(alwaysRun = true)
@@ -144,17 +123,7 @@ public class ArchitecturesTest {
     }
 
     private void check(String name, String what, float[] found) {
-        double[] all = expected.get(name);
-        Assert.assertEquals(found.length, all.length);
-        double largest = 0;
-        double difference = 0;
-        for (int i = 0; i < all.length; i++) {
-            largest = Math.max(largest, Math.abs(all[i]));
-            difference = Math.max(difference, Math.abs(all[i] - found[i]));
-        }
-        Assert.assertTrue(
-                difference <= TOLERANCE * largest,
-                name + ", " + what + ": " + difference + " of " + largest);
+        Expected.check(found, expected.get(name), TOLERANCE, name + ", " + what);
     }
 
     /** Saved, read whole again and computed by DJL alone, it is the same model. */

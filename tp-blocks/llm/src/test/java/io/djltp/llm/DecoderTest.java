@@ -2,9 +2,6 @@ package io.djltp.llm;
 
 import ai.djl.util.Utils;
 
-import com.google.gson.Gson;
-import com.google.gson.JsonObject;
-
 import io.djltp.rank.ParallelConfig;
 
 import org.testng.Assert;
@@ -17,7 +14,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -30,7 +26,7 @@ public class DecoderTest {
 
     private static final int LENGTH = 19;
 
-    private final Map<String, double[]> expected = new LinkedHashMap<>();
+    private Map<String, double[]> expected;
     private Path folder;
     private int[][] ids;
 
@@ -40,20 +36,7 @@ public class DecoderTest {
         Random random = new Random(11);
         ids = new int[2][];
         Arrays.setAll(ids, i -> random.ints(LENGTH, 0, 53).toArray());
-        List<String> lines = new ArrayList<>();
-        for (Map.Entry<String, JsonObject> each : ArchitecturesTest.MODELS.entrySet()) {
-            Path own = folder.resolve(each.getKey());
-            RandomFolder.write(own, each.getValue(), each.getKey().hashCode());
-            JsonObject line = new JsonObject();
-            line.addProperty("folder", own.toString());
-            line.add("ids", new Gson().toJsonTree(ids));
-            lines.add(line.toString());
-        }
-        List<String> results = PyTorch.run("llm/reference.py", lines);
-        int i = 0;
-        for (String name : ArchitecturesTest.MODELS.keySet()) {
-            expected.put(name, new Gson().fromJson(results.get(i++), double[].class));
-        }
+        expected = Expected.compute(folder, ArchitecturesTest.MODELS, Map.of("ids", ids));
     }
 
     @AfterClass(alwaysRun = true)
@@ -126,15 +109,12 @@ public class DecoderTest {
 
     private void compare(String what, float[][][] found, String name, double tolerance) {
         double[] all = expected.get(name);
+        float[] flat = new float[all.length];
         int vocabulary = all.length / (2 * LENGTH);
-        double largest = Arrays.stream(all).map(Math::abs).max().orElseThrow();
-        double difference = 0;
-        for (int i = 0; i < all.length; i++) {
+        for (int i = 0; i < flat.length; i++) {
             int row = i / vocabulary;
-            float own = found[row / LENGTH][row % LENGTH][i % vocabulary];
-            difference = Math.max(difference, Math.abs(all[i] - own));
+            flat[i] = found[row / LENGTH][row % LENGTH][i % vocabulary];
         }
-        Assert.assertTrue(
-                difference <= tolerance * largest, what + ": " + difference + " of " + largest);
+        Expected.check(flat, all, tolerance, what);
     }
 }

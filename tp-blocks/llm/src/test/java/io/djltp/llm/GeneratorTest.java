@@ -21,6 +21,7 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -43,8 +44,18 @@ public class GeneratorTest {
     private int[][] prompts;
 
     @BeforeClass
-    public void write() throws Exception {
+    public void load() throws Exception {
         folder = Files.createTempDirectory("generator");
+        write(folder);
+        model = LanguageModel.load(folder);
+        model.readWhole();
+        Random random = new Random(2);
+        prompts = new int[8][];
+        Arrays.setAll(prompts, i -> random.ints(3 + 7L * i, 0, 256).toArray());
+    }
+
+    /** Writes a model of random weights, with a tokenizer. */
+    static void write(Path folder) throws IOException {
         JsonObject config =
                 RandomFolder.config(
                         "llama",
@@ -52,11 +63,6 @@ public class GeneratorTest {
                                 + " 'eos_token_id': 262, 'tie_word_embeddings': true");
         RandomFolder.write(folder, config, 7);
         ByteTokenizer.write(folder);
-        model = LanguageModel.load(folder);
-        model.readWhole();
-        Random random = new Random(2);
-        prompts = new int[8][];
-        Arrays.setAll(prompts, i -> random.ints(3 + 7L * i, 0, 256).toArray());
     }
 
     @AfterClass(alwaysRun = true)
@@ -103,17 +109,14 @@ public class GeneratorTest {
     /** 1 to 4 ranks with a cache generate what the whole network does without. */
     @Test(dataProvider = "choices", timeOut = 300_000)
     public void ranksGenerateTheSame(GenerationOptions options) throws Exception {
-        int[] expected = withoutCache(prompts[1], options, 60);
-        int[] before = null;
+        int[] expected = withoutCache(prompts[1], options, TOKENS);
         for (int ranks = 1; ranks <= 4; ranks++) {
             try (Generator generator = generator(ranks, 1)) {
                 Generation text = generator.generateIds(List.of(prompts[1]), options);
                 text.finish();
                 int[] ids = text.getIds(0);
                 Assert.assertEquals(ids.length, TOKENS);
-                Assert.assertEquals(Arrays.copyOf(ids, 60), expected, ranks + " ranks");
-                Assert.assertTrue(before == null || Arrays.equals(ids, before), ranks + " ranks");
-                before = ids;
+                Assert.assertEquals(ids, expected, ranks + " ranks");
                 Assert.assertEquals(text.getFinishReason(0), FinishReason.LENGTH);
                 if (!options.isGreedy()) {
                     Assert.assertTrue(Arrays.stream(ids).distinct().count() > 10);
@@ -192,15 +195,16 @@ public class GeneratorTest {
         for (GenerationOptions options :
                 List.of(options().build(), options().optTemperature(0.9f).optSeed(3).build())) {
             List<int[]> alone = new ArrayList<>();
-            try (Generator generator = generator(2, 1)) {
+            try (Generator generator = generator(1, 1)) {
                 for (int[] prompt : prompts) {
                     Generation text = generator.generateIds(List.of(prompt), options);
                     text.finish();
                     alone.add(text.getIds(0));
                 }
             }
-            for (int batch : new int[] {8, 3}) { // with 3 places, others wait
-                try (Generator generator = generator(2, batch)) {
+            for (int ranks = 1; ranks <= 4; ranks++) {
+                int batch = ranks == 2 ? 3 : 8; // with 3 places, others wait
+                try (Generator generator = generator(ranks, batch)) {
                     Generation texts = generator.generateIds(List.of(prompts), options);
                     texts.finish();
                     for (int i = 0; i < prompts.length; i++) {

@@ -10,7 +10,6 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
-import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -25,8 +24,6 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -51,7 +48,7 @@ public class TrainingTest {
         MODELS.put("gpt2", RandomFolder.config("gpt2", ""));
     }
 
-    private final Map<String, double[]> expected = new LinkedHashMap<>();
+    private Map<String, double[]> expected;
     private Path folder;
     private long[] ids;
     private long[] labels;
@@ -62,29 +59,17 @@ public class TrainingTest {
         Random random = new Random(5);
         ids = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
         labels = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
-        List<String> lines = new ArrayList<>();
-        for (Map.Entry<String, JsonObject> each : MODELS.entrySet()) {
-            Path own = folder.resolve(each.getKey());
-            RandomFolder.write(own, each.getValue(), each.getKey().hashCode());
-            JsonObject line = new JsonObject();
-            line.addProperty("folder", own.toString());
-            line.add("ids", new Gson().toJsonTree(rows(ids)));
-            line.add("labels", new Gson().toJsonTree(rows(labels)));
-            line.addProperty("steps", STEPS);
-            line.addProperty("rate", RATE);
-            lines.add(line.toString());
-        }
-        List<String> results = PyTorch.run("llm/reference.py", lines);
-        int i = 0;
-        for (String name : MODELS.keySet()) {
-            expected.put(name, new Gson().fromJson(results.get(i++), double[].class));
-        }
-    }
-
-    private static long[][] rows(long... all) {
-        long[][] rows = new long[ROWS][];
-        Arrays.setAll(rows, i -> Arrays.copyOfRange(all, i * LENGTH, (i + 1) * LENGTH));
-        return rows;
+        Map<String, ?> input =
+                Map.of(
+                        "ids",
+                        Expected.rows(LENGTH, ids),
+                        "labels",
+                        Expected.rows(LENGTH, labels),
+                        "steps",
+                        STEPS,
+                        "rate",
+                        RATE);
+        expected = Expected.compute(folder, MODELS, input);
     }
 
     @AfterClass(alwaysRun = true)

@@ -24,62 +24,104 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** Logits of two processes, each with ranks of its own, against PyTorch's float64. */
+/**
+ * Logits of all architectures and texts of a generator over two processes, each with ranks of its
+ * own.
+ */
 public class TwoProcessesTest {
 
-    private static final long[] IDS = {3, 50, 7, 7, 12, 41, 0, 2, 33, 9, 18};
-    private static final int SECONDS = 120;
+    private static final long[][] IDS = {{3, 50, 7, 7, 12, 41, 0, 2, 33, 9, 18, 26, 5}};
+    private static final List<int[]> PROMPTS = List.of(new int[] {5, 2, 9}, new int[] {101});
+    private static final String TEXTS = "texts";
+    private static final int SECONDS = 200;
 
-    /** A process, which writes the logits that it has. */
-    public static final class OfFolder {
+    /** A process, which writes the logits and ids that it has. */
+    public static final class OfFolders {
 
-        private OfFolder() {}
+        private OfFolders() {}
 
-        /** Takes folder, file and the number of ranks. */
+        /** Takes the folder of the models, a file and the number of ranks. */
         public static void main(String[] arguments) throws Exception {
+            Path root = Path.of(arguments[0]);
             int ranks = Integer.parseInt(arguments[2]);
-            try (Job job = Launcher.join(System.getenv(), ranks, Duration.ofSeconds(SECONDS));
-                    LanguageModel model = LanguageModel.load(Path.of(arguments[0]));
+            Map<String, Object> results = new LinkedHashMap<>();
+            try (Job job = Launcher.join(System.getenv(), ranks, Duration.ofSeconds(SECONDS))) {
+                ParallelConfig config =
+                        ParallelConfig.builder()
+                                .setMode(ParallelMode.TENSOR)
+                                .setRanks(ranks)
+                                .optJob(job)
+                                .build();
+                for (String name : ArchitecturesTest.MODELS.keySet()) {
+                    results.put(name, logits(root.resolve(name), config));
+                }
+                results.put(TEXTS, texts(root.resolve(TEXTS), config));
+            }
+            Files.writeString(Path.of(arguments[1]), new Gson().toJson(results));
+        }
+
+        private static float[] logits(Path folder, ParallelConfig config) throws Exception {
+            try (LanguageModel model = LanguageModel.load(folder);
                     ParallelPredictor<NDList, NDList> predictor =
                             new ParallelPredictor<>(
-                                    model.getModel(),
-                                    new NoopTranslator(),
-                                    ParallelConfig.builder()
-                                            .setMode(ParallelMode.TENSOR)
-                                            .setRanks(ranks)
-                                            .optJob(job)
-                                            .build());
+                                    model.getModel(), new NoopTranslator(), config);
                     NDArray ids =
-                            model.getModel().getNDManager().create(IDS, new Shape(1, IDS.length))) {
-                float[] logits = predictor.predict(new NDList(ids)).head().toFloatArray();
-                Files.writeString(Path.of(arguments[1]), Arrays.toString(logits));
+                            model.getModel()
+                                    .getNDManager()
+                                    .create(IDS[0], new Shape(1, IDS[0].length))) {
+                return predictor.predict(new NDList(ids)).head().toFloatArray();
             }
         }
     }
 
+    /** Generates 300 tokens after each prompt, the likeliest and sampled ones. */
+    private static List<int[]> texts(Path folder, ParallelConfig config) throws Exception {
+        List<int[]> texts = new ArrayList<>();
+        try (Generator generator =
+                Generator.builder().setPath(folder).optConfig(config).optBatch(2).build()) {
+            for (float temperature : new float[] {0, 0.8f}) {
+                Generation all =
+                        generator.generateIds(
+                                PROMPTS,
+                                GenerationOptions.builder()
+                                        .optMaxTokens(300)
+                                        .optTemperature(temperature)
+                                        .optSeed(5)
+                                        .build());
+                all.finish();
+                for (int i = 0; i < PROMPTS.size(); i++) {
+                    texts.add(all.getIds(i));
+                }
+            }
+        }
+        return texts;
+    }
+
     @Test(timeOut = 300_000)
-    public void testLogitsArePyTorchs() throws Exception {
+    public void testAreThoseOfPyTorchAndOfOneRank() throws Exception {
         Path folder = Files.createTempDirectory("llm");
+        Gson gson = new Gson();
         try {
-            RandomFolder.write(folder, RandomFolder.config("qwen3", ""), 11);
-            JsonObject line = new JsonObject();
-            line.addProperty("folder", folder.toString());
-            line.add("ids", new Gson().toJsonTree(new long[][] {IDS}));
-            String result = PyTorch.run("llm/reference.py", List.of(line.toString())).get(0);
-            double[] expected = new Gson().fromJson(result, double[].class);
-            double largest = Arrays.stream(expected).map(Math::abs).max().orElseThrow();
+            Map<String, double[]> expected =
+                    Expected.compute(folder, ArchitecturesTest.MODELS, Map.of("ids", IDS));
+            GeneratorTest.write(folder.resolve(TEXTS));
+            List<int[]> texts = texts(folder.resolve(TEXTS), ParallelConfig.tensor(1));
             for (int ranks : new int[] {2, 4}) {
                 for (String text : run(folder, ranks)) {
-                    float[] found = new Gson().fromJson(text, float[].class);
-                    Assert.assertEquals(found.length, expected.length);
-                    for (int i = 0; i < found.length; i++) {
-                        Assert.assertEquals(found[i], expected[i], 1e-5 * largest);
-                    }
+                    JsonObject found = gson.fromJson(text, JsonObject.class);
+                    expected.forEach(
+                            (name, logits) ->
+                                    Expected.check(
+                                            gson.fromJson(found.get(name), float[].class),
+                                            logits,
+                                            1e-5,
+                                            name + " on " + ranks + " ranks of 2 processes"));
+                    Assert.assertEquals(found.get(TEXTS), gson.toJsonTree(texts));
                 }
             }
         } finally {
@@ -106,9 +148,9 @@ public class TwoProcessesTest {
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                                 "-cp",
                                 System.getProperty("java.class.path"),
-                                OfFolder.class.getName(),
+                                OfFolders.class.getName(),
                                 folder.toString(),
-                                folder.resolve("logits" + i).toString(),
+                                folder.resolve("results" + i).toString(),
                                 "" + ranks);
                 Map<String, String> job =
                         Map.of(
@@ -129,7 +171,7 @@ public class TwoProcessesTest {
                 boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
                 String output = Files.readString(folder.resolve("output" + i));
                 Assert.assertTrue(ended && processes.get(i).exitValue() == 0, output);
-                results.add(Files.readString(folder.resolve("logits" + i)));
+                results.add(Files.readString(folder.resolve("results" + i)));
             }
         } finally {
             processes.forEach(Process::destroyForcibly);
