@@ -16,6 +16,7 @@ import io.djltp.llm.tune.TuningData;
 import io.djltp.llm.tune.TuningSteps;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.PyTorch;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
