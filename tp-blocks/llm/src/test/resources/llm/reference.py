@@ -6,7 +6,9 @@ A line of the cases is {"folder": a folder with config.json and model.safetensor
 ...]}, a line of the results the logits of all tokens, flat. With "greedy": n a line has the n
 likeliest next tokens of the first row, each computed from the whole text. With "labels", "steps" and
 "rate" it has the mean losses of so many steps of SGD. An encoder has "mask" and "kinds" too, and a
-line of the results the features of all tokens.
+line of the results the features of all tokens. With "adapter", a folder as PEFT writes it, a layer
+computes x W^T + s x A^T B^T, and SGD trains A and B, which "save" names a folder for; behind the
+losses are then the logits after the steps.
 """
 import json
 import math
@@ -21,10 +23,13 @@ torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 
 
-def read(folder):
-    with open(folder + "/config.json") as f:
+ADAPTER = {}  # A, B and s by the name of the layer
+
+
+def read(folder, config="config.json", file="model.safetensors"):
+    with open(folder + "/" + config) as f:
         config = json.load(f)
-    with open(folder + "/model.safetensors", "rb") as f:
+    with open(folder + "/" + file, "rb") as f:
         size = struct.unpack("<Q", f.read(8))[0]
         header = json.loads(f.read(size))
         data = f.read()
@@ -40,6 +45,41 @@ def read(folder):
                 values = numpy.frombuffer(data[begin:end], kind)
             weights[name] = torch.from_numpy(values.astype(numpy.float64)).reshape(entry["shape"])
     return config, weights
+
+
+def read_adapter(folder):
+    c, tensors = read(folder, "adapter_config.json", "adapter_model.safetensors")
+    assert c["peft_type"] == "LORA" and c["bias"] == "none"
+    scale = c["lora_alpha"] / (math.sqrt(c["r"]) if c.get("use_rslora") else c["r"])
+    for name in tensors:
+        base, factor = name.split(".lora_")
+        assert base.startswith("base_model.model.") and factor in ("A.weight", "B.weight"), name
+        module = base[len("base_model.model."):]
+        assert module.split(".")[-1] in c["target_modules"], module
+        ADAPTER[module] = tensors[base + ".lora_A.weight"], tensors[base + ".lora_B.weight"], scale
+    assert all(a.shape[0] == c["r"] == b.shape[1] for a, b, _ in ADAPTER.values())
+    return c, tensors
+
+
+def save_adapter(folder, config, tensors):
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, each in tensors.items():
+        values = each.detach().numpy().astype(numpy.float32).tobytes()
+        header[name] = {"dtype": "F32", "shape": list(each.shape),
+                        "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    with open(folder + "/adapter_model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+    with open(folder + "/adapter_config.json", "w") as f:
+        json.dump(config, f)
+
+
+def adapted(x, name, y):
+    if name not in ADAPTER:
+        return y
+    a, b, scale = ADAPTER[name]
+    return y + scale * (x @ a.T) @ b.T
 
 
 def angles(c, d, length):
@@ -128,7 +168,7 @@ def llama(c, w, ids):
     groups = c.get("num_key_value_heads") or heads
     d = c.get("head_dim") or c["hidden_size"] // heads
     act, eps = ACTIVATIONS[c.get("hidden_act", "silu")], c["rms_norm_eps"]
-    linear = lambda x, name: F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
+    linear = lambda x, name: adapted(x, name, F.linear(x, w[name + ".weight"], w.get(name + ".bias")))
     x = w["model.embed_tokens.weight"][ids]
     for i in range(c["num_hidden_layers"]):
         p = "model.layers.%d." % i
@@ -152,7 +192,7 @@ def gpt2(c, w, ids):
     w = {name.replace("transformer.", ""): each for name, each in w.items()}
     heads, eps = c["n_head"], c["layer_norm_epsilon"]
     act = ACTIVATIONS[c.get("activation_function", "gelu_new")]
-    linear = lambda x, name: x @ w[name + ".weight"] + w[name + ".bias"]
+    linear = lambda x, name: adapted(x, "transformer." + name, x @ w[name + ".weight"] + w[name + ".bias"])
 
     def norm(x, name):
         x = x - x.mean(-1, keepdim=True)
@@ -199,22 +239,29 @@ for line in sys.stdin:
     config, weights = read(case["folder"])
     network = gpt2 if config["model_type"] == "gpt2" else llama
     ids = torch.tensor(case["ids"])
+    ADAPTER.clear()
+    trained = weights
+    if "adapter" in case:
+        adapter, trained = read_adapter(case["adapter"])
     if "kinds" in case:
         mask, kinds = torch.tensor(case["mask"]), torch.tensor(case["kinds"])
         print(json.dumps(bert(config, weights, ids, mask, kinds).flatten().tolist()))
     elif "steps" in case:
         labels, losses = torch.tensor(case["labels"]), []
-        for w in weights.values():
+        for w in trained.values():
             w.requires_grad_()
         for _ in range(case["steps"]):
             logits = network(config, weights, ids)
             loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
             loss.backward()
             losses.append(loss.item())
-            for w in weights.values():
+            for w in trained.values():
                 if w.grad is not None:
                     w.data -= case["rate"] * w.grad
                     w.grad = None
+        if "save" in case:
+            save_adapter(case["save"], adapter, trained)
+            losses += network(config, weights, ids).flatten().tolist()
         print(json.dumps(losses))
     elif "greedy" in case:
         first = ids.shape[1]

@@ -250,6 +250,19 @@ public final class NameMapping {
         return ParameterPaths.ofNames(checkpoint.getWeights());
     }
 
+    /**
+     * Returns the tensors that a parameter is written to.
+     *
+     * @param path the path of the parameter
+     * @param paths all parameters, as {@link #paths(Block)} says them
+     * @return the names, by the first rule for it; none without a rule
+     */
+    public List<String> getTensors(String path, Collection<String> paths) {
+        Map<String, Shaped> tree = new HashMap<>();
+        paths.forEach(each -> tree.put(each, () -> new Shape()));
+        return matches(path, tree).stream().findFirst().map(Match::tensors).orElse(List.of());
+    }
+
     List<Rule> rules() {
         return rules;
     }

@@ -281,14 +281,19 @@ public final class OnnxExport {
                 known
                         && block.isInitialized()
                         && block.getOutputShapes(block.getInputShapes()).length > 1;
-        if (!known || margin || skips) {
+        boolean adapted = known && block.getChildren().size() > 0;
+        if (!known || margin || skips || adapted) {
             throw new IllegalArgumentException(
                     ("%s is a %s%s, which is not known in ONNX's operators: say what it computes"
                                     + " with optBlock(\"%s\", ...)")
                             .formatted(
                                     path.isEmpty() ? "The network" : path,
                                     block.getClass().getSimpleName(),
-                                    margin ? " with a margin" : skips ? " with optSkipBiasAdd" : "",
+                                    margin
+                                            ? " with a margin"
+                                            : skips
+                                                    ? " with optSkipBiasAdd"
+                                                    : adapted ? " with an adapter" : "",
                                     path));
         }
         checkType(from, false, block);

@@ -2,6 +2,7 @@ package io.djltp.exchange;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
@@ -16,7 +17,10 @@ import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.Shaped;
 import io.djltp.head.Margin;
+import io.djltp.internal.Errors;
+import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.internal.parameters.HeldParameters;
+import io.djltp.internal.parameters.LowRank;
 import io.djltp.internal.parameters.WeightSource;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.BFloat16;
@@ -27,6 +31,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -34,6 +39,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 
 /**
  * A tensor that is to be written.
@@ -155,18 +161,39 @@ record OutputTensor(
             NDArray rows(long first, long count, NDManager manager) throws IOException;
         }
 
-        /** Returns the sources of a tree, one for each parameter. */
-        static Map<String, Source> of(Block block) {
+        /**
+         * Returns the sources of a tree, one for each parameter.
+         *
+         * @param block the tree
+         * @param adapters whether they are those of adapters only; else weights have them in them
+         */
+        static Map<String, Source> of(Block block, boolean adapters) {
             Map<Parameter, Margin> margins = WeightFiles.margins(block);
+            Map<Parameter, LowRank> updates = new IdentityHashMap<>();
+            Set<Parameter> ofAdapters = Collections.newSetFromMap(new IdentityHashMap<>());
+            BlockWalk.of(
+                    block,
+                    (each, path, certain) -> {
+                        if (each instanceof LowRank update) {
+                            updates.put(update.weight(), update);
+                            ofAdapters.addAll(List.of(update.a(), update.b()));
+                        }
+                    });
+            Errors.check(
+                    !adapters || !updates.isEmpty(), "The network has no adapters to be written");
             Map<Parameter, Source> sources = new IdentityHashMap<>();
             Map<String, Source> paths = new LinkedHashMap<>();
             for (Map.Entry<String, Parameter> each : ParameterPaths.of(block).entrySet()) {
                 Parameter parameter = each.getValue();
+                if (ofAdapters.contains(parameter) != adapters) {
+                    continue;
+                }
                 if (!parameter.isInitialized()) {
                     throw new IllegalStateException(
                             "The parameter " + each.getKey() + " has no values to write");
                 }
-                sources.computeIfAbsent(parameter, key -> of(key, margins.get(key)));
+                sources.computeIfAbsent(
+                        parameter, key -> of(key, margins.get(key), updates.get(key)));
                 paths.put(each.getKey(), sources.get(parameter));
             }
             return paths;
@@ -195,6 +222,61 @@ record OutputTensor(
                             checkpoint.read(
                                     name, 0, List.of(new ShardRange(first, count)), manager),
                     () -> {});
+        }
+
+        /** Returns the source of a parameter with the sum of it and an update, if there is one. */
+        private static Source of(
+                Parameter parameter, @Nullable Margin margin, @Nullable LowRank update) {
+            Source own = of(parameter, margin);
+            if (update == null) {
+                return own;
+            }
+            Source a = of(update.a(), null);
+            Source b = of(update.b(), null);
+            NDList factors = new NDList(); // read once
+            return new Source(
+                    own.shape(),
+                    own.type(),
+                    margin,
+                    (first, count, manager) -> {
+                        if (factors.isEmpty()) {
+                            NDManager held = NDManager.newBaseManager(Device.cpu());
+                            for (Source each : List.of(a, b)) {
+                                NDArray all = each.reader().rows(0, each.shape().get(0), held);
+                                factors.add(all.toType(DataType.FLOAT32, true));
+                                each.release().run();
+                            }
+                        }
+                        NDArray rows = own.reader().rows(first, count, manager);
+                        return merged(update, factors, rows, first);
+                    },
+                    () -> {
+                        if (!factors.isEmpty()) {
+                            factors.head().getManager().close();
+                            factors.clear();
+                        }
+                        own.release().run();
+                    });
+        }
+
+        /** Returns rows of a weight with those of its update. */
+        private static NDArray merged(LowRank update, NDList factors, NDArray rows, long first) {
+            NDManager manager = rows.getManager();
+            NDArray sum = rows.toType(DataType.FLOAT32, true);
+            NDList a = factors.get(0).split(update.parts(), 0);
+            NDArray b = factors.get(1);
+            long each = b.getShape().get(0) / update.parts();
+            for (int part = 0; part < update.parts(); part++) {
+                long from = Math.max(first, part * each);
+                long to = Math.min(first + rows.getShape().get(0), (part + 1) * each);
+                if (from < to) {
+                    NDArray own = b.get(new NDIndex().addSliceDim(from, to));
+                    own.attach(manager);
+                    NDArray added = own.matMul(a.get(part)).mul(update.scale());
+                    sum.get(new NDIndex().addSliceDim(from - first, to - first)).addi(added);
+                }
+            }
+            return sum.toType(rows.getDataType(), false);
         }
 
         /** Returns the source of a parameter: the ranks that train it, or the parameter itself. */

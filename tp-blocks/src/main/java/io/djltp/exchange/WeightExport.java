@@ -63,6 +63,7 @@ public final class WeightExport {
     private final long fileBytes;
     private final String name;
     private final boolean overwrite;
+    private final boolean adapters;
 
     private WeightExport(Builder builder, NameMapping mapping) {
         this.mapping = mapping;
@@ -70,6 +71,7 @@ public final class WeightExport {
         fileBytes = builder.fileBytes;
         name = builder.name;
         overwrite = builder.overwrite;
+        adapters = builder.adapters;
     }
 
     /**
@@ -87,7 +89,7 @@ public final class WeightExport {
      * @throws IllegalStateException if a parameter has no values
      */
     public Path write(Block block, Path folder) throws IOException {
-        return write(Source.of(block), folder);
+        return write(Source.of(block, adapters), folder);
     }
 
     /**
@@ -304,6 +306,7 @@ public final class WeightExport {
         private long fileBytes = 5_000_000_000L;
         private String name = "model";
         private boolean overwrite;
+        private boolean adapters;
 
         private Builder() {}
 
@@ -365,6 +368,18 @@ public final class WeightExport {
          */
         public Builder optOverwrite(boolean overwrite) {
             this.overwrite = overwrite;
+            return this;
+        }
+
+        /**
+         * Sets whether of a tree with adapters ({@link io.djltp.nn.LoraConfig}) only these are
+         * written. Default: false, each weight is written as the sum with its adapter.
+         *
+         * @param adapters whether only adapters are written
+         * @return this builder
+         */
+        public Builder optAdapters(boolean adapters) {
+            this.adapters = adapters;
             return this;
         }
 

@@ -78,6 +78,12 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    boolean cutsInputs() {
+        return false;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     boolean takesTokens() {
         return sequenceParallel;
     }
@@ -85,15 +91,17 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     NDArray forwardRank(
-            ParallelContext context,
+            RankParameterStore store,
             NDArray input,
             boolean gathered,
             NDArray weight,
-            @Nullable NDArray bias) {
+            @Nullable NDArray bias,
+            boolean training) {
+        ParallelContext context = store.getContext();
         RegionMappings mappings = context.getMappings(this);
         ForwardPass pass = context.getPass();
         boolean shared = pass.isShared(input);
-        boolean overlaps = !shared && mappings.canOverlap(input, weight);
+        boolean overlaps = !shared && !hasLora() && mappings.canOverlap(input, weight);
         TokenCut tokens = shared ? null : tokensOf(context, input);
         NDArray x = input;
         if (tokens != null) {
@@ -102,7 +110,8 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         NDArray y; // [.., in] @ [in, units/p]
         if (!overlaps) {
             boolean entered = gathered || shared || tokens != null;
-            y = product().of(entered ? x : enterRegion(context, x), weight, bias);
+            NDArray own = entered ? x : enterRegion(context, x);
+            y = adapted(store, product().of(own, weight, bias), own, training);
         } else if (tokens != null) {
             y = mappings.columnLinear(product(), x, weight, bias, tokens.cut(), tokens.axis());
         } else {
@@ -221,6 +230,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     public ForecastArray forecastShared(PassForecast pass, ForecastArray shared) {
         ForecastArray y = slice(pass, shared);
         pass.use(this, y);
+        forecastLora(pass, y);
         return y;
     }
 

@@ -3,6 +3,8 @@ package io.djltp.nn;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
@@ -43,6 +45,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     private final boolean batchShardedInput;
     private final boolean skipBiasAdd;
     private LinearProduct product;
+    private @Nullable LoraUpdate lora; // beside the weight
 
     AbstractParallelLinear(Builder<?> builder) {
         super(builder);
@@ -54,19 +57,21 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     /**
      * Computes the rank's part.
      *
-     * @param context the rank, one of several
+     * @param store the parameters of the rank, one of several
      * @param input the input, whole over the batch
      * @param gathered whether {@code input} was just gathered from all ranks
      * @param weight the rank's shard of the weight
      * @param bias the rank's shard or replica of the bias, or {@code null}
+     * @param training whether it is trained
      * @return the output
      */
     abstract NDArray forwardRank(
-            ParallelContext context,
+            RankParameterStore store,
             NDArray input,
             boolean gathered,
             NDArray weight,
-            @Nullable NDArray bias);
+            @Nullable NDArray bias,
+            boolean training);
 
     /**
      * Returns how the input features are cut over the ranks, of a layer that takes a slice of them.
@@ -82,6 +87,9 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     boolean takesSlice() {
         return false;
     }
+
+    /** Returns whether the weight is cut along its inputs. */
+    abstract boolean cutsInputs();
 
     /** Returns whether a rank's input may be its tokens only, which the layer gathers. */
     boolean takesTokens() {
@@ -122,17 +130,51 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         }
         if (context == null || alone && !fused) {
             checkLength(input, weight().getShape().get(1));
-            NDArray y = forwardWhole(input, weight, bias);
+            NDArray y = adapted(store, forwardWhole(input, weight, bias), input, training);
             return context == null
                     ? y
-                    : context.getPass().enterLike(y, input, weight(), bias == null ? null : bias());
+                    : context.getPass()
+                            .enterLike(
+                                    y,
+                                    input,
+                                    weight(),
+                                    bias == null ? null : bias(),
+                                    lora == null ? null : lora.a(),
+                                    lora == null ? null : lora.b());
         }
         boolean gather = !alone && isToGather(context.getPass(), input);
         checkCut(context, input, alone ? null : inputCut(context));
         NDArray x = gather ? gatherBatch(context, input, weight, fused) : input;
         return fused
                 ? forwardFused(context, x, gather, weight, bias, training)
-                : forwardRank(context, x, gather, weight, bias);
+                : forwardRank((RankParameterStore) store, x, gather, weight, bias, training);
+    }
+
+    /** Adds what an adapter computes of the input, if there is one, to a product of the layer. */
+    final NDArray adapted(ParameterStore store, NDArray y, NDArray input, boolean training) {
+        return lora == null ? y : lora.addTo(store, y, input, training);
+    }
+
+    /** Returns whether the layer has an adapter. */
+    final boolean hasLora() {
+        return lora != null;
+    }
+
+    /** Gives the layer an adapter. */
+    final void setLora(LoraUpdate update) {
+        if (isInitialized()) {
+            NDArray array = weight().getArray();
+            update.initialize(array.getManager(), array.getDataType(), getInputShapes());
+        }
+        lora = addChildBlock("lora", update);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputs) {
+        if (lora != null) {
+            lora.initialize(manager, dataType, inputs);
+        }
     }
 
     /** Returns the one input that the layer takes, which holds features. */
@@ -248,7 +290,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         // a rank without a row has computed another one's, which does not count
         NDArray rows = pass.countedRows(own);
         // a product that overlaps reduces the gradient itself
-        boolean overlaps = !fused && mappings.canOverlap(rows, weight);
+        boolean overlaps = !fused && lora == null && mappings.canOverlap(rows, weight);
         boolean partial = hasPartialInputGradient() && !overlaps;
         NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getBatchCut(), partial);
         return pass.enterGathered(whole);
@@ -364,10 +406,16 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
                 : input;
     }
 
+    /** Notes how an adapter is used. */
+    final void forecastLora(PassForecast pass, ForecastArray input) {
+        if (lora != null) {
+            pass.use(lora, input);
+        }
+    }
+
     /** Forecasts the whole output, which has a gradient if the layer is trained. */
     ForecastArray forecastOutput(ForecastArray input) {
-        boolean trained =
-                getDirectParameters().values().stream().anyMatch(Parameter::requiresGradient);
+        boolean trained = getParameters().values().stream().anyMatch(Parameter::requiresGradient);
         return input.withFeatures(weight().getShape().get(0)).with(trained);
     }
 
@@ -382,14 +430,17 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     /**
      * {@inheritDoc}
      *
-     * <p>Writes what an ordinary {@link Linear} writes. While ranks hold the shards, they are
-     * gathered one parameter after another.
+     * <p>Writes what an ordinary {@link Linear} writes, and its adapter. While ranks hold the
+     * shards, they are gathered one parameter after another.
      */
     @Override
     public void saveParameters(DataOutputStream os) throws IOException {
         os.write(version);
         saveMetadata(os);
         HeldParameters.save(this, os);
+        if (lora != null) {
+            lora.saveParameters(os);
+        }
     }
 
     /**

@@ -11,6 +11,8 @@ import io.djltp.internal.forecast.ForecastMappings;
 import io.djltp.internal.forecast.PassForecast;
 import io.djltp.internal.layout.ForwardPass;
 import io.djltp.internal.layout.Region.Features;
+import io.djltp.internal.layout.ShardedLayout;
+import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
@@ -100,6 +102,12 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    boolean cutsInputs() {
+        return true;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     boolean hasPartialInputGradient() {
         return false;
     }
@@ -107,19 +115,24 @@ public class RowParallelLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     NDArray forwardRank(
-            ParallelContext context,
+            RankParameterStore store,
             NDArray input,
             boolean gathered,
             NDArray weight,
-            @Nullable NDArray bias) {
+            @Nullable NDArray bias,
+            boolean training) {
+        ParallelContext context = store.getContext();
         ForwardPass pass = context.getPass();
         RegionMappings mappings = context.getMappings(this);
-        NDArray x = pass.take(input);
+        NDArray slice = input;
         if (!inputIsParallel) {
-            x = pass.enter(mappings.scatterToRegion(input, featureCut(context)), Features.SHARD);
+            Cut cut = featureCut(context);
+            NDArray own = mappings.scatterToRegion(input, cut);
+            slice = pass.enterSlice(own, new ShardedLayout(cut), "RowParallelLinear");
         }
         pass.use(weight(), pass.regionOf(input));
-        NDArray y = product().of(x, weight, null); // [.., in/p] @ [in/p, units]
+        NDArray y = product().of(pass.take(slice), weight, null); // [.., in/p] @ [in/p, units]
+        y = adapted(store, y, slice, training);
         if (batchShardedOutput && pass.isOverlaid()) {
             long rows = y.getShape().get(0);
             Cut own = pass.getRowCut(context.getDataGroup().getSize(), rows);
@@ -145,6 +158,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         ForecastArray x = forecastInput(pass, input);
         if (pass.getTensorSize() == 1) {
             pass.use(this, x);
+            forecastLora(pass, x);
             return forecastOutput(x);
         }
         ForecastMappings mappings = pass.getMappings(this);
@@ -153,8 +167,10 @@ public class RowParallelLinear extends AbstractParallelLinear {
             x = mappings.scatterToRegion(x, cut);
         }
         pass.use(weight(), x);
+        forecastLora(pass, x);
         ForecastArray y =
-                x.withFeatures(weight().getShape().get(0)).with(weight().requiresGradient());
+                x.withFeatures(weight().getShape().get(0))
+                        .with(hasLora() || weight().requiresGradient());
         if (batchShardedOutput && pass.getMesh().isOverlaid()) {
             y = mappings.reduceScatterToSequenceRegion(y);
         } else if (sequenceParallel) {

@@ -11,6 +11,7 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 import com.google.gson.JsonPrimitive;
 
+import io.djltp.nn.LoraConfig;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.attention.RotaryScaling;
 
@@ -92,6 +93,27 @@ final class ConfigFields {
                                     + " renormalize_logits: false, guidance_scale: 1,"
                                     + " exponential_decay_length_penalty: []}",
                             JsonObject.class);
+
+    /** Fields of adapters that say nothing about what they compute. */
+    private static final Set<String> IGNORED_OF_ADAPTERS =
+            Set.of(
+                    "base_model_name_or_path",
+                    "revision",
+                    "task_type",
+                    "inference_mode",
+                    "auto_mapping",
+                    "peft_version",
+                    "megatron_core",
+                    "layers_pattern",
+                    "qalora_group_size");
+
+    /** Values of a field that is not used. */
+    private static final JsonArray NOTHING =
+            new Gson().fromJson("[null, false, {}, [], \"\"]", JsonArray.class);
+
+    /** Ways to begin that leave the weights of the model as they are. */
+    private static final JsonArray PLAIN_START =
+            new Gson().fromJson("[true, false, \"gaussian\", \"orthogonal\"]", JsonArray.class);
 
     private final Path file;
     private final JsonObject fields;
@@ -258,6 +280,52 @@ final class ConfigFields {
             return word.getAsString();
         }
         throw malformed("%s is %s; known are %s", name, value, new TreeSet<>(known));
+    }
+
+    /** Returns what an {@code adapter_config.json} of PEFT says. */
+    LoraConfig lora(boolean transposed) throws MalformedModelException {
+        choose("peft_type", List.of("LORA"));
+        choose("bias", List.of("none"), "none");
+        if (flag("fan_in_fan_out", transposed) && !transposed) {
+            throw malformed("fan_in_fan_out is true, and the model is no GPT-2");
+        }
+        JsonElement start = get("init_lora_weights");
+        if (start != null && !PLAIN_START.contains(start)) {
+            throw malformed(
+                    "init_lora_weights is %s, with which the weights of the model are others;"
+                            + " implemented are %s",
+                    start, PLAIN_START);
+        }
+        double rate = number("lora_dropout", 0);
+        checkRange("lora_dropout", rate, 0, 1);
+        LoraConfig.Builder builder =
+                LoraConfig.builder()
+                        .optRank(count("r", 8))
+                        .optAlpha((float) positive("lora_alpha", 8))
+                        .optDropout((float) rate)
+                        .optRankStabilized(flag("use_rslora", false));
+        JsonElement targets = get("target_modules");
+        if (targets instanceof JsonArray names && !names.isEmpty()) {
+            builder.optTargets(
+                    names.asList().stream().map(JsonElement::getAsString).toArray(String[]::new));
+        } else if (targets instanceof JsonPrimitive all
+                && all.getAsString().equals(LoraConfig.ALL_LINEAR)) {
+            builder.optTargets(LoraConfig.ALL_LINEAR);
+        } else if (targets instanceof JsonPrimitive regex && regex.isString()) {
+            builder.optTargetPattern(regex.getAsString());
+        } else {
+            throw malformed(
+                    "target_modules is %s, and must be a list of names, or a regular expression",
+                    targets);
+        }
+        for (String name : fields.keySet()) {
+            JsonElement value = fields.get(name);
+            boolean known = asked.contains(name) || IGNORED_OF_ADAPTERS.contains(name);
+            if (!known && !NOTHING.contains(value)) {
+                throw malformed("%s is %s, which is not implemented", name, value);
+            }
+        }
+        return builder.build();
     }
 
     RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {

@@ -11,6 +11,8 @@ import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.FloatBuffer;
@@ -36,6 +38,7 @@ final class Decoder implements AutoCloseable {
     Decoder(
             ModelConfig config,
             Path folder,
+            @Nullable Adapter adapter,
             WeightType type,
             ParallelConfig parallel,
             DecoderSize size)
@@ -83,6 +86,7 @@ final class Decoder implements AutoCloseable {
                                     return new RankDecoder(
                                             config,
                                             files,
+                                            adapter,
                                             type,
                                             context.getTensorGroup(),
                                             shared,

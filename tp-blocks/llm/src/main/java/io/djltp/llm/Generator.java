@@ -77,7 +77,14 @@ public final class Generator implements AutoCloseable {
         ParallelConfig parallel = builder.parallel == null ? byDefault(config) : builder.parallel;
         DecoderSize size = new DecoderSize(builder.batch, length, Math.max(ROWS, builder.batch));
         checkMemory(config, builder.weights, parallel, size);
-        decoder = new Decoder(config, model.getFolder(), builder.weights, parallel, size);
+        decoder =
+                new Decoder(
+                        config,
+                        model.getFolder(),
+                        model.getAdapter(),
+                        builder.weights,
+                        parallel,
+                        size);
         loop = new GenerationLoop(decoder);
         defaults = defaults(model.getGenerationConfig());
         logger.debug(
@@ -410,6 +417,7 @@ public final class Generator implements AutoCloseable {
 
         private @Nullable Path path;
         private @Nullable LanguageModel model;
+        private @Nullable Path adapter;
         private @Nullable ParallelConfig parallel;
         private WeightType weights = WeightType.FLOAT32;
         private int maxLength;
@@ -431,12 +439,24 @@ public final class Generator implements AutoCloseable {
         /**
          * Sets the model, instead of its folder.
          *
-         * @param model the model, whose weights are read from its folder; it is closed by the
-         *     caller
+         * @param model the model, whose weights are read from its folder, and adapters from theirs;
+         *     it is closed by the caller
          * @return this builder
          */
         public Builder setModel(LanguageModel model) {
             this.model = model;
+            return this;
+        }
+
+        /**
+         * Sets a folder of LoRA adapters in PEFT's files. Each rank adds them to its slices of the
+         * weights. Default: none.
+         *
+         * @param path the folder, see {@link LanguageModel.Builder#optAdapter}
+         * @return this builder
+         */
+        public Builder optAdapter(Path path) {
+            adapter = path;
             return this;
         }
 
@@ -502,9 +522,12 @@ public final class Generator implements AutoCloseable {
                     (path == null) != (model == null),
                     "A Generator needs setPath or setModel, and not both");
             if (model != null) {
+                Errors.check(
+                        adapter == null, "A model has its own adapter: load it with optAdapter");
                 return new Generator(this, model, false);
             }
-            LanguageModel opened = LanguageModel.load(Objects.requireNonNull(path));
+            LanguageModel.Builder folder = LanguageModel.builder(Objects.requireNonNull(path));
+            LanguageModel opened = (adapter == null ? folder : folder.optAdapter(adapter)).load();
             try {
                 return new Generator(this, opened, true);
             } catch (IOException | RuntimeException e) {

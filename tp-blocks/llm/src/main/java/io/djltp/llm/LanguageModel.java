@@ -10,6 +10,8 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.exchange.WeightExport;
+import io.djltp.internal.Errors;
+import io.djltp.nn.LoraConfig;
 
 import org.jspecify.annotations.Nullable;
 
@@ -69,6 +71,7 @@ public final class LanguageModel implements AutoCloseable {
     private final NameMapping mapping;
     private final Model model;
     private final PretrainedWeights weights;
+    private final @Nullable Adapter adapter;
     private @Nullable ChatTemplate chatTemplate;
 
     private LanguageModel(Builder builder) throws IOException, MalformedModelException {
@@ -79,17 +82,29 @@ public final class LanguageModel implements AutoCloseable {
         tokenizer = tokenizer(folder, config);
         Model created = null;
         PretrainedWeights opened = null;
+        Adapter added = null;
         try {
-            opened = PretrainedWeights.builder().setPath(folder).setMapping(mapping).build();
+            PretrainedWeights.Builder files =
+                    PretrainedWeights.builder().setPath(folder).setMapping(mapping);
             created = Model.newInstance(config.getModelType(), builder.device);
             created.setBlock(config.newBlock(builder.shardedLogits));
+            if (builder.adapter != null) {
+                added = Adapter.read(builder.adapter, created, mapping);
+            } else if (builder.lora != null) {
+                added = Adapter.of(builder.lora, created, mapping);
+            }
+            opened = (added == null ? files : files.optSkipParameters(Adapter.PARAMETERS)).build();
             opened.bind(created, PROBE);
+            if (added != null) {
+                added.bind(created, PROBE);
+            }
         } catch (IOException | MalformedModelException | RuntimeException e) {
-            close(tokenizer, created, opened);
+            close(tokenizer, created, opened, added);
             throw e;
         }
         model = created;
         weights = opened;
+        adapter = added;
     }
 
     /**
@@ -157,7 +172,8 @@ public final class LanguageModel implements AutoCloseable {
 
     /**
      * Saves the model as a folder that {@link #load} and others read: weights with the names of
-     * Hugging Face, and the other files of the folder that it was loaded from.
+     * Hugging Face, and the other files of the folder that it was loaded from. The weights of a
+     * model with adapters are their sums with these.
      *
      * @param target the folder, new or without weights
      * @param dataType the data type of the weights: float32, float16 or bfloat16
@@ -179,6 +195,24 @@ public final class LanguageModel implements AutoCloseable {
             }
         }
         ConfigFields.setDataType(target.resolve("config.json"), dataType);
+    }
+
+    /**
+     * Saves the adapters as PEFT does: {@code adapter_config.json} and {@code
+     * adapter_model.safetensors}, which {@link Builder#optAdapter} and PEFT read.
+     *
+     * @param target the folder, new or without adapters
+     * @param dataType the data type of the weights: float32, float16 or bfloat16
+     * @throws IOException if a file cannot be written, or there are adapters already
+     * @throws IllegalStateException if the model has no adapters, or they are neither read nor on
+     *     ranks
+     */
+    public void saveAdapter(Path target, DataType dataType) throws IOException {
+        if (adapter == null) {
+            throw new IllegalStateException(
+                    "The model has no adapters: load it with optLora or optAdapter");
+        }
+        adapter.save(model.getBlock(), target, dataType, config, folder);
     }
 
     /**
@@ -265,21 +299,34 @@ public final class LanguageModel implements AutoCloseable {
         return weights;
     }
 
+    /**
+     * Returns the adapters.
+     *
+     * @return the adapters, or {@code null} without
+     */
+    @Nullable Adapter getAdapter() {
+        return adapter;
+    }
+
     /** Closes the model, its files and its tokenizer. */
     @Override
     public void close() {
-        close(tokenizer, model, weights);
+        close(tokenizer, model, weights, adapter);
     }
 
     private static void close(
             @Nullable HuggingFaceTokenizer tokenizer,
             @Nullable Model model,
-            @Nullable PretrainedWeights weights) {
+            @Nullable PretrainedWeights weights,
+            @Nullable Adapter adapter) {
         if (tokenizer != null) {
             tokenizer.close();
         }
         if (model != null) {
             model.close();
+        }
+        if (adapter != null) {
+            adapter.close();
         }
         if (weights != null) {
             try {
@@ -296,6 +343,8 @@ public final class LanguageModel implements AutoCloseable {
         private final Path folder;
         private Device device = Device.cpu();
         private boolean shardedLogits;
+        private @Nullable LoraConfig lora;
+        private @Nullable Path adapter;
 
         private Builder(Path folder) {
             this.folder = folder;
@@ -327,13 +376,45 @@ public final class LanguageModel implements AutoCloseable {
         }
 
         /**
+         * Adds new LoRA adapters, and freezes the weights: a {@link
+         * io.djltp.training.ParallelTrainer} trains only the adapters. Targets are Hugging Face's
+         * names of layers, such as {@code q_proj} or {@code c_attn}, but not the head. Default:
+         * none.
+         *
+         * @param config the adapters
+         * @return this builder
+         */
+        public Builder optLora(LoraConfig config) {
+            lora = config;
+            return this;
+        }
+
+        /**
+         * Adds the LoRA adapters of a folder of PEFT, {@code adapter_config.json} and {@code
+         * adapter_model.safetensors}, beside the weights, which are frozen. Default: none.
+         *
+         * @param path the folder
+         * @return this builder
+         */
+        public Builder optAdapter(Path path) {
+            adapter = path;
+            return this;
+        }
+
+        /**
          * Opens the folder, as {@link LanguageModel#load} does.
          *
          * @return the model
          * @throws IOException if a file is missing, is not complete, or cannot be read
-         * @throws MalformedModelException if the folder is not that of a model that is implemented
+         * @throws MalformedModelException if the folder is not that of a model that is implemented,
+         *     or the adapter is of another model, or of a kind that is not implemented
+         * @throws IllegalArgumentException if a target of {@code optLora} is no layer, or {@code
+         *     optAdapter} is given too
          */
         public LanguageModel load() throws IOException, MalformedModelException {
+            Errors.check(
+                    lora == null || adapter == null,
+                    "optLora adds new adapters, and optAdapter those of a folder: give one of both");
             return new LanguageModel(this);
         }
     }

@@ -76,6 +76,7 @@ final class RankDecoder implements AutoCloseable {
     RankDecoder(
             ModelConfig config,
             SafetensorsFolder files,
+            @Nullable Adapter adapter,
             WeightType type,
             Communicator ranks,
             @Nullable SharedRows shared,
@@ -90,7 +91,9 @@ final class RankDecoder implements AutoCloseable {
         int most = size.rows();
         long widest = Math.max(width, Math.max((long) config.getHeads() * dim, hiddenOf(ranks)));
         buffer = new RowBuffer(PackedWeight.roomFor(most, widest));
-        weights = new RankWeights(config, files, type, rank, ranks.getSize(), buffer, manager);
+        weights =
+                new RankWeights(
+                        config, files, adapter, type, rank, ranks.getSize(), buffer, manager);
         heads = (int) weights.queryHeads().length();
         keyHeads = (int) weights.keyHeads().length();
         hidden = (int) weights.hidden().length();

@@ -56,6 +56,7 @@ final class RankWeights implements AutoCloseable {
     private final String root;
     private final boolean first; // whose biases are added to sums over ranks
     private final SafetensorsFolder files;
+    private final @Nullable Adapter adapter; // whose updates are added to the weights
     private final List<PackedWeight> packed = new ArrayList<>();
     private final List<Layer> layers = new ArrayList<>();
 
@@ -71,6 +72,7 @@ final class RankWeights implements AutoCloseable {
     RankWeights(
             ModelConfig config,
             SafetensorsFolder files,
+            @Nullable Adapter adapter,
             WeightType type,
             int rank,
             int ranks,
@@ -79,6 +81,7 @@ final class RankWeights implements AutoCloseable {
             throws IOException {
         this.config = config;
         this.files = files;
+        this.adapter = adapter;
         this.type = type;
         this.rows = rows;
         first = rank == 0;
@@ -244,7 +247,10 @@ final class RankWeights implements AutoCloseable {
                 files.fileOf(part.name())
                         .read(part.name(), matrix ? axis : 0, part.ranges(), manager)
                         .toType(DataType.FLOAT32, false);
-        return turned ? array.transpose() : array;
+        NDArray own = turned ? array.transpose() : array;
+        return adapter == null
+                ? own
+                : adapter.merged(part.name(), own, part.cutInputs(), part.ranges());
     }
 
     private StoredTensor stored(String name) throws IOException {

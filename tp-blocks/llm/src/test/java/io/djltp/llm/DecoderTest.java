@@ -72,6 +72,7 @@ public class DecoderTest {
                     new Decoder(
                             config,
                             own,
+                            null,
                             type,
                             ParallelConfig.tensor(ranks),
                             new DecoderSize(2, LENGTH, 9))) {

@@ -33,10 +33,10 @@ import java.util.Random;
 public class TrainingTest {
 
     private static final double TOLERANCE = 1e-5; // of the loss
-    private static final int ROWS = 4;
-    private static final int LENGTH = 7;
-    private static final int STEPS = 4;
-    private static final float RATE = 0.125f;
+    static final int ROWS = 4;
+    static final int LENGTH = 7;
+    private static final int STEPS = 10;
+    static final float RATE = 0.03125f;
 
     private static final Map<String, JsonObject> MODELS = new LinkedHashMap<>();
 
@@ -102,28 +102,38 @@ public class TrainingTest {
     }
 
     private double[] train(Path model, ParallelConfig ranks) throws Exception {
+        try (LanguageModel loaded = LanguageModel.builder(model).optShardedLogits(true).load();
+                ParallelTrainer trainer = trainer(loaded, ranks)) {
+            return train(trainer, ids, labels, STEPS);
+        }
+    }
+
+    static ParallelTrainer trainer(LanguageModel model, ParallelConfig ranks) {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
                                 Optimizer.sgd()
                                         .setLearningRateTracker(Tracker.fixed(RATE))
                                         .build());
-        double[] losses = new double[STEPS];
-        try (LanguageModel loaded = LanguageModel.builder(model).optShardedLogits(true).load();
-                ParallelTrainer trainer = new ParallelTrainer(loaded.getModel(), config, ranks)) {
-            trainer.initialize(new Shape(ROWS, LENGTH));
-            for (int i = 0; i < STEPS; i++) {
-                try (NDManager manager = trainer.getManager().newSubManager();
-                        GradientCollector collector = trainer.newGradientCollector()) {
-                    NDList data = new NDList(manager.create(ids, new Shape(ROWS, LENGTH)));
-                    NDList wanted = new NDList(manager.create(labels, new Shape(ROWS, LENGTH)));
-                    NDList predictions = trainer.forward(data, wanted);
-                    NDArray loss = trainer.getLoss().evaluate(wanted, predictions);
-                    collector.backward(loss);
-                    losses[i] = loss.getFloat();
-                }
-                trainer.step();
+        ParallelTrainer trainer = new ParallelTrainer(model.getModel(), config, ranks);
+        trainer.initialize(new Shape(ROWS, LENGTH));
+        return trainer;
+    }
+
+    /** Returns the losses of steps with one batch of ROWS texts of LENGTH tokens. */
+    static double[] train(ParallelTrainer trainer, long[] ids, long[] labels, int steps) {
+        double[] losses = new double[steps];
+        for (int i = 0; i < steps; i++) {
+            try (NDManager manager = trainer.getManager().newSubManager();
+                    GradientCollector collector = trainer.newGradientCollector()) {
+                NDList data = new NDList(manager.create(ids, new Shape(ROWS, LENGTH)));
+                NDList wanted = new NDList(manager.create(labels, new Shape(ROWS, LENGTH)));
+                NDList predictions = trainer.forward(data, wanted);
+                NDArray loss = trainer.getLoss().evaluate(wanted, predictions);
+                collector.backward(loss);
+                losses[i] = loss.getFloat();
             }
+            trainer.step();
         }
         return losses;
     }

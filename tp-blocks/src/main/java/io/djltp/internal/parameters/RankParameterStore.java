@@ -35,6 +35,11 @@ public final class RankParameterStore extends ParameterStore {
         this.context = context;
     }
 
+    /** {@return the rank} */
+    public ParallelContext getContext() {
+        return context;
+    }
+
     /**
      * Returns what a rank holds of a parameter, for a block that knows what to do with a shard and
      * answers for what it computes of it.
