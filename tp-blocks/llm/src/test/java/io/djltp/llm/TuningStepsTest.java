@@ -3,6 +3,7 @@ package io.djltp.llm;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -159,18 +160,29 @@ public class TuningStepsTest {
         }
     }
 
+    /** DJL's own loop takes the data, too. */
+    @Test(timeOut = 60_000)
+    public void testEasyTrain() throws Exception {
+        try (LanguageModel model =
+                        LanguageModel.builder(folder.resolve("llama"))
+                                .optShardedLogits(true)
+                                .load();
+                ParallelTrainer trainer =
+                        new ParallelTrainer(model.getModel(), config(), ParallelConfig.tensor(2))) {
+            TuningData data = data(model, 3, true);
+            EasyTrain.fit(trainer, STEPS, data, null);
+            double loss = TuningSteps.evaluate(trainer, data.getData(trainer.getManager()));
+            double wanted = expected.get("llama")[STEPS];
+            Assert.assertEquals(loss, wanted, TOLERANCE * wanted);
+        }
+    }
+
     /** Returns the losses of steps that have all batches of an epoch, and of an evaluation. */
     private double[] train(Path path, ParallelConfig ranks, int batch, boolean packed)
             throws Exception {
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(Tracker.fixed(RATE))
-                                        .build());
         double[] losses = new double[STEPS + 1];
         try (LanguageModel model = LanguageModel.builder(path).optShardedLogits(true).load();
-                ParallelTrainer trainer = new ParallelTrainer(model.getModel(), config, ranks)) {
+                ParallelTrainer trainer = new ParallelTrainer(model.getModel(), config(), ranks)) {
             TuningData data = data(model, batch, packed);
             trainer.initialize(new Shape(batch, LENGTH));
             for (int i = 0; i < STEPS; i++) {
@@ -181,5 +193,11 @@ public class TuningStepsTest {
             losses[STEPS] = TuningSteps.evaluate(trainer, data.getData(trainer.getManager()));
         }
         return losses;
+    }
+
+    private static DefaultTrainingConfig config() {
+        Tracker rate = Tracker.fixed(RATE);
+        return new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                .optOptimizer(Optimizer.sgd().setLearningRateTracker(rate).build());
     }
 }
