@@ -129,6 +129,16 @@ public final class Embedder implements AutoCloseable {
     }
 
     /**
+     * Returns how many tokens a text has, of those that are not cut.
+     *
+     * @param text the text
+     * @return the number of tokens, with those that the tokenizer adds
+     */
+    public int countTokens(String text) {
+        return ids(text).length;
+    }
+
+    /**
      * Returns the length of a vector.
      *
      * @return the features of the model

@@ -365,6 +365,15 @@ public final class Generator implements AutoCloseable {
     }
 
     /**
+     * Returns how many texts are generated at a time.
+     *
+     * @return the number of texts
+     */
+    public int getBatch() {
+        return decoder.size().batch();
+    }
+
+    /**
      * Returns the number of ranks.
      *
      * @return the ranks of all processes

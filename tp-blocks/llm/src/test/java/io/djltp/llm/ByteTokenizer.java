@@ -11,7 +11,7 @@ import java.util.List;
 import java.util.Map;
 
 /** A byte-level BPE as tokenizer.json: 256 bytes, some merges, and an end of text. */
-final class ByteTokenizer {
+public final class ByteTokenizer {
 
     /** Its number of ids. */
     static final int SIZE = 263;
@@ -21,7 +21,7 @@ final class ByteTokenizer {
 
     private ByteTokenizer() {}
 
-    static void write(Path folder) throws IOException {
+    public static void write(Path folder) throws IOException {
         Map<String, Integer> vocabulary = new LinkedHashMap<>();
         int next = 256;
         for (int b = 0; b < 256; b++) { // GPT-2's letters of bytes

@@ -21,17 +21,17 @@ import java.util.Map;
 import java.util.Random;
 
 /** Folders of models with random weights, as Hugging Face lays them out. */
-final class RandomFolder {
+public final class RandomFolder {
 
     private RandomFolder() {}
 
     /** Returns a configuration, written with ' for ". */
-    static JsonObject config(String json) {
+    public static JsonObject config(String json) {
         return new Gson().fromJson(json.replace('\'', '"'), JsonObject.class);
     }
 
     /** Returns a configuration of two layers, with other fields than those of a table. */
-    static JsonObject config(String modelType, String other) {
+    public static JsonObject config(String modelType, String other) {
         boolean gpt2 = modelType.equals("gpt2");
         String sizes =
                 gpt2
@@ -49,7 +49,7 @@ final class RandomFolder {
     }
 
     /** Writes config.json and model.safetensors. */
-    static void write(Path folder, JsonObject config, long seed) throws IOException {
+    public static void write(Path folder, JsonObject config, long seed) throws IOException {
         Files.createDirectories(folder);
         Files.writeString(folder.resolve("config.json"), config.toString());
         write(folder.resolve("model.safetensors"), tensors(config), seed);

@@ -1,0 +1,187 @@
+package io.djltp.llm.serve;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
+import com.google.gson.Strictness;
+import com.google.gson.TypeAdapter;
+import com.google.gson.reflect.TypeToken;
+import com.google.gson.stream.JsonReader;
+import com.google.gson.stream.JsonToken;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.io.StringReader;
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/** The fields of a request. A field of {@code null} counts as missing. */
+final class Fields {
+
+    private static final TypeAdapter<JsonElement> ADAPTER =
+            new Gson().getAdapter(JsonElement.class);
+
+    private final JsonObject object;
+
+    Fields(JsonObject object) {
+        this.object = object;
+    }
+
+    /** Reads a body, which must be one JSON object. */
+    static Fields parse(byte[] body) {
+        String text;
+        try {
+            text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(body)).toString();
+        } catch (CharacterCodingException e) {
+            throw ApiException.of(null, "The body is not UTF-8");
+        }
+        JsonReader reader = new JsonReader(new StringReader(text));
+        reader.setStrictness(Strictness.STRICT);
+        try {
+            JsonElement element = ADAPTER.read(reader);
+            if (reader.peek() == JsonToken.END_DOCUMENT && element.isJsonObject()) {
+                return new Fields(element.getAsJsonObject());
+            }
+        } catch (IOException | JsonParseException | NumberFormatException e) {
+            throw ApiException.of(null, "The body is not JSON at %s", shorten(reader.getPath()));
+        }
+        throw ApiException.of(null, "The body is not a JSON object");
+    }
+
+    @Nullable JsonElement get(String name) {
+        JsonElement value = object.get(name);
+        return value == null || value.isJsonNull() ? null : value;
+    }
+
+    boolean has(String name) {
+        return get(name) != null;
+    }
+
+    /** Returns a field that must be there. */
+    JsonElement required(String name) {
+        JsonElement value = get(name);
+        if (value == null) {
+            throw new ApiException(
+                    400, name, "missing_required_parameter", "The field '" + name + "' is missing");
+        }
+        return value;
+    }
+
+    String string(String name) {
+        return string(required(name), name);
+    }
+
+    static String string(JsonElement value, String name) {
+        String text = primitive(value, name, "a string").getAsString();
+        if (!value.getAsJsonPrimitive().isString()) {
+            throw wrong(name, "a string", value);
+        }
+        if (!StandardCharsets.UTF_8.newEncoder().canEncode(text)) {
+            throw ApiException.of(name, "The field '%s' has half of a surrogate pair", name);
+        }
+        return text;
+    }
+
+    boolean is(String name) {
+        JsonElement value = get(name);
+        if (value == null) {
+            return false;
+        }
+        if (!primitive(value, name, "true or false").isBoolean()) {
+            throw wrong(name, "true or false", value);
+        }
+        return value.getAsBoolean();
+    }
+
+    float number(String name) {
+        JsonElement value = required(name);
+        if (!primitive(value, name, "a number").isNumber()) {
+            throw wrong(name, "a number", value);
+        }
+        return (float) value.getAsDouble();
+    }
+
+    /** Returns an integer, or a default if the field is missing. */
+    long integer(String name, long least, long most, long byDefault) {
+        JsonElement value = get(name);
+        return value == null ? byDefault : integer(value, name, least, most);
+    }
+
+    static long integer(JsonElement value, String name, long least, long most) {
+        String kind = "an integer from " + least + " to " + most;
+        JsonPrimitive primitive = primitive(value, name, kind);
+        try {
+            long number = Long.parseLong(primitive.getAsString());
+            if (primitive.isNumber() && number >= least && number <= most) {
+                return number;
+            }
+            throw wrong(name, kind, value);
+        } catch (NumberFormatException e) {
+            throw wrong(name, kind, value);
+        }
+    }
+
+    /** Returns the elements of a list, which a single element may stand for. */
+    List<JsonElement> list(String name, int most) {
+        JsonElement value = required(name);
+        if (!(value instanceof JsonArray array)) {
+            return List.of(value);
+        }
+        if (array.isEmpty() || array.size() > most) {
+            throw ApiException.of(
+                    name,
+                    "The field '%s' must have 1 to %s elements, not %s",
+                    name,
+                    most,
+                    array.size());
+        }
+        return array.asList();
+    }
+
+    /** Returns the strings of a list, or a single one; none if the field is missing. */
+    List<String> strings(String name, int most) {
+        List<String> strings = new ArrayList<>();
+        if (has(name)) {
+            list(name, most).forEach(each -> strings.add(string(each, name)));
+        }
+        return strings;
+    }
+
+    /** Returns an object. */
+    Fields object(String name) {
+        JsonElement value = required(name);
+        if (value.isJsonObject()) {
+            return new Fields(value.getAsJsonObject());
+        }
+        throw wrong(name, "an object", value);
+    }
+
+    /** Returns the values as Java's. */
+    Map<String, Object> toMap() {
+        return new Gson().fromJson(object, new TypeToken<Map<String, Object>>() {}.getType());
+    }
+
+    private static JsonPrimitive primitive(JsonElement value, String name, String kind) {
+        if (value instanceof JsonPrimitive primitive) {
+            return primitive;
+        }
+        throw wrong(name, kind, value);
+    }
+
+    static ApiException wrong(String name, String kind, JsonElement value) {
+        String shown = shorten(value.toString());
+        return ApiException.of(name, "The field '%s' must be %s, not %s", name, kind, shown);
+    }
+
+    private static String shorten(String text) {
+        return text.length() > 80 ? text.substring(0, 80) + "..." : text;
+    }
+}
