@@ -1,38 +1,55 @@
 package io.djltp.llm;
 
 import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.internal.Errors;
 import io.djltp.internal.decode.RankThread;
 import io.djltp.internal.decode.SharedRows;
+import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.job.Job;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankFailedException;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.FloatBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /**
  * A model on all ranks, for generation. In a job of several processes, all of them compute the same
- * steps.
+ * steps: because they make the same calls or, with a leader, because process 0 sends each step to
+ * the others, as one broadcast if it is small.
  */
 final class Decoder implements AutoCloseable {
 
+    private static final Logger logger = LoggerFactory.getLogger(Decoder.class);
+
     private static final int MOST_IDS = 1 << 24; // that a float tells apart
+    private static final int SENT = 1024; // numbers, with the first part of a step
+    private static final Duration LONGEST_PAUSE = Duration.ofSeconds(10);
 
     private final ModelConfig config;
     private final DecoderSize size;
     private final SafetensorsFolder files;
     private final RankPool pool;
     private final List<RankDecoder> decoders; // of the ranks of this process
+    private final boolean isLed;
+    private final Duration pause;
     private boolean closed;
 
     Decoder(
@@ -41,10 +58,13 @@ final class Decoder implements AutoCloseable {
             @Nullable Adapter adapter,
             WeightType type,
             ParallelConfig parallel,
-            DecoderSize size)
+            DecoderSize size,
+            boolean leader)
             throws IOException {
         this.config = config;
         this.size = size;
+        Duration quarter = parallel.getTimeout().dividedBy(4);
+        pause = quarter.compareTo(LONGEST_PAUSE) < 0 ? quarter : LONGEST_PAUSE;
         Errors.check(
                 !parallel.getMesh().isCut(DeviceMesh.DATA),
                 "Generation cuts a model over all ranks, and has none for %s. Use"
@@ -63,6 +83,7 @@ final class Decoder implements AutoCloseable {
                 "The model has %s token ids, and generation knows up to %s",
                 config.getVocabularySize(),
                 MOST_IDS);
+        checkAgreed(parallel.getJob(), "%s, %s, optLeader(%s)".formatted(type, size, leader));
         files = SafetensorsFolder.open(folder);
         RankPool started = null;
         List<RankDecoder> made = new ArrayList<>();
@@ -105,6 +126,25 @@ final class Decoder implements AutoCloseable {
         started.setInterruptible(false); // a step is short, and others may want the ranks
         pool = started;
         decoders = made;
+        isLed = leader && pool.isDistributed();
+    }
+
+    private static void checkAgreed(@Nullable Job job, String settings) {
+        if (job == null) {
+            return;
+        }
+        byte[][] all = job.exchange("generator", settings.getBytes(StandardCharsets.UTF_8));
+        String first = new String(all[0], StandardCharsets.UTF_8);
+        for (int i = 1; i < all.length; i++) {
+            String other = new String(all[i], StandardCharsets.UTF_8);
+            Errors.check(
+                    other.equals(first),
+                    "The processes must build the same generator, and %s has %s, and %s has %s",
+                    job.getMember(0),
+                    first,
+                    job.getMember(i),
+                    other);
+        }
     }
 
     ModelConfig config() {
@@ -133,10 +173,75 @@ final class Decoder implements AutoCloseable {
         return pool.isDistributed();
     }
 
+    /** Returns whether steps come from process 0. */
+    boolean isLed() {
+        return isLed;
+    }
+
+    /** Returns whether this is one of the processes to which they come. */
+    boolean isFollower() {
+        return isLed && pool.getContext(0).getRank() > 0;
+    }
+
+    /** Returns how long the leader may pause between two steps. */
+    Duration pause() {
+        return pause;
+    }
+
+    /** Computes the steps of process 0 until it ends. */
+    void follow() {
+        pool.setInterruptible(true); // it may be long
+        pool.runAll(
+                context -> {
+                    int[] step = broadcast(context, new int[0]);
+                    while (step.length > 0) {
+                        compute(context, DecoderStep.of(step));
+                        step = broadcast(context, step);
+                    }
+                });
+    }
+
+    /** Sends numbers to all ranks, and returns those of rank 0. */
+    private static int[] broadcast(ParallelContext context, int[] mine) {
+        int[] first = Arrays.copyOf(mine, SENT);
+        first[SENT - 1] = mine.length;
+        first = broadcastOnce(context, first);
+        int[] all = Arrays.copyOf(first, first[SENT - 1]);
+        int left = all.length - SENT + 1;
+        if (left > 0) {
+            boolean sends = context.getRank() == 0;
+            int[] rest = sends ? Arrays.copyOfRange(mine, SENT - 1, mine.length) : new int[left];
+            System.arraycopy(broadcastOnce(context, rest), 0, all, SENT - 1, left);
+        }
+        return all;
+    }
+
+    private static int[] broadcastOnce(ParallelContext context, int[] mine) {
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
+            NDArray array = manager.create(mine);
+            context.getTensorGroup().broadcast(TensorView.of(array), 0).await();
+            return array.toIntArray();
+        }
+    }
+
+    private DecoderStep.Choice[] compute(ParallelContext context, DecoderStep step)
+            throws IOException {
+        return step.count() == 0
+                ? new DecoderStep.Choice[0]
+                : decoders.get(context.getLocalIndex()).choose(step);
+    }
+
     /** Computes a step, and returns the tokens that it asks for. */
     DecoderStep.Choice[] choose(DecoderStep step) {
+        int[] sent = isLed ? step.toInts() : new int[0];
         List<DecoderStep.Choice[]> parts =
-                pool.run(context -> decoders.get(context.getLocalIndex()).choose(step));
+                pool.run(
+                        context -> {
+                            if (isLed) {
+                                broadcast(context, sent);
+                            }
+                            return compute(context, step);
+                        });
         DecoderStep.Choice[] choices = parts.get(0).clone();
         for (int i = 0; i < choices.length; i++) {
             if (choices[i].logits() != null) {
@@ -157,6 +262,13 @@ final class Decoder implements AutoCloseable {
             return;
         }
         closed = true;
+        if (isLed && !isFollower() && !pool.isOver()) {
+            try {
+                pool.runAll(context -> broadcast(context, new int[0]));
+            } catch (RankFailedException e) {
+                logger.debug("A process has ended before the generator", e);
+            }
+        }
         pool.close();
         if (pool.isStopped()) { // else a rank uses it
             decoders.forEach(RankDecoder::close);

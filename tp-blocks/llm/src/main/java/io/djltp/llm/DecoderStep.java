@@ -2,6 +2,7 @@ package io.djltp.llm;
 
 import org.jspecify.annotations.Nullable;
 
+import java.nio.IntBuffer;
 import java.util.Arrays;
 
 /**
@@ -9,6 +10,8 @@ import java.util.Arrays;
  * do their positions.
  */
 final class DecoderStep {
+
+    private static final int ASKED_INTS = 11;
 
     private int count;
     private int[] texts;
@@ -99,5 +102,60 @@ final class DecoderStep {
 
     Sampling sampling(int index) {
         return samplings[index];
+    }
+
+    /** Returns the step as numbers, for {@link #of}. */
+    int[] toInts() {
+        int size = 2 + 4 * count;
+        for (int i = 0; i < asked; i++) {
+            size += ASKED_INTS + samplings[i].context.length;
+        }
+        IntBuffer ints = IntBuffer.allocate(size).put(count).put(asked);
+        for (int[] each : new int[][] {texts, positions, ids, lengths}) {
+            ints.put(each, 0, count);
+        }
+        for (int i = 0; i < asked; i++) {
+            Sampling each = samplings[i];
+            GenerationOptions options = each.options;
+            ints.put(askedRows[i]).put(each.sample).put(each.number);
+            ints.put((int) (options.getSeed() >> 32)).put((int) options.getSeed());
+            ints.put(Float.floatToIntBits(options.getTemperature())).put(options.getTopK());
+            ints.put(Float.floatToIntBits(options.getTopP()));
+            ints.put(Float.floatToIntBits(options.getMinP()));
+            ints.put(Float.floatToIntBits(options.getRepetitionPenalty()));
+            ints.put(each.context.length).put(each.context);
+        }
+        return ints.array();
+    }
+
+    /** Returns the step of such numbers. */
+    static DecoderStep of(int[] numbers) {
+        IntBuffer ints = IntBuffer.wrap(numbers);
+        DecoderStep step = new DecoderStep(ints.get());
+        step.count = step.texts.length;
+        int asked = ints.get();
+        for (int[] each : new int[][] {step.texts, step.positions, step.ids, step.lengths}) {
+            ints.get(each);
+        }
+        for (int i = 0; i < asked; i++) {
+            int row = ints.get();
+            int sample = ints.get();
+            int number = ints.get();
+            long seed = (long) ints.get() << 32 | ints.get() & 0xFFFFFFFFL;
+            GenerationOptions options =
+                    GenerationOptions.builder()
+                            .optSeed(seed)
+                            .optTemperature(Float.intBitsToFloat(ints.get()))
+                            .optTopK(ints.get())
+                            .optTopP(Float.intBitsToFloat(ints.get()))
+                            .optMinP(Float.intBitsToFloat(ints.get()))
+                            .optRepetitionPenalty(Float.intBitsToFloat(ints.get()))
+                            .build();
+            int[] context = new int[ints.get()];
+            ints.get(context);
+            step.ask(new Sampling(options, sample, number, context, false));
+            step.askedRows[i] = row;
+        }
+        return step;
     }
 }

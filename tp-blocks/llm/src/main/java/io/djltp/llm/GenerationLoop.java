@@ -15,6 +15,9 @@ import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
@@ -33,6 +36,7 @@ final class GenerationLoop implements AutoCloseable {
     private final List<Text> running = new ArrayList<>();
     private final List<Slot> free = new ArrayList<>(); // the longest unused first
     private final Set<Generation> sleeping = new LinkedHashSet<>();
+    private final @Nullable ScheduledExecutorService heartbeat; // of a leader
     private boolean stepping; // a thread computes, without the lock
     private boolean closed;
     private @Nullable Throwable failure;
@@ -83,6 +87,33 @@ final class GenerationLoop implements AutoCloseable {
         this.decoder = decoder;
         for (int i = 0; i < decoder.size().batch(); i++) {
             free.add(new Slot(i, new int[0], 0));
+        }
+        if (decoder.isLed() && !decoder.isFollower()) {
+            long pause = decoder.pause().toMillis();
+            heartbeat =
+                    Executors.newSingleThreadScheduledExecutor(
+                            task -> {
+                                Thread thread = new Thread(task, "tp-generator-heartbeat");
+                                thread.setDaemon(true);
+                                return thread;
+                            });
+            heartbeat.scheduleWithFixedDelay(this::beat, pause, pause, TimeUnit.MILLISECONDS);
+        } else {
+            heartbeat = null;
+        }
+    }
+
+    /** Computes a step even if nobody waits for one, so that other processes know of this one. */
+    private void beat() {
+        lock.lock();
+        try {
+            if (!stepping) {
+                checkUsable();
+                step();
+            }
+        } finally {
+            wakeNext();
+            lock.unlock();
         }
     }
 
@@ -333,6 +364,9 @@ final class GenerationLoop implements AutoCloseable {
                 return;
             }
             closed = true;
+            if (heartbeat != null) {
+                heartbeat.shutdown();
+            }
             sleeping.forEach(generation -> generation.arrived.signal());
             while (stepping) {
                 stepped.awaitUninterruptibly();

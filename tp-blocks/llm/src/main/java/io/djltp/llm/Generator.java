@@ -84,7 +84,8 @@ public final class Generator implements AutoCloseable {
                         model.getAdapter(),
                         builder.weights,
                         parallel,
-                        size);
+                        size,
+                        builder.leader);
         loop = new GenerationLoop(decoder);
         defaults = defaults(model.getGenerationConfig());
         logger.debug(
@@ -216,7 +217,7 @@ public final class Generator implements AutoCloseable {
      *     the generator is closed
      */
     public Generation generateIds(List<int[]> prompts, GenerationOptions options) {
-        loop.check();
+        checkOpen();
         Errors.check(!prompts.isEmpty(), "There must be a prompt or more");
         for (int[] prompt : prompts) {
             check(prompt);
@@ -229,6 +230,14 @@ public final class Generator implements AutoCloseable {
             tokenizer();
         }
         return new Generation(loop, model.getTokenizer(), prompts, options, false);
+    }
+
+    private void checkOpen() {
+        loop.check();
+        if (decoder.isFollower()) {
+            throw new IllegalStateException(
+                    "Process 0 leads the generation: call generate there, and follow() here");
+        }
     }
 
     private void check(int[] prompt) {
@@ -308,7 +317,7 @@ public final class Generator implements AutoCloseable {
      * @throws IllegalArgumentException as {@link #generateIds}
      */
     public float[] getLogits(int[] prompt) {
-        loop.check();
+        checkOpen();
         check(prompt);
         Errors.check(
                 !decoder.isDistributed(), "Logits are put together in one process only, for tests");
@@ -316,6 +325,24 @@ public final class Generator implements AutoCloseable {
             text.next();
             return Objects.requireNonNull(text.lastLogits);
         }
+    }
+
+    /**
+     * Computes the part of this process in all that process 0 generates, see {@link
+     * Builder#optLeader}. Returns when process 0 closes its generator.
+     *
+     * @throws IllegalStateException if this process does not follow, or the thread is interrupted,
+     *     which ends the job
+     * @throws io.djltp.rank.RankFailedException if a rank or a process fails
+     */
+    public void follow() {
+        loop.check();
+        if (!decoder.isFollower()) {
+            throw new IllegalStateException(
+                    "This process follows none: call follow() in the others of a job than process"
+                            + " 0, with optLeader(true) in all");
+        }
+        decoder.follow();
     }
 
     /**
@@ -431,6 +458,7 @@ public final class Generator implements AutoCloseable {
         private WeightType weights = WeightType.FLOAT32;
         private int maxLength;
         private int batch = 1;
+        private boolean leader;
 
         private Builder() {}
 
@@ -514,6 +542,19 @@ public final class Generator implements AutoCloseable {
         public Builder optBatch(int batch) {
             Errors.check(batch > 0, "The number of texts must be 1 or more, not %s", batch);
             this.batch = batch;
+            return this;
+        }
+
+        /**
+         * Lets process 0 of a job of several processes lead: any threads of it generate, while the
+         * others call {@link Generator#follow}. All processes must set the same. Default: false,
+         * for programs that make the same calls in all processes, from one thread.
+         *
+         * @param leader whether process 0 leads; of no effect in a single process
+         * @return this builder
+         */
+        public Builder optLeader(boolean leader) {
+            this.leader = leader;
             return this;
         }
 

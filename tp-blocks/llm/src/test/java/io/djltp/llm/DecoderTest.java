@@ -75,7 +75,8 @@ public class DecoderTest {
                             null,
                             type,
                             ParallelConfig.tensor(ranks),
-                            new DecoderSize(2, LENGTH, 9))) {
+                            new DecoderSize(2, LENGTH, 9),
+                            false)) {
                 float[][][] found = new float[2][LENGTH][];
                 int[] done = new int[2];
                 // rows of one text or both, one or more

@@ -38,7 +38,7 @@ public class TwoProcessesTest {
     private static final long[][] IDS = {{3, 50, 7, 7, 12, 41, 0, 2, 33, 9, 18, 26, 5}};
     private static final List<int[]> PROMPTS = List.of(new int[] {5, 2, 9}, new int[] {101});
     private static final String TEXTS = "texts";
-    private static final int SECONDS = 200;
+    static final int SECONDS = 200;
 
     /** A process, which writes the logits and ids that it has. */
     public static final class OfFolders {
@@ -112,7 +112,7 @@ public class TwoProcessesTest {
             GeneratorTest.write(folder.resolve(TEXTS));
             List<int[]> texts = texts(folder.resolve(TEXTS), ParallelConfig.tensor(1));
             for (int ranks : new int[] {2, 4}) {
-                for (String text : run(folder, ranks)) {
+                for (String text : run(OfFolders.class, folder, ranks)) {
                     JsonObject found = gson.fromJson(text, JsonObject.class);
                     expected.forEach(
                             (name, logits) ->
@@ -129,44 +129,51 @@ public class TwoProcessesTest {
         }
     }
 
-    private static List<String> run(Path folder, int ranks)
-            throws IOException, InterruptedException {
+    /** Starts two processes of a program, which take folder, file, ranks and more arguments. */
+    static List<Process> start(Class<?> main, Path folder, int ranks, String... arguments)
+            throws IOException {
         String port;
         try (ServerSocket socket = new ServerSocket(0)) {
             port = "" + socket.getLocalPort();
         }
         List<Process> processes = new ArrayList<>();
+        for (int i = 0; i < 2; i++) {
+            List<String> command = new ArrayList<>();
+            command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+            command.add("-XX:+UseSerialGC");
+            command.add("-XX:TieredStopAtLevel=1");
+            command.add("-Dai.djl.offline=true");
+            command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
+            command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
+            command.add(folder.toString());
+            command.add(folder.resolve("results" + i).toString());
+            command.add("" + ranks);
+            command.addAll(List.of(arguments));
+            ProcessBuilder builder = new ProcessBuilder(command);
+            Map<String, String> job =
+                    Map.of(
+                            "RANK",
+                            "" + i,
+                            "WORLD_SIZE",
+                            "2",
+                            "MASTER_ADDR",
+                            "127.0.0.1",
+                            "MASTER_PORT",
+                            port);
+            builder.environment().putAll(job);
+            builder.redirectErrorStream(true);
+            builder.redirectOutput(folder.resolve("output" + i).toFile());
+            processes.add(builder.start());
+        }
+        return processes;
+    }
+
+    /** Returns what two processes have written. */
+    static List<String> run(Class<?> main, Path folder, int ranks, String... arguments)
+            throws IOException, InterruptedException {
+        List<Process> processes = start(main, folder, ranks, arguments);
         List<String> results = new ArrayList<>();
         try {
-            for (int i = 0; i < 2; i++) {
-                ProcessBuilder builder =
-                        new ProcessBuilder(
-                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                                "-XX:+UseSerialGC",
-                                "-XX:TieredStopAtLevel=1",
-                                "-Dai.djl.offline=true",
-                                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                OfFolders.class.getName(),
-                                folder.toString(),
-                                folder.resolve("results" + i).toString(),
-                                "" + ranks);
-                Map<String, String> job =
-                        Map.of(
-                                "RANK",
-                                "" + i,
-                                "WORLD_SIZE",
-                                "2",
-                                "MASTER_ADDR",
-                                "127.0.0.1",
-                                "MASTER_PORT",
-                                port);
-                builder.environment().putAll(job);
-                builder.redirectErrorStream(true);
-                builder.redirectOutput(folder.resolve("output" + i).toFile());
-                processes.add(builder.start());
-            }
             for (int i = 0; i < 2; i++) {
                 boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
                 String output = Files.readString(folder.resolve("output" + i));
