@@ -249,7 +249,7 @@ final class Decoder implements AutoCloseable {
                 for (DecoderStep.Choice[] part : parts) {
                     logits.put(part[i].logits());
                 }
-                choices[i] = new DecoderStep.Choice(choices[i].id(), logits.array());
+                choices[i] = new DecoderStep.Choice(choices[i].id(), List.of(), logits.array());
             }
         }
         return choices;

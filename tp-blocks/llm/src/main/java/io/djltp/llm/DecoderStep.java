@@ -1,9 +1,12 @@
 package io.djltp.llm;
 
+import io.djltp.llm.GeneratedToken.LogProbability;
+
 import org.jspecify.annotations.Nullable;
 
 import java.nio.IntBuffer;
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * Rows of a step, each a token of a text at a position. Rows of one text follow one another, and so
@@ -11,7 +14,7 @@ import java.util.Arrays;
  */
 final class DecoderStep {
 
-    private static final int ASKED_INTS = 11;
+    private static final int ASKED_INTS = 12;
 
     private int count;
     private int[] texts;
@@ -38,9 +41,10 @@ final class DecoderStep {
      * The token after a row.
      *
      * @param id its id
+     * @param logProbabilities its own, then those of the likeliest tokens, if they are wanted
      * @param logits the logits of all tokens, if they are wanted; of a rank its own
      */
-    record Choice(int id, float @Nullable [] logits) {}
+    record Choice(int id, List<LogProbability> logProbabilities, float @Nullable [] logits) {}
 
     DecoderStep(int capacity) {
         texts = new int[capacity];
@@ -123,6 +127,7 @@ final class DecoderStep {
             ints.put(Float.floatToIntBits(options.getTopP()));
             ints.put(Float.floatToIntBits(options.getMinP()));
             ints.put(Float.floatToIntBits(options.getRepetitionPenalty()));
+            ints.put(options.getLogProbabilities());
             ints.put(each.context.length).put(each.context);
         }
         return ints.array();
@@ -150,6 +155,7 @@ final class DecoderStep {
                             .optTopP(Float.intBitsToFloat(ints.get()))
                             .optMinP(Float.intBitsToFloat(ints.get()))
                             .optRepetitionPenalty(Float.intBitsToFloat(ints.get()))
+                            .optLogProbabilities(ints.get())
                             .build();
             int[] context = new int[ints.get()];
             ints.get(context);

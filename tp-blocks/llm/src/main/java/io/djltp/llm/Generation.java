@@ -119,7 +119,9 @@ public final class Generation implements Iterator<GeneratedToken>, AutoCloseable
 
     /** Adds a token, which the thread waits for. */
     void add(Text text, DecoderStep.Choice choice, String piece) {
-        ready.add(new GeneratedToken(text.prompt, choice.id(), piece, text.reason));
+        ready.add(
+                new GeneratedToken(
+                        text.prompt, choice.id(), piece, text.reason, choice.logProbabilities()));
         ended += text.reason == null ? 0 : 1;
         lastLogits = choice.logits();
         arrived.signal();

@@ -22,6 +22,7 @@ public final class GenerationOptions {
     private final float minP;
     private final float repetitionPenalty;
     private final long seed;
+    private final int logProbabilities;
     private final List<Integer> stopTokens;
     private final List<String> stopStrings;
 
@@ -33,6 +34,7 @@ public final class GenerationOptions {
         minP = builder.minP;
         repetitionPenalty = builder.repetitionPenalty;
         seed = builder.seed;
+        logProbabilities = builder.logProbabilities;
         stopTokens = List.copyOf(builder.stopTokens);
         stopStrings = List.copyOf(builder.stopStrings);
     }
@@ -102,6 +104,15 @@ public final class GenerationOptions {
     }
 
     /**
+     * Returns of how many of the likeliest tokens the probabilities are returned with each token.
+     *
+     * @return the number, or -1 if that of the token itself is not returned either
+     */
+    public int getLogProbabilities() {
+        return logProbabilities;
+    }
+
+    /**
      * Returns the tokens that end a text, and are no part of it.
      *
      * @return the ids
@@ -137,6 +148,7 @@ public final class GenerationOptions {
         builder.minP = minP;
         builder.repetitionPenalty = repetitionPenalty;
         builder.seed = seed;
+        builder.logProbabilities = logProbabilities;
         builder.stopTokens = new ArrayList<>(stopTokens);
         builder.stopStrings = new ArrayList<>(stopStrings);
         return builder;
@@ -161,6 +173,7 @@ public final class GenerationOptions {
         private float minP;
         private float repetitionPenalty = 1;
         private long seed;
+        private int logProbabilities = -1;
         private List<Integer> stopTokens = new ArrayList<>();
         private List<String> stopStrings = new ArrayList<>();
 
@@ -261,6 +274,22 @@ public final class GenerationOptions {
          */
         public Builder optSeed(long seed) {
             this.seed = seed;
+            return this;
+        }
+
+        /**
+         * Returns with each token its logarithmic probability, and those of the likeliest tokens:
+         * {@link GeneratedToken#logProbabilities}. Default: -1, none.
+         *
+         * @param likeliest of how many of the likeliest tokens, 0 or more, or -1 for nothing
+         * @return this builder
+         */
+        public Builder optLogProbabilities(int likeliest) {
+            Errors.check(
+                    likeliest >= -1,
+                    "The number of log-probabilities must be -1 or more, not %s",
+                    likeliest);
+            logProbabilities = likeliest;
             return this;
         }
 

@@ -1,9 +1,12 @@
 package io.djltp.llm;
 
 import io.djltp.internal.decode.RankRows;
+import io.djltp.llm.GeneratedToken.LogProbability;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
+import java.util.List;
 
 /**
  * Chooses tokens by logits of which each rank has its part. Between ranks go their best tokens and
@@ -52,9 +55,33 @@ final class TokenSampler {
      * @return the token, the same on all ranks
      */
     DecoderStep.Choice choose(float[] logits, int offset, DecoderStep.Sampling sampling) {
-        float[] wanted =
-                sampling.logits() ? Arrays.copyOfRange(logits, offset, offset + ids) : null;
-        return new DecoderStep.Choice(chooseId(logits, offset, sampling), wanted);
+        if (sampling.logits()) {
+            float[] own = Arrays.copyOfRange(logits, offset, offset + ids);
+            return new DecoderStep.Choice(chooseId(logits, offset, sampling), List.of(), own);
+        }
+        int likeliest = sampling.options().getLogProbabilities();
+        if (likeliest < 0) {
+            int id = chooseId(logits, offset, sampling);
+            return new DecoderStep.Choice(id, List.of(), null);
+        }
+        float[] before = Arrays.copyOfRange(logits, offset, offset + ids);
+        double all = sum(before, 0, 1);
+        double shift = values[0] + Math.log(all);
+        gatherBest(before, 0, Math.min(Math.max(1, likeliest), ranks * mostIds));
+        List<LogProbability> probabilities = new ArrayList<>();
+        for (int i = 0; i < Math.min(likeliest, found); i++) {
+            probabilities.add(new LogProbability(tokens[i], values[i] - shift));
+        }
+        int id = chooseId(logits, offset, sampling);
+        boolean isOwn = id >= firstId && id < firstId + ids;
+        sent[0] = isOwn ? before[id - firstId] : Float.NEGATIVE_INFINITY;
+        group.gather(sent, 1, received);
+        float logit = received[0];
+        for (int i = 1; i < ranks; i++) {
+            logit = Math.max(logit, received[i]);
+        }
+        probabilities.add(0, new LogProbability(id, logit - shift));
+        return new DecoderStep.Choice(id, List.copyOf(probabilities), null);
     }
 
     private int chooseId(float[] logits, int offset, DecoderStep.Sampling sampling) {
@@ -71,13 +98,13 @@ final class TokenSampler {
             gatherBest(logits, offset, Math.min(options.getTopK(), ranks * mostIds));
             double all = 0;
             for (int i = 0; i < found; i++) {
-                all += weight(values[i], values[0], options);
+                all += weight(values[i], values[0], options.getTemperature());
             }
             keepLikeliest(options, all);
             return draw(options, key);
         }
         if (options.getTopP() < 1) {
-            double all = sum(logits, offset, options);
+            double all = sum(logits, offset, options.getTemperature());
             for (int count = CANDIDATES; ; count *= 4) {
                 gatherBest(logits, offset, Math.min(count, ranks * mostIds));
                 if (keepLikeliest(options, all) || count >= ranks * mostIds) {
@@ -123,8 +150,8 @@ final class TokenSampler {
         return bits ^ bits >>> 31;
     }
 
-    private static double weight(float logit, float best, GenerationOptions options) {
-        return Math.exp(((double) logit - best) / options.getTemperature());
+    private static double weight(float logit, float best, float temperature) {
+        return Math.exp(((double) logit - best) / temperature);
     }
 
     /** Finds so many of the best tokens, or all if there are not so many. */
@@ -255,7 +282,7 @@ final class TokenSampler {
         double sum = 0;
         int kept = 0;
         while (kept < found && !(reached && options.getTopP() < 1)) {
-            double weight = weight(values[kept], values[0], options);
+            double weight = weight(values[kept], values[0], options.getTemperature());
             if (weight < options.getMinP()) {
                 reached = true; // those that follow are less likely
                 break;
@@ -289,11 +316,11 @@ final class TokenSampler {
     /**
      * Returns the sum over all ranks relative to the best token, whose logit is the first value.
      */
-    private double sum(float[] logits, int offset, GenerationOptions options) {
+    private double sum(float[] logits, int offset, float temperature) {
         gatherBest(logits, offset, 1);
         double own = 0;
         for (int i = offset; i < offset + ids; i++) {
-            own += weight(logits[i], values[0], options);
+            own += weight(logits[i], values[0], temperature);
         }
         return Arrays.stream(gather(own)).sum();
     }

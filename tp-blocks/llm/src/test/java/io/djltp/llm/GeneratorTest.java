@@ -11,6 +11,7 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 
 import io.djltp.llm.GeneratedToken.FinishReason;
+import io.djltp.llm.GeneratedToken.LogProbability;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
@@ -216,6 +217,37 @@ public class GeneratorTest {
         }
     }
 
+    /** Probabilities are those of the softmax over all ids, whatever is chosen by them. */
+    @Test(dataProvider = "choices", timeOut = 120_000)
+    public void probabilitiesAreThoseOfTheModel(GenerationOptions options) throws Exception {
+        GenerationOptions four = options.toBuilder().optMaxTokens(5).optLogProbabilities(4).build();
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            try (Generator generator = generator(ranks, 1)) {
+                Generation text = generator.generateIds(List.of(prompts[2]), four);
+                int[] ids = prompts[2];
+                while (text.hasNext()) {
+                    GeneratedToken token = text.next();
+                    float[] logits = logits(ids);
+                    double all =
+                            IntStream.range(0, VOCABULARY)
+                                    .mapToDouble(id -> Math.exp(logits[id]))
+                                    .sum();
+                    Integer[] best = IntStream.range(0, VOCABULARY).boxed().toArray(Integer[]::new);
+                    Arrays.sort(best, Comparator.comparing(id -> -logits[id]));
+                    Assert.assertEquals(token.logProbabilities().size(), 5);
+                    for (int i = 0; i < 5; i++) {
+                        LogProbability each = token.logProbabilities().get(i);
+                        int id = i == 0 ? token.id() : best[i - 1];
+                        Assert.assertEquals(each.id(), id);
+                        Assert.assertEquals(each.value(), logits[id] - Math.log(all), 1e-4);
+                    }
+                    ids = Arrays.copyOf(ids, ids.length + 1);
+                    ids[ids.length - 1] = token.id();
+                }
+            }
+        }
+    }
+
     /** A prompt that begins like the text before is computed from where it differs. */
     @Test(timeOut = 120_000)
     public void aPrefixIsUsedAgain() throws Exception {
@@ -404,6 +436,7 @@ public class GeneratorTest {
         throwsArgument(() -> builder.optTopP(0), ".*not 0.0");
         throwsArgument(() -> builder.optMinP(2), ".*not 2.0");
         throwsArgument(() -> builder.optRepetitionPenalty(0), ".*not 0.0");
+        throwsArgument(() -> builder.optLogProbabilities(-2), ".*not -2");
         throwsArgument(() -> builder.optStopStrings(List.of("")), "A stop string .*");
     }
 
