@@ -24,8 +24,22 @@ public final class PyTorch {
      */
     public static List<String> run(String script, List<String> lines)
             throws IOException, InterruptedException {
+        return run("torch", script, lines);
+    }
+
+    /**
+     * Runs a script that needs another module of Python.
+     *
+     * @param module the module
+     * @param script its place in src/test/resources
+     * @param lines what it reads
+     * @return the lines that it prints
+     * @throws SkipException if there is no such module
+     */
+    public static List<String> run(String module, String script, List<String> lines)
+            throws IOException, InterruptedException {
         String python = System.getProperty("djltp.python", "/usr/bin/python3");
-        ProcessBuilder check = new ProcessBuilder(python, "-c", "import torch");
+        ProcessBuilder check = new ProcessBuilder(python, "-c", "import " + module);
         check.redirectError(Redirect.DISCARD);
         boolean found;
         try {
@@ -35,7 +49,7 @@ public final class PyTorch {
         }
         if (!found) {
             throw new SkipException(
-                    "There is no PyTorch for Python: apt-get install python3-torch (650 MB)");
+                    "There is no %s for Python: apt-get install python3-%1$s".formatted(module));
         }
         Path in = Files.createTempFile("cases", "");
         Path out = Files.createTempFile("results", "");

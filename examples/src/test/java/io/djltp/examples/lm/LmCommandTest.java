@@ -90,7 +90,7 @@ public class LmCommandTest {
                     NDManager manager = NDManager.newBaseManager()) {
                 assertEquals(model.getConfig().getVocabularySize(), 301);
                 assertEquals(model.getConfig().getMaxPositions(), 13);
-                assertEquals(model.getGenerationConfig().getEndIds(), List.of(0));
+                assertEquals(model.getGenerationOptions().getStopTokens(), List.of(0));
                 model.readWhole();
                 long[] ids = model.getTokenizer().encode("", true, false).getIds();
                 String text = "";

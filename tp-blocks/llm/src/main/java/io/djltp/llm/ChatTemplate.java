@@ -1,5 +1,7 @@
 package io.djltp.llm;
 
+import ai.djl.MalformedModelException;
+
 import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
@@ -49,10 +51,11 @@ public final class ChatTemplate {
      * @param folder a folder of Hugging Face
      * @return the template, or {@code null} if the folder has none
      * @throws IOException if a file cannot be read
-     * @throws IllegalArgumentException if a file is not JSON, or the template is not valid or uses
-     *     what this library does not support
+     * @throws MalformedModelException if a file is not JSON
+     * @throws IllegalArgumentException if the template is not valid, or uses what this library does
+     *     not support
      */
-    static @Nullable ChatTemplate read(Path folder) throws IOException {
+    static @Nullable ChatTemplate read(Path folder) throws IOException, MalformedModelException {
         Path file = folder.resolve("chat_template.jinja");
         String source = null;
         if (Files.exists(file)) {
@@ -86,7 +89,7 @@ public final class ChatTemplate {
     }
 
     /** Returns the texts of the special tokens, such as {@code eos_token}. */
-    static Map<String, String> tokens(Path folder) throws IOException {
+    static Map<String, String> tokens(Path folder) throws IOException, MalformedModelException {
         Map<String, String> tokens = new LinkedHashMap<>();
         for (String name : List.of("special_tokens_map.json", CONFIG)) { // the second one counts
             for (Map.Entry<String, JsonElement> each : json(folder.resolve(name)).entrySet()) {
@@ -105,7 +108,7 @@ public final class ChatTemplate {
         return tokens;
     }
 
-    private static JsonObject json(Path file) throws IOException {
+    private static JsonObject json(Path file) throws IOException, MalformedModelException {
         if (!Files.exists(file)) {
             return new JsonObject();
         }
@@ -113,7 +116,7 @@ public final class ChatTemplate {
             JsonObject json = new Gson().fromJson(Files.readString(file), JsonObject.class);
             return json == null ? new JsonObject() : json;
         } catch (JsonParseException e) {
-            throw new IllegalArgumentException(file + " is not an object of JSON", e);
+            throw new MalformedModelException(file + " is not an object of JSON", e);
         }
     }
 

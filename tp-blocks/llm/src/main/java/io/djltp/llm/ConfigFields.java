@@ -90,7 +90,8 @@ final class ConfigFields {
                                     + " bad_words_ids: [], forced_bos_token_id: [],"
                                     + " forced_eos_token_id: [], suppress_tokens: [],"
                                     + " begin_suppress_tokens: [], sequence_bias: {},"
-                                    + " renormalize_logits: false, guidance_scale: 1,"
+                                    + " renormalize_logits: false, guidance_scale: 1, min_length: 0,"
+                                    + " min_new_tokens: 0, stop_strings: [],"
                                     + " exponential_decay_length_penalty: []}",
                             JsonObject.class);
 

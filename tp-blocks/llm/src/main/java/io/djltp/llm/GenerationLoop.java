@@ -288,7 +288,8 @@ final class GenerationLoop implements AutoCloseable {
                 while (text.cached < text.count && !step.isFull()) {
                     step.add(text.slot, text.cached, text.ids[text.cached++], text.count);
                 }
-                text.generation.addRows(step.count() - rows, !first);
+                boolean ofPrompt = !first || text.count == text.start;
+                text.generation.addRows(step.count() - rows, ofPrompt);
                 if (text.cached == text.count) {
                     step.ask(sampling(text));
                     asked.add(text);

@@ -1,7 +1,12 @@
 package io.djltp.llm;
 
+import ai.djl.MalformedModelException;
+
 import io.djltp.internal.Errors;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -37,6 +42,35 @@ public final class GenerationOptions {
         logProbabilities = builder.logProbabilities;
         stopTokens = List.copyOf(builder.stopTokens);
         stopStrings = List.copyOf(builder.stopStrings);
+    }
+
+    /** Reads {@code generation_config.json}, or without one the end of a text of the model. */
+    static GenerationOptions read(Path folder, ModelConfig config)
+            throws IOException, MalformedModelException {
+        Path file = folder.resolve("generation_config.json");
+        ConfigFields fields = Files.exists(file) ? ConfigFields.read(file) : ConfigFields.none();
+        String end = "eos_token_id";
+        List<Integer> ids = fields.ids(end, config.getVocabularySize());
+        if (ids.isEmpty()) {
+            ids = ConfigFields.read(folder).ids(end, config.getVocabularySize());
+        }
+        fields.checkGeneration();
+        Builder builder = builder().optStopTokens(ids);
+        try {
+            builder.optRepetitionPenalty((float) fields.number("repetition_penalty", 1));
+            if (fields.has("max_new_tokens")) {
+                builder.optMaxTokens(fields.count("max_new_tokens", 1));
+            }
+            if (fields.flag("do_sample", false)) { // with the defaults of transformers
+                builder.optTemperature((float) fields.number("temperature", 1));
+                builder.optTopK((int) fields.number("top_k", 50));
+                builder.optTopP((float) fields.number("top_p", 1));
+                builder.optMinP((float) fields.number("min_p", 0));
+            }
+        } catch (IllegalArgumentException e) {
+            throw new MalformedModelException(file + ": " + e.getMessage(), e);
+        }
+        return builder.build();
     }
 
     /**

@@ -87,7 +87,7 @@ public final class Generator implements AutoCloseable {
                         size,
                         builder.leader);
         loop = new GenerationLoop(decoder);
-        defaults = defaults(model.getGenerationConfig());
+        defaults = model.getGenerationOptions();
         logger.debug(
                 "{}: {} weights by {}, {} MB a rank",
                 model.getFolder(),
@@ -104,18 +104,6 @@ public final class Generator implements AutoCloseable {
                 .setRanks(ranks)
                 .optThreadsPerRank(1)
                 .build();
-    }
-
-    private static GenerationOptions defaults(GenerationConfig config) {
-        GenerationOptions.Builder builder =
-                GenerationOptions.builder()
-                        .optRepetitionPenalty(config.getRepetitionPenalty())
-                        .optStopTokens(config.getEndIds());
-        if (config.isSampled()) {
-            builder.optTemperature(config.getTemperature()).optTopK(config.getTopK());
-            builder.optTopP(config.getTopP()).optMinP(config.getMinP());
-        }
-        return builder.build();
     }
 
     private static void checkMemory(

@@ -2,22 +2,207 @@ package io.djltp.llm;
 
 import org.jspecify.annotations.Nullable;
 
+import java.time.LocalDateTime;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 
-/** A template in the part of the language Jinja that chat templates use. */
+/**
+ * A template in the part of the language Jinja that chat templates use, with the settings of
+ * transformers: {@code trim_blocks}, {@code lstrip_blocks}, and its functions. Values are null,
+ * booleans, Long, Double, String, List, Map, {@link Function} and {@link Undefined}; nothing else
+ * can be reached from a template.
+ */
 final class JinjaTemplate {
 
+    /** The most characters and items that a rendering makes or looks at, so that it ends. */
+    private static final long BUDGET = 50_000_000;
+
     private final String file;
+    private final Node body;
 
-    private JinjaTemplate(String file) {
+    private JinjaTemplate(String file, Node body) {
         this.file = file;
+        this.body = body;
     }
 
+    /** What an expression becomes: gives a value. */
+    interface Expression {
+        @Nullable Object eval(Scope scope);
+    }
+
+    /** What a text or a statement becomes: writes to the output, and says where to go on. */
+    interface Node {
+        Flow run(Scope scope);
+    }
+
+    /** Where to go on. */
+    enum Flow {
+        NEXT,
+        BREAK,
+        CONTINUE
+    }
+
+    /** Arguments of a call: those without a name, and those with one. */
+    record Arguments(List<@Nullable Object> list, Map<String, @Nullable Object> named) {
+
+        @Nullable Object get(int place, String name, @Nullable Object byDefault) {
+            return place < list.size() ? list.get(place) : named.getOrDefault(name, byDefault);
+        }
+    }
+
+    /** A function, a method with its object, or a macro. */
+    interface Function {
+        @Nullable Object call(Scope scope, Arguments arguments);
+    }
+
+    /** A value that is not there. */
+    record Undefined(String name) {}
+
+    /** An object whose attributes can be set. */
+    static final class Namespace extends LinkedHashMap<String, @Nullable Object> {
+
+        private static final long serialVersionUID = 1L;
+    }
+
+    /** Variables, and what all scopes of a rendering share. */
+    static final class Scope {
+
+        final @Nullable Scope parent;
+        final Run run;
+        private final Map<String, @Nullable Object> values = new HashMap<>();
+
+        Scope(@Nullable Scope parent, Run run) {
+            this.parent = parent;
+            this.run = run;
+        }
+
+        @Nullable Object get(String name) {
+            for (Scope scope = this; scope != null; scope = scope.parent) {
+                if (scope.values.containsKey(name)) {
+                    return scope.values.get(name);
+                }
+            }
+            return new Undefined(name);
+        }
+
+        void set(String name, @Nullable Object value) {
+            values.put(name, value);
+        }
+
+        /** Runs a body in a scope of its own, and returns what it writes. */
+        String capture(Node body) {
+            StringBuilder outer = run.out;
+            run.out = new StringBuilder();
+            try {
+                body.run(new Scope(this, run));
+                return run.out.toString();
+            } finally {
+                run.out = outer;
+            }
+        }
+    }
+
+    /** A rendering: its output, and what is left of its budget. */
+    static final class Run {
+
+        StringBuilder out = new StringBuilder();
+        int line;
+        private long left = BUDGET;
+
+        void spend(long size) {
+            left -= size;
+            if (left < 0) {
+                throw new IllegalArgumentException(
+                        "the template makes more than " + BUDGET + " characters and steps");
+            }
+        }
+
+        void print(String text) {
+            spend(1L + text.length());
+            out.append(text);
+        }
+    }
+
+    /**
+     * Reads a template.
+     *
+     * @param file where it comes from, for messages
+     * @throws IllegalArgumentException if it is not valid, or uses what is not supported
+     */
     static JinjaTemplate parse(String file, String source) {
-        return new JinjaTemplate(file);
+        JinjaParser parser = new JinjaParser(source);
+        try {
+            return new JinjaTemplate(file, parser.parse());
+        } catch (IllegalArgumentException e) {
+            throw failure(file, parser.line(), e.getMessage(), e);
+        } catch (StackOverflowError e) {
+            throw failure(file, parser.line(), "the nesting is too deep", e);
+        }
     }
 
-    String render(Map<String, @Nullable Object> variables) {
-        throw new UnsupportedOperationException(file);
+    private static IllegalArgumentException failure(
+            String file, int line, @Nullable String message, Throwable cause) {
+        return new IllegalArgumentException(
+                "The chat template of " + file + ", line " + line + ": " + message, cause);
+    }
+
+    /**
+     * Renders the template.
+     *
+     * @throws IllegalArgumentException if the template raises an exception or cannot go on
+     */
+    String render(Map<String, ?> variables) {
+        Run run = new Run();
+        Scope globals = new Scope(null, run);
+        globals.set("raise_exception", (Function) (scope, arguments) -> raise(arguments));
+        globals.set("strftime_now", (Function) (scope, arguments) -> now(arguments));
+        globals.set(
+                "namespace",
+                (Function)
+                        (scope, arguments) -> {
+                            Namespace namespace = new Namespace();
+                            namespace.putAll(arguments.named());
+                            return namespace;
+                        });
+        globals.set("range", (Function) JinjaTemplate::range);
+        variables.forEach((name, value) -> globals.set(name, JinjaValues.of(value)));
+        try {
+            body.run(new Scope(globals, run));
+            return run.out.toString();
+        } catch (IllegalArgumentException | ArithmeticException e) {
+            throw failure(file, run.line, e.getMessage(), e);
+        } catch (StackOverflowError e) {
+            throw failure(file, run.line, "the nesting is too deep", e);
+        }
+    }
+
+    private static Object raise(Arguments arguments) {
+        throw new IllegalArgumentException(JinjaValues.string(arguments.get(0, "message", "")));
+    }
+
+    private static String now(Arguments arguments) {
+        String format = JinjaValues.text(arguments.get(0, "format", null));
+        String java = format.replaceAll("%([aAbBdHIjmMSyY])", "%1\\$t$1");
+        return String.format(Locale.ENGLISH, java, LocalDateTime.now());
+    }
+
+    private static List<@Nullable Object> range(Scope scope, Arguments arguments) {
+        boolean one = arguments.list().size() == 1;
+        long from = one ? 0 : JinjaValues.integer(arguments.get(0, "start", null));
+        long to = JinjaValues.integer(arguments.get(one ? 0 : 1, "stop", null));
+        long step = JinjaValues.integer(arguments.get(2, "step", 1L));
+        if (step == 0) {
+            throw new IllegalArgumentException("the step of range is 0");
+        }
+        List<@Nullable Object> list = new ArrayList<>();
+        for (long i = from; step > 0 ? i < to : i > to; i = Math.addExact(i, step)) {
+            scope.run.spend(1);
+            list.add(i);
+        }
+        return list;
     }
 }

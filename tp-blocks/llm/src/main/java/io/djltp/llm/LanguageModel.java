@@ -22,6 +22,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -66,7 +67,7 @@ public final class LanguageModel implements AutoCloseable {
 
     private final Path folder;
     private final ModelConfig config;
-    private final GenerationConfig generation;
+    private final GenerationOptions generation;
     private final @Nullable HuggingFaceTokenizer tokenizer;
     private final NameMapping mapping;
     private final Model model;
@@ -77,9 +78,11 @@ public final class LanguageModel implements AutoCloseable {
     private LanguageModel(Builder builder) throws IOException, MalformedModelException {
         folder = builder.folder;
         config = ModelConfig.read(folder);
-        generation = GenerationConfig.read(folder, config);
+        GenerationOptions options = GenerationOptions.read(folder, config);
         mapping = mapping(config);
+        String end = ChatTemplate.tokens(folder).get("eos_token");
         tokenizer = tokenizer(folder, config);
+        generation = options.toBuilder().optStopTokens(ends(options, tokenizer, end)).build();
         Model created = null;
         PretrainedWeights opened = null;
         Adapter added = null;
@@ -105,6 +108,21 @@ public final class LanguageModel implements AutoCloseable {
         model = created;
         weights = opened;
         adapter = added;
+    }
+
+    /** Returns the ids that end a text, and the one that the tokenizer's files name. */
+    private static List<Integer> ends(
+            GenerationOptions options,
+            @Nullable HuggingFaceTokenizer tokenizer,
+            @Nullable String end) {
+        List<Integer> ids = new ArrayList<>(options.getStopTokens());
+        if (tokenizer != null && end != null) {
+            long[] own = tokenizer.encode(end, false, false).getIds();
+            if (own.length == 1 && !ids.contains((int) own[0])) {
+                ids.add((int) own[0]);
+            }
+        }
+        return ids;
     }
 
     /**
@@ -234,11 +252,13 @@ public final class LanguageModel implements AutoCloseable {
     }
 
     /**
-     * Returns what {@code generation_config.json} says.
+     * Returns how the model is meant to generate: what {@code generation_config.json} says, by
+     * default the likeliest token. A text ends at the {@code eos_token_id} of this file or of
+     * {@code config.json}, and at the {@code eos_token} of the tokenizer.
      *
-     * @return how the model is meant to generate
+     * @return the options
      */
-    public GenerationConfig getGenerationConfig() {
+    public GenerationOptions getGenerationOptions() {
         return generation;
     }
 
@@ -264,6 +284,8 @@ public final class LanguageModel implements AutoCloseable {
                 chatTemplate = ChatTemplate.read(folder);
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
+            } catch (MalformedModelException e) {
+                throw new IllegalArgumentException(e.getMessage(), e);
             }
         }
         return chatTemplate;

@@ -21,13 +21,20 @@ public final class ByteTokenizer {
 
     private ByteTokenizer() {}
 
+    /** Returns GPT-2's letters of the 256 bytes. */
+    static List<String> letters() {
+        List<String> letters = new ArrayList<>();
+        int next = 256;
+        for (int b = 0; b < 256; b++) {
+            boolean printable = b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE;
+            letters.add(Character.toString(printable ? b : next++));
+        }
+        return letters;
+    }
+
     public static void write(Path folder) throws IOException {
         Map<String, Integer> vocabulary = new LinkedHashMap<>();
-        int next = 256;
-        for (int b = 0; b < 256; b++) { // GPT-2's letters of bytes
-            boolean printable = b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE;
-            vocabulary.put(Character.toString(printable ? b : next++), b);
-        }
+        letters().forEach(letter -> vocabulary.put(letter, vocabulary.size()));
         List<List<String>> merges = new ArrayList<>();
         String space = "\u0120";
         for (String merge : new String[] {"h e", "l l", "he ll", "hell o", space + " hello"}) {

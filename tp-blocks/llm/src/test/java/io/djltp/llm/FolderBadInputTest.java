@@ -152,7 +152,11 @@ public class FolderBadInputTest {
             {file(tokens, "{'version': '1.0'}"), malformed, "no object model"},
             {file(generation, "{'num_beams': 4}"), malformed, "num_beams is 4, which is not"},
             {file(generation, "{'eos_token_id': [2, 53]}"), malformed, "are 0 to 52"},
-            {file(generation, "{'top_p': 1.5}"), malformed, "top_p is 1.5, and must be"},
+            {
+                file(generation, "{'do_sample': true, 'top_p': 1.5}"),
+                malformed,
+                "at most 1, not 1.5"
+            },
             {file(generation, "{'do_sample': 'no'}"), malformed, "must be true or false"},
         };
     }
@@ -171,10 +175,11 @@ public class FolderBadInputTest {
     @Test(timeOut = 60_000)
     public void testUnchangedIsLoaded() throws Exception {
         file("tokenizer.json", TOKENIZER.formatted(1, 52)).apply(folder);
-        file("generation_config.json", "{'eos_token_id': [2, 52], 'top_k': 7}").apply(folder);
+        file("generation_config.json", "{'eos_token_id': [2, 52], 'do_sample': true, 'top_k': 7}")
+                .apply(folder);
         try (LanguageModel model = LanguageModel.load(folder)) {
-            Assert.assertEquals(model.getGenerationConfig().getEndIds().size(), 2);
-            Assert.assertEquals(model.getGenerationConfig().getTopK(), 7);
+            Assert.assertEquals(model.getGenerationOptions().getStopTokens().size(), 2);
+            Assert.assertEquals(model.getGenerationOptions().getTopK(), 7);
             long[] ids = model.getTokenizer().encode("zebra", false, false).getIds();
             Assert.assertEquals(ids, new long[] {1});
         }

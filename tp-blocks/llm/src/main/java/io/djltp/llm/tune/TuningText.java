@@ -54,7 +54,7 @@ final class TuningText {
                     model.getFolder().resolve("tokenizer.json"));
         }
         tokenizer = given;
-        endIds = model.getGenerationConfig().getEndIds();
+        endIds = model.getGenerationOptions().getStopTokens();
         folder = model.getFolder();
         template = model.getChatTemplate();
     }
