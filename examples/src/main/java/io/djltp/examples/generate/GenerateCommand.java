@@ -9,6 +9,8 @@ import io.djltp.examples.JsonFile;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
+import io.djltp.llm.ChatMessage;
+import io.djltp.llm.ChatTemplate;
 import io.djltp.llm.GeneratedToken.FinishReason;
 import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
@@ -28,8 +30,11 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
 import picocli.CommandLine.TypeConversionException;
 
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -44,7 +49,8 @@ import java.util.function.Supplier;
         name = "generate",
         description =
                 "Generates text after a prompt with a language model of a Hugging Face folder"
-                        + " (Llama, Mistral, Qwen, GPT-2), whose weights are cut over ranks.",
+                        + " (Llama, Mistral, Qwen, GPT-2), whose weights are cut over ranks."
+                        + " Without a prompt, reads the messages of a chat from standard input.",
         mixinStandardHelpOptions = true)
 public final class GenerateCommand implements Callable<Integer> {
 
@@ -81,18 +87,20 @@ public final class GenerateCommand implements Callable<Integer> {
         boolean first = job == null || job.getProcess() == 0;
         ParallelConfig.Builder config =
                 options.where.config(job, DeviceMesh.of(ParallelMode.TENSOR, ranks));
+        if (options.isChat() || options.chat) {
+            template(model); // before the weights are read
+        }
         try (Generator generator = generator(model, config.build())) {
+            if (options.isChat()) {
+                chat(out, generator);
+                return;
+            }
             int[] ids = options.prompt(generator);
             float[] logits = options.logits ? check(() -> generator.getLogits(ids)) : null;
             Generation text =
                     check(() -> generator.generateIds(List.of(ids), options.of(generator)));
             boolean words = model.getTokenizer() != null;
-            while (text.hasNext()) {
-                var token = text.next();
-                out.print(words ? token.text() : token.id() + " ");
-                out.flush();
-            }
-            out.println();
+            print(out, text, words);
             print(out, generator, text);
             if (first) {
                 GeneratedText result =
@@ -115,6 +123,56 @@ public final class GenerateCommand implements Callable<Integer> {
         }
     }
 
+    private static ChatTemplate template(LanguageModel model) {
+        ChatTemplate template = check(model::getChatTemplate);
+        if (template == null) {
+            throw new BadInputException(
+                    "There is no chat template in %s, neither chat_template.jinja nor chat_template"
+                            + " of tokenizer_config.json: give a prompt, -p \"...\" or --ids 1,2,3,"
+                            + " without --chat",
+                    model.getFolder());
+        }
+        return template;
+    }
+
+    /** Answers the lines of standard input. */
+    private void chat(PrintStream out, Generator generator) throws IOException {
+        BufferedReader in =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        GenerationOptions how = check(() -> options.of(generator));
+        List<ChatMessage> messages = options.messages();
+        out.println("Write a message. /reset begins a new chat, /exit ends.");
+        while (true) {
+            out.print("> ");
+            out.flush();
+            String line = in.readLine();
+            if (line == null || line.strip().equals("/exit")) {
+                return;
+            }
+            if (line.strip().equals("/reset")) {
+                messages = options.messages();
+            } else if (!line.isBlank()) {
+                messages.add(new ChatMessage("user", line));
+                try (Generation answer = generator.chat(messages, how)) {
+                    print(out, answer, true);
+                    messages.add(new ChatMessage("assistant", answer.getText(0)));
+                } catch (IllegalArgumentException e) { // too long, or not a chat of this template
+                    messages.remove(messages.size() - 1);
+                    out.println(e.getMessage());
+                }
+            }
+        }
+    }
+
+    private static void print(PrintStream out, Generation text, boolean words) {
+        while (text.hasNext()) {
+            var token = text.next();
+            out.print(words ? token.text() : token.id() + " ");
+            out.flush();
+        }
+        out.println();
+    }
+
     private Generator generator(LanguageModel model, ParallelConfig config) throws IOException {
         Generator.Builder builder =
                 Generator.builder().setModel(model).optConfig(config).optWeights(options.weights);
@@ -129,7 +187,7 @@ public final class GenerateCommand implements Callable<Integer> {
         }
     }
 
-    private static <T> T check(Supplier<T> call) {
+    private static <T extends @Nullable Object> T check(Supplier<T> call) {
         return BadInputException.check("", call);
     }
 
@@ -168,6 +226,16 @@ public final class GenerateCommand implements Callable<Integer> {
                 split = ",",
                 description = "The ids of the tokens that are continued, such as 1,15,7.")
         private int @Nullable [] ids;
+
+        @Option(
+                names = "--chat",
+                description = "Make a chat of the prompt, by the chat template of the model.")
+        private boolean chat;
+
+        @Option(
+                names = "--system",
+                description = "The instructions that a chat begins with, if its template has any.")
+        private @Nullable String system;
 
         @Option(
                 names = "--tokens",
@@ -256,9 +324,17 @@ public final class GenerateCommand implements Callable<Integer> {
                         "There is no folder %s: name one with config.json and model.safetensors",
                         folder);
             }
-            if ((prompt == null) == (ids == null)) {
+            if (prompt != null && ids != null) {
                 throw new BadInputException(
-                        "Give the prompt as a text, -p \"...\", or as --ids 1,2,3");
+                        "Give the prompt as a text, -p \"...\", or as --ids 1,2,3, or leave both out"
+                                + " for a chat");
+            }
+            if ((chat || system != null && !isChat()) && (prompt == null || !chat)) {
+                throw new BadInputException("--chat needs a prompt, -p, and --system needs --chat");
+            }
+            if (isChat() && (json != null || DeviceOptions.processes() > 1)) {
+                throw new BadInputException(
+                        "A chat is for one process and writes no --json: give a prompt, -p \"...\"");
             }
             if (logits && json == null) {
                 throw new BadInputException("--logits need --json FILE to be written to");
@@ -277,13 +353,35 @@ public final class GenerateCommand implements Callable<Integer> {
             return DeviceOptions.ranks(tp);
         }
 
+        /** Returns whether there is no prompt. */
+        boolean isChat() {
+            return prompt == null && ids == null;
+        }
+
+        /** Returns what a chat begins with. */
+        List<ChatMessage> messages() {
+            List<ChatMessage> messages = new ArrayList<>();
+            if (system != null) {
+                messages.add(new ChatMessage("system", system));
+            }
+            return messages;
+        }
+
         /** Returns the ids of the prompt. */
         int[] prompt(Generator generator) {
             if (ids != null) {
                 return ids;
             }
+            String text = prompt == null ? "" : prompt;
             try {
-                return generator.encode(prompt == null ? "" : prompt);
+                if (chat) {
+                    List<ChatMessage> messages = messages();
+                    messages.add(new ChatMessage("user", text));
+                    ChatTemplate template = template(generator.getModel());
+                    return generator.encodeChat(
+                            GenerateCommand.check(() -> template.render(messages, true)));
+                }
+                return generator.encode(text);
             } catch (IllegalStateException e) {
                 throw new BadInputException(e.getMessage(), e);
             }

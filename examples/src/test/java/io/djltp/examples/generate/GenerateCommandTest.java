@@ -15,7 +15,10 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -109,11 +112,48 @@ public class GenerateCommandTest {
                 TpRun.json(folder.resolve("0.json")).get("tokens"), alone.get("tokens"));
     }
 
+    /** Lines of standard input are the messages of a chat; -p with --chat is one of a message. */
+    @Test(timeOut = 120_000)
+    public void chats() throws IOException {
+        Path chat = folder.resolve("chat");
+        Files.createDirectory(chat);
+        for (String name : List.of("config.json", "model.safetensors", "tokenizer.json")) {
+            Files.copy(model.resolve(name), chat.resolve(name));
+        }
+        String template =
+                "{%- for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not no') }}"
+                        + "{% endif %}{{ m.content }}\n{% endfor %}";
+        Files.writeString(chat.resolve("chat_template.jinja"), template);
+        InputStream in = System.in;
+        String lines = "The\nno\n\n{{ x }}\n" + "long ".repeat(20) + "\n/reset\nThe\n/exit\nAnd\n";
+        System.setIn(new ByteArrayInputStream(lines.getBytes(StandardCharsets.UTF_8)));
+        TpRun run;
+        try {
+            run = TpRun.line("generate " + chat + " --tokens 3 --temperature 0 --system S --tp 2");
+        } finally {
+            System.setIn(in);
+        }
+        run.assertPrints(0, "/exit ends.", "line 1: not no", "The prompt has");
+        String[] answers = run.output().split("> ", -1);
+        Assert.assertEquals(answers.length, 9, run.output());
+        Assert.assertEquals(answers[1], answers[7], "a new chat gives the same");
+        TpRun one =
+                TpRun.line(
+                        "generate "
+                                + chat
+                                + " --tokens 3 --temperature 0 --system S -p The --chat");
+        one.assertPrints(0, answers[1]);
+    }
+
     @DataProvider
     public Object[][] wrong() {
         return new Object[][] {
             {"generate none -p a", "There is no folder none"},
-            {"generate @", "Give the prompt as a text"},
+            {"generate @", "There is no chat template in"},
+            {"generate @ --chat -p a", "There is no chat template in"},
+            {"generate @ --chat --ids 1", "--chat needs a prompt, -p"},
+            {"generate @ -p a --system b", "--system needs --chat"},
+            {"generate @ --json x", "A chat is for one process and writes no --json"},
             {"generate @ -p a --ids 1", "Give the prompt as a text"},
             {"generate @ -p a --tokens 0", "--tokens must be greater than 0"},
             {"generate @ -p a --tp 6", "6 ranks are more than the 5 query heads"},
