@@ -21,13 +21,13 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.locks.Condition;
 
 /**
- * Tokens of one prompt or several, as they are generated: {@link #next} computes a step when none
- * is left of the steps before. The step is one for the texts of all generations of the generator,
- * so that those of others go on, too. A text for which there is no room waits until another one has
- * ended.
+ * Tokens of one prompt or several, as they are generated. If no token is left of the steps before,
+ * {@link #next} computes a step for the texts of all generations of the generator. A text that
+ * finds no room in the batch waits until another one ends.
  *
- * <p>For one thread; only {@link #close} is for any. A generation that is neither read to its end
- * nor closed keeps its places in the batch until others have computed it to its end.
+ * <p>A generation belongs to one thread; only {@link #close} may be called by any. Close a
+ * generation that is not read to its end: until then its texts keep their places, and other threads
+ * compute them to their ends.
  */
 public final class Generation implements Iterator<GeneratedToken>, AutoCloseable {
 

@@ -15,8 +15,9 @@ import java.util.List;
  *
  * <p>Choices are made in this order: the repetition penalty, the temperature, the best k, the
  * likeliest tokens with a share p of the probability, and those that are not much less likely than
- * the best one. Which token is drawn follows from the seed and the number of tokens generated
- * before: it depends neither on the number of ranks nor on other prompts of a batch.
+ * the best one. Which token is drawn follows from the seed, the number of tokens generated before
+ * and, of equal prompts of a generation, which one it is: it depends neither on the number of ranks
+ * nor on other prompts of a batch.
  */
 public final class GenerationOptions {
 

@@ -34,14 +34,16 @@ import java.util.OptionalLong;
  * }</pre>
  *
  * <p>The tokens are the same for any number of ranks. By default there is a rank for each processor
- * that the JVM may use. In a job of several processes, all of them call the same, from one thread,
- * and get the same tokens.
+ * that the JVM may use. In a job of several processes, process 0 leads and the others {@link
+ * #follow}, see {@link Builder#optLeader}; without a leader all processes make the same calls, from
+ * one thread each, and get the same tokens.
  *
  * <p>The keys and values of an earlier text stay in the cache: a prompt that begins like it, such
  * as the next turn of a chat, is computed from where they differ.
  *
- * <p>Any number of threads generate at a time. Their texts share a batch, which each of them joins
- * and leaves at any step; those for which there is no room begin in the order in which they came.
+ * <p>Any number of threads may generate at the same time (continuous batching, Yu et al., 2022, <a
+ * href="https://www.usenix.org/conference/osdi22/presentation/yu">Orca</a>). Texts join and leave
+ * the batch at each step. Texts that find no room begin in the order in which they came.
  */
 public final class Generator implements AutoCloseable {
 
