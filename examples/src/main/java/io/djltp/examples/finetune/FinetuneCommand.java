@@ -16,6 +16,7 @@ import io.djltp.llm.LanguageModel;
 import io.djltp.llm.tune.TuningData;
 import io.djltp.llm.tune.TuningSteps;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.LoraConfig;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
 
@@ -40,8 +41,8 @@ import java.util.concurrent.Callable;
         name = "finetune",
         description =
                 "Trains a language model of a Hugging Face folder on texts, pairs of prompt and"
-                        + " completion, or chats, and saves it as such a folder. AdamW with betas 0.9"
-                        + " and 0.999 and epsilon 1e-8.",
+                        + " completion, or chats, and saves it as such a folder, or its adapters as PEFT"
+                        + " does. AdamW with betas 0.9 and 0.999 and epsilon 1e-8.",
         mixinStandardHelpOptions = true)
 public final class FinetuneCommand implements Callable<Integer> {
 
@@ -79,17 +80,24 @@ public final class FinetuneCommand implements Callable<Integer> {
             describe(model, data, evaluation);
             train(job, model, data, evaluation);
             if (job.isFirst()) {
-                model.save(options.save, options.dataType);
-                out.printf("%nSaved for tp generate %s%n", options.save);
+                if (options.rank == null) {
+                    model.save(options.save, options.dataType);
+                } else {
+                    model.saveAdapter(options.save, options.dataType);
+                }
+                out.printf("%nSaved %s%n", options.save);
                 report.write(options.json);
             }
         }
     }
 
     private LanguageModel open() {
+        LanguageModel.Builder builder =
+                LanguageModel.builder(options.folder).optShardedLogits(true);
+        LoraConfig lora = options.lora();
         try {
-            return LanguageModel.builder(options.folder).optShardedLogits(true).load();
-        } catch (IOException | MalformedModelException e) {
+            return (lora == null ? builder : builder.optLora(lora)).load();
+        } catch (IOException | IllegalArgumentException | MalformedModelException e) {
             throw new BadInputException(e.getMessage(), e);
         }
     }
@@ -118,6 +126,7 @@ public final class FinetuneCommand implements Callable<Integer> {
         report.put("ranks", options.ranks());
         report.put("mesh", options.meshName()); // null without --mesh
         report.put("data", data.getCounts());
+        report.put("lora_rank", options.rank);
         describe("to train on", data.getCounts());
         if (evaluation != null) {
             report.put("evaluation_data", evaluation.getCounts());

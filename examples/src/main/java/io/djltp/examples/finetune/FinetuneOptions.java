@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.train.JobOptions;
 import io.djltp.job.Job;
+import io.djltp.nn.LoraConfig;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 
@@ -96,7 +97,29 @@ final class FinetuneOptions extends JobOptions {
     @Option(names = "--bucket", description = "Put rows of similar length into a batch.")
     boolean bucketed;
 
-    @Option(names = "--lr", description = "The largest learning rate of AdamW (2e-5).")
+    @Option(
+            names = "--lora",
+            description =
+                    "Train adapters (LoRA) of this rank, and no other weights. --save gets the"
+                            + " adapters, as PEFT lays them out.")
+    @Nullable Integer rank;
+
+    @Option(
+            names = "--alpha",
+            description = "The updates of adapters are multiplied by alpha / rank (2 * --lora).")
+    private @Nullable Float alpha;
+
+    @Option(
+            names = "--lora-targets",
+            split = ",",
+            description =
+                    "The layers that have an adapter, such as q_proj,v_proj, or all-linear (those"
+                            + " of queries and values).")
+    private String @Nullable [] targets;
+
+    @Option(
+            names = "--lr",
+            description = "The largest learning rate of AdamW (2e-5, or 2e-4 with --lora).")
     private @Nullable Float learningRate;
 
     @Option(
@@ -155,6 +178,13 @@ final class FinetuneOptions extends JobOptions {
         positive("--accumulate", accumulate);
         positive("--length", length);
         positive("--lr", learningRate);
+        positive("--lora", rank);
+        positive("--alpha", alpha);
+        if (rank == null && (alpha != null || targets != null)) {
+            throw new BadInputException(
+                    "%s is for adapters: give their rank, --lora 16",
+                    alpha != null ? "--alpha" : "--lora-targets");
+        }
         positive("--clip", clip);
         notNegative("--warmup", warmUp);
         notNegative("--weight-decay", weightDecay);
@@ -221,8 +251,18 @@ final class FinetuneOptions extends JobOptions {
     protected Set<String> trainingOptions() { // of --steps, learning rates follow
         return Set.of(
                 ("--data --eval-share --epochs --steps --batch --accumulate --length --pack"
-                                + " --bucket --lr --warmup --schedule --weight-decay --clip --seed")
+                                + " --bucket --lora --alpha --lora-targets --lr --warmup --schedule --weight-decay --clip --seed")
                         .split(" "));
+    }
+
+    /** {@return the adapters, or {@code null} if all weights are trained} */
+    @Nullable LoraConfig lora() {
+        if (rank == null) {
+            return null;
+        }
+        LoraConfig.Builder builder =
+                LoraConfig.builder().optRank(rank).optAlpha(alpha == null ? 2f * rank : alpha);
+        return (targets == null ? builder : builder.optTargets(targets)).build();
     }
 
     /** Returns the number of steps. */
@@ -233,7 +273,7 @@ final class FinetuneOptions extends JobOptions {
 
     /** Returns the learning rate of an update, whose number begins with 1. */
     float rate(int number, int steps) {
-        float largest = learningRate == null ? 2e-5f : learningRate;
+        float largest = learningRate != null ? learningRate : rank == null ? 2e-5f : 2e-4f;
         double rising = warmUp < 1 ? Math.round(warmUp * steps) : Math.min(warmUp, steps);
         if (number <= rising) {
             return (float) (largest * number / (rising + 1));

@@ -8,6 +8,7 @@ import io.djltp.checkpoint.Checkpoint;
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.llm.LanguageModel;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -21,6 +22,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /** The command fine-tunes a model that {@code tp lm} has trained, on ranks and processes. */
 public class FinetuneCommandTest {
@@ -77,7 +79,7 @@ public class FinetuneCommandTest {
                             command("--epochs 4 --eval " + data + " --save " + saved + " ")
                                             .replace("--batch 4 ", "")
                                     + options);
-            run.assertPrints(0, "after step 0: evaluation loss", "Saved for tp generate " + saved);
+            run.assertPrints(0, "after step 0: evaluation loss", "Saved " + saved);
             JsonObject figures = run.figures().getAsJsonObject();
             double[] losses = run.losses();
             if (expected == null) {
@@ -103,10 +105,47 @@ public class FinetuneCommandTest {
                 TpRun.withJson(
                         command("--epochs 6 --eval-share 0.2 --schedule linear --save " + saved));
         run.assertPrints(0, "8 texts to train on", "2 texts for evaluations");
-        String start =
-                run.output().replaceAll("(?s).*after step 0: evaluation loss ([0-9.]+).*", "$1");
-        double loss = run.figures().getAsJsonObject().get("evaluation_loss").getAsDouble();
-        Assert.assertTrue(loss < 0.9 * Double.parseDouble(start), start + " then " + loss);
+        double[] losses = evaluations(run);
+        Assert.assertEquals(losses.length, 7, run.output());
+        Assert.assertTrue(losses[6] < 0.9 * losses[0], run.output());
+    }
+
+    /** Returns the losses of all evaluations. */
+    private static double[] evaluations(TpRun run) {
+        return Pattern.compile("evaluation loss ([0-9.]+)")
+                .matcher(run.output())
+                .results()
+                .mapToDouble(found -> Double.parseDouble(found.group(1)))
+                .toArray();
+    }
+
+    /** Adapters are trained, saved as PEFT does, and read for generation. */
+    @Test(timeOut = 240_000)
+    public void trainsAdapters() throws Exception {
+        double[] expected = null;
+        for (String options : List.of("--tp 1", "--tp 3 --lora-targets q_proj,v_proj")) {
+            Path saved = folder.resolve("adapters" + options.length());
+            TpRun run =
+                    TpRun.withJson(
+                            command("--lora 2 --steps 6 --eval " + data + " --save ")
+                                    + saved
+                                    + " "
+                                    + options);
+            run.assertPrints(0, "Saved " + saved);
+            double[] losses = run.losses();
+            expected = expected == null ? losses : expected;
+            for (int i = 0; i < 6; i++) {
+                Assert.assertEquals(losses[i], expected[i], 1e-5 * expected[i], options);
+            }
+            double start = evaluations(run)[0];
+            Assert.assertTrue(evaluations(run)[2] < start, run.output());
+            JsonObject config = TpRun.json(saved.resolve("adapter_config.json"));
+            Assert.assertEquals(config.get("r").getAsInt(), 2);
+            Assert.assertEquals(config.get("lora_alpha").getAsDouble(), 4.0);
+            try (LanguageModel loaded = LanguageModel.builder(model).optAdapter(saved).load()) {
+                loaded.readWhole();
+            }
+        }
     }
 
     /** A process that is killed between two checkpoints ends with the same bits. */
@@ -185,6 +224,10 @@ public class FinetuneCommandTest {
             {"finetune # --data @ --save new --epochs 1 --steps 1", "not both"},
             {"finetune # --data @ --save new --mesh 4x1 --batch 3", "--batch 3 is smaller"},
             {"finetune # --data @ --save new --tp 6", "6"},
+            {"finetune # --data @ --save new --lora 0", "--lora must be greater than 0"},
+            {"finetune # --data @ --save new --alpha 2", "--alpha is for adapters: give their"},
+            {"finetune # --data @ --save new --lora-targets q_proj", "--lora-targets is for"},
+            {"finetune # --data @ --save new --lora 2 --lora-targets x", "of the name [x]"},
             {"finetune / --data @ --save new", "There is no /config.json"},
         };
     }
