@@ -391,6 +391,6 @@ final class RankWeights implements AutoCloseable {
                 (2 * heads + 2 * groups) * dim * width
                         + (config.isGated() ? 3 : 2) * features * width;
         long ids = (config.getVocabularySize() + ranks - 1) / ranks;
-        return (each * config.getLayers() + ids * width) * type.type().getBytes();
+        return (long) ((each * config.getLayers() + ids * width) * type.type().getBytes());
     }
 }

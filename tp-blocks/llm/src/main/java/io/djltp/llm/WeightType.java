@@ -21,7 +21,13 @@ public enum WeightType {
     FLOAT16(PackedWeight.Type.FLOAT16),
 
     /** 1 byte a number, with a scale for each output of a layer. */
-    INT8(PackedWeight.Type.INT8);
+    INT8(PackedWeight.Type.INT8),
+
+    /**
+     * 5 bits a number: 4, and a scale and an offset for each 32 inputs of an output. A part of a
+     * few features is filled up to 32.
+     */
+    INT4(PackedWeight.Type.INT4);
 
     private final PackedWeight.Type type;
 
@@ -36,7 +42,7 @@ public enum WeightType {
     /**
      * Returns the type of a name.
      *
-     * @param name {@code float32}, {@code bfloat16}, {@code float16} or {@code int8}
+     * @param name {@code float32}, {@code bfloat16}, {@code float16}, {@code int8} or {@code int4}
      * @return the type
      * @throws IllegalArgumentException if the name is another one
      */

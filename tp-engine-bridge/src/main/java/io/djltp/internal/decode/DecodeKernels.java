@@ -13,6 +13,7 @@ import org.bytedeco.pytorch.IValue;
 import org.bytedeco.pytorch.IValueVector;
 import org.bytedeco.pytorch.OperatorHandle;
 import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
@@ -48,13 +49,23 @@ enum DecodeKernels {
             "FBGEMM, int8 weights, rows of 14 bits",
             (type, weight, bias, rows) -> new FbgemmInt8(weight, bias, rows)),
 
+    /** Libtorch's products of 4 bits with rows in bfloat16. */
+    INT4_PACK(
+            "libtorch, int4 weights in groups of 32, bfloat16 rows",
+            (type, weight, bias, rows) -> new Int4(true, weight, bias, rows)),
+
     /** OneDNN's products of factors in bfloat16, with sums in float32. */
     ONEDNN_BFLOAT16(
             "oneDNN, bfloat16 weights and rows, float32 sums",
             (type, weight, bias, rows) -> new OneDnnBFloat16(weight, bias, rows)),
 
     /** The weight as it is, widened to float32 in blocks. */
-    PLAIN("libtorch, ", Plain::new);
+    PLAIN(
+            "libtorch, ",
+            (type, weight, bias, rows) ->
+                    type == Type.INT4
+                            ? new Int4(false, weight, bias, rows)
+                            : new Plain(type, weight, bias, rows));
 
     private static final Logger logger = LoggerFactory.getLogger(DecodeKernels.class);
 
@@ -92,6 +103,7 @@ enum DecodeKernels {
                     case FLOAT32 -> XNNPACK;
                     case FLOAT16 -> FBGEMM_FLOAT16;
                     case INT8 -> FBGEMM_INT8;
+                    case INT4 -> INT4_PACK;
                     case BFLOAT16 -> ONEDNN_BFLOAT16;
                 };
         Optional<String> missing =
@@ -349,6 +361,166 @@ enum DecodeKernels {
         return scales.masked_fill_(scales.eq(new Scalar(0f)), new Scalar(1f));
     }
 
+    /**
+     * Numbers q of 4 bits in groups of inputs of a row, each with a scale s and an offset z: \(w =
+     * (q - 8) s + z\), with the smallest and the largest number of a group as they are. Inputs are
+     * filled up to whole groups, and outputs to whole panels.
+     *
+     * <p>Libtorch's kernel takes a row after another: more rows are multiplied by the weight
+     * widened to float32, in blocks.
+     */
+    private static final class Int4 extends PackedWeight {
+
+        private static final int GROUP = 32;
+        private static final long FEW = 16; // rows
+
+        private static final OperatorHandle RUN = operator("aten::_weight_int4pack_mm_for_cpu");
+
+        /** Outputs that the kernel multiplies at once: 64 with AVX-512. */
+        private static final int PANEL = findPanel();
+
+        private final Tensor packed; // bytes [panels, in, PANEL / 2]
+        private final Tensor factors; // bfloat16 [groups, out, 2]: scale and offset
+        private final boolean few; // rows are multiplied by the kernel
+        private final IValue[] constants;
+        private float[] filled = {};
+
+        Int4(boolean few, Tensor weight, float @Nullable [] bias, RowBuffer rows) {
+            super(few ? INT4_PACK : PLAIN, Type.INT4, weight, bias, rows);
+            this.few = few;
+            Tensor full = fill(fill(weight, 1, GROUP), 0, PANEL);
+            Tensor groups = full.reshape(full.size(0), full.size(1) / GROUP, GROUP);
+            Tensor least = groups.amin(new long[] {2}, false);
+            Tensor scale = groups.amax(new long[] {2}, false).sub_(least).div_(new Scalar(15f));
+            Tensor offset = least.add_(scale, new Scalar(8f)).to(ScalarType.BFloat16);
+            scale = scale.to(ScalarType.BFloat16);
+            factors =
+                    torch.stack(new TensorVector(scale.t(), offset.t()), 2)
+                            .contiguous()
+                            .retainReference();
+            Tensor steps = scale.masked_fill(scale.eq(new Scalar(0f)), new Scalar(1f));
+            Tensor q =
+                    groups.sub(offset.to(ScalarType.Float).unsqueeze(2))
+                            .div_(steps.to(ScalarType.Float).unsqueeze(2))
+                            .round_()
+                            .add_(new Scalar(8f))
+                            .clamp_(
+                                    new ScalarOptional(new Scalar(0f)),
+                                    new ScalarOptional(new Scalar(15f)));
+            packed = pack(q.reshape(full.size(0), full.size(1)), PANEL).retainReference();
+            long[] shape = {full.size(0), full.size(1) / 2};
+            constants =
+                    new IValue[] {
+                        keep(new IValue(packed.view(shape))),
+                        keep(new IValue((long) GROUP)),
+                        keep(new IValue(factors))
+                    };
+        }
+
+        /** Repeats the last number, which widens no group. */
+        private static Tensor fill(Tensor x, long axis, int whole) {
+            long size = x.size(axis);
+            long more = (size + whole - 1) / whole * whole - size;
+            long[] shape = {axis == 0 ? more : x.size(0), axis == 0 ? x.size(1) : more};
+            Tensor last = x.narrow(axis, size - 1, 1).expand(shape);
+            return more == 0 ? x : torch.cat(new TensorVector(x, last), axis);
+        }
+
+        /** Arranges numbers [out, in] as the kernel reads them: two outputs in a byte. */
+        private static Tensor pack(Tensor numbers, int panel) {
+            Tensor panels = numbers.reshape(numbers.size(0) / panel, panel, numbers.size(1));
+            Tensor low = panels.narrow(1, 0, panel / 2);
+            Tensor high = panels.narrow(1, panel / 2, panel / 2);
+            return low.add(high, new Scalar(16f)).to(ScalarType.Byte).transpose(1, 2).contiguous();
+        }
+
+        private static int findPanel() {
+            try (PointerScope scope = new PointerScope()) {
+                Tensor numbers = torch.arange(new Scalar(64 * 2)).remainder(new Scalar(15f));
+                numbers = numbers.reshape(64, 2).to(ScalarType.Float);
+                OperatorHandle pack = operator("aten::_convert_weight_to_int4pack_for_cpu");
+                IValue whole = new IValue(numbers.to(ScalarType.Int));
+                Tensor expected = call(pack, whole, new IValue(1L)).toTensor().reshape(-1);
+                return expected.equal(pack(numbers, 64).reshape(-1)) ? 64 : 32;
+            }
+        }
+
+        @Override
+        long bytes() {
+            return packed.numel() + factors.numel() * 2;
+        }
+
+        @Override
+        int columnsOf(int inputs) {
+            return (inputs + GROUP - 1) / GROUP * GROUP;
+        }
+
+        @Override
+        void put(RowBuffer to, float[] x, int count) {
+            int in = getInputs();
+            int columns = columnsOf(in);
+            if (in == columns) {
+                super.put(to, x, count);
+                return;
+            }
+            if (filled.length < count * columns) {
+                filled = new float[count * columns]; // zeros between the rows
+            }
+            for (int i = 0; i < count; i++) {
+                System.arraycopy(x, i * in, filled, i * columns, in);
+            }
+            to.memory().put(0, filled, 0, count * columns);
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            Tensor y = few && x.size(0) <= FEW ? ofFew(x) : ofMany(x);
+            return y.narrow(1, 0, getOutputs()).contiguous();
+        }
+
+        private Tensor ofFew(Tensor x) {
+            IValue rounded = new IValue(x.to(ScalarType.BFloat16));
+            IValue y = call(RUN, rounded, constants[0], constants[1], constants[2]);
+            return y.toTensor().to(ScalarType.Float);
+        }
+
+        private Tensor ofMany(Tensor x) {
+            long in = packed.size(1);
+            long most = Math.max(1, Plain.BLOCK / (in * PANEL));
+            Tensor y = torch.empty(x.size(0), packed.size(0) * PANEL);
+            for (long at = 0; at < packed.size(0); at += most) {
+                try (PointerScope scope = new PointerScope()) {
+                    long panels = Math.min(most, packed.size(0) - at);
+                    long outputs = panels * PANEL;
+                    Tensor bytes = packed.narrow(0, at, panels).transpose(0, 1);
+                    Tensor low = bytes.bitwise_and(new Scalar(15));
+                    Tensor high = torch.bitwise_right_shift(bytes, new Scalar(4));
+                    Tensor of = factors.narrow(1, at * PANEL, outputs).to(ScalarType.Float);
+                    Tensor part =
+                            torch.cat(new TensorVector(low, high), 2)
+                                    .to(ScalarType.Float)
+                                    .reshape(in / GROUP, GROUP, outputs)
+                                    .sub_(new Scalar(8f))
+                                    .mul_(of.select(2, 0).unsqueeze(1))
+                                    .add_(of.select(2, 1).unsqueeze(1));
+                    Tensor to = y.narrow(1, at * PANEL, outputs);
+                    torch.mm_out(to, x, part.reshape(in, outputs));
+                }
+            }
+            return y;
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            packed.close();
+            factors.close();
+            for (IValue each : constants) {
+                each.close();
+            }
+        }
+    }
+
     private static final class OneDnnBFloat16 extends PackedWeight {
 
         /** Outputs of a call: more are not faster for one row, and slower for many. */
@@ -427,7 +599,7 @@ enum DecodeKernels {
         @Override
         long bytes() {
             long scaled = scales == null ? 0 : scales.numel() * 4;
-            return weight.numel() * getType().getBytes() + scaled;
+            return (long) (weight.numel() * getType().getBytes()) + scaled;
         }
 
         @Override

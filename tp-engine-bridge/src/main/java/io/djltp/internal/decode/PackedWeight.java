@@ -35,20 +35,23 @@ public abstract class PackedWeight implements AutoCloseable {
         FLOAT16(2),
 
         /** Rounded to 8 bits, with a scale for each row; the rows that are multiplied have 14. */
-        INT8(1);
+        INT8(1),
 
-        private final int bytes;
+        /** Rounded to 4 bits, with a scale and an offset of 2 bytes for each 32 of a row. */
+        INT4(0.625);
 
-        Type(int bytes) {
+        private final double bytes;
+
+        Type(double bytes) {
             this.bytes = bytes;
         }
 
         /**
          * Returns the size of a number.
          *
-         * @return its bytes
+         * @return its bytes, with its part of the scale of a group
          */
-        public int getBytes() {
+        public double getBytes() {
             return bytes;
         }
 
@@ -62,6 +65,7 @@ public abstract class PackedWeight implements AutoCloseable {
                 case BFLOAT16 -> ScalarType.BFloat16;
                 case FLOAT16 -> ScalarType.Half;
                 case INT8 -> ScalarType.Char;
+                case INT4 -> ScalarType.Byte;
             };
         }
     }
@@ -86,7 +90,7 @@ public abstract class PackedWeight implements AutoCloseable {
         inputs = Math.toIntExact(weight.size(1));
         this.bias = bias;
         this.rows = rows;
-        one = rows.view(rowsOf(1), inputs).retainReference();
+        one = rows.view(rowsOf(1), columnsOf(inputs)).retainReference();
     }
 
     /**
@@ -160,7 +164,7 @@ public abstract class PackedWeight implements AutoCloseable {
      * @return the number of floats
      */
     public static long roomFor(long rows, long inputs) {
-        return 2 * rows * inputs; // 8 bits take rows apart
+        return rows * Math.max(2 * inputs, 32); // 8 bits take rows apart, 4 fill them up
     }
 
     /**
@@ -193,6 +197,11 @@ public abstract class PackedWeight implements AutoCloseable {
         return count;
     }
 
+    /** Returns how many numbers a row has for a kernel. */
+    int columnsOf(int inputs) {
+        return inputs;
+    }
+
     /**
      * Multiplies rows.
      *
@@ -203,7 +212,7 @@ public abstract class PackedWeight implements AutoCloseable {
     public final void multiply(float[] x, int count, float[] y) {
         put(rows, x, count);
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor in = count == 1 ? one : rows.view(rowsOf(count), inputs);
+            Tensor in = count == 1 ? one : rows.view(rowsOf(count), columnsOf(inputs));
             take(rows, product(in), y, count);
         }
         if (bias != null) {

@@ -20,7 +20,11 @@ public class PackedWeightTest {
     public Object[][] types() {
         return new Object[][] {
             // type, relative error of products whose weight is rounded to it
-            {Type.FLOAT32, 2e-6}, {Type.FLOAT16, 5e-4}, {Type.BFLOAT16, 6e-3}, {Type.INT8, 1e-2}
+            {Type.FLOAT32, 2e-6},
+            {Type.FLOAT16, 5e-4},
+            {Type.BFLOAT16, 6e-3},
+            {Type.INT8, 1e-2},
+            {Type.INT4, 0.1}
         };
     }
 
@@ -39,13 +43,25 @@ public class PackedWeightTest {
     private static void check(Type type, int out, int in, int count, boolean plain, double limit) {
         Random random = new Random(7L * out + in + count);
         float[] w = floats(random, out * in);
-        float[] b = floats(random, out);
-        float[] x = floats(random, count * in);
+        float[] b = count % 2 == 0 ? null : floats(random, out);
+        check(type, w, b, floats(random, count * in), out, in, count, plain, limit);
+    }
+
+    private static void check(
+            Type type,
+            float[] w,
+            float[] b,
+            float[] x,
+            int out,
+            int in,
+            int count,
+            boolean plain,
+            double limit) {
         float[] y = new float[count * out];
         try (NDManager manager = NDManager.newBaseManager("PyTorch");
                 RowBuffer rows = new RowBuffer(PackedWeight.roomFor(count, in))) {
             NDArray weight = manager.create(w, new Shape(out, in));
-            NDArray bias = count % 2 == 0 ? null : manager.create(b);
+            NDArray bias = b == null ? null : manager.create(b);
             try (PackedWeight packed =
                     plain
                             ? PackedWeight.plain(weight, bias, type, rows)
@@ -54,7 +70,7 @@ public class PackedWeightTest {
                 Assert.assertEquals(packed.getOutputs(), out);
                 Assert.assertEquals(packed.getInputs(), in);
                 Assert.assertEquals(packed.getType(), type);
-                Assert.assertTrue(packed.getBytes() >= (long) out * in * type.getBytes());
+                Assert.assertTrue(packed.getBytes() >= out * in * type.getBytes());
                 for (int repeat = 0; repeat < 2; repeat++) {
                     packed.multiply(x, count, y);
                     double error = 0;
@@ -83,6 +99,24 @@ public class PackedWeightTest {
             numbers[i] = (float) random.nextGaussian();
         }
         return numbers;
+    }
+
+    /** Numbers that 4 bits hold are multiplied up to the rounding of rows to bfloat16. */
+    @Test
+    public void fourBitsHoldSixteenNumbersOfAGroup() {
+        for (int count : new int[] {1, 40}) {
+            for (boolean plain : new boolean[] {false, true}) {
+                Random random = new Random(count);
+                float[] w = new float[70 * 96];
+                for (int i = 0; i < w.length; i++) {
+                    int step = i % 32 < 2 ? 15 * (i % 2) : random.nextInt(16);
+                    w[i] = (i / 32 % 5 + 1) * 0.25f * (step - 8);
+                }
+                float[] x = floats(random, count * 96);
+                double limit = plain || count > 16 ? 1e-6 : 4e-3;
+                check(Type.INT4, w, null, x, 70, 96, count, plain, limit);
+            }
+        }
     }
 
     /** Rows of zeros, of numbers that are not, and a row among larger ones. */
@@ -127,6 +161,7 @@ public class PackedWeightTest {
         Assert.assertEquals(PackedWeight.kernelOf(Type.FLOAT32), "XNNPACK, float32");
         Assert.assertTrue(PackedWeight.kernelOf(Type.FLOAT16).startsWith("FBGEMM"));
         Assert.assertTrue(PackedWeight.kernelOf(Type.INT8).startsWith("FBGEMM"));
+        Assert.assertTrue(PackedWeight.kernelOf(Type.INT4).startsWith("libtorch, int4 weights in"));
         String widened = "libtorch, bfloat16 widened to float32";
         Assert.assertTrue(
                 Set.of("oneDNN, bfloat16 weights and rows, float32 sums", widened)
