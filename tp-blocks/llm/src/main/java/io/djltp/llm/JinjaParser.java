@@ -15,6 +15,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -235,6 +236,16 @@ final class JinjaParser {
         }
     }
 
+    /** Returns whether brackets have another part, and reads the comma before it, or their end. */
+    private boolean next(String end) {
+        Token last = tokens.get(at - 1);
+        boolean first = last.kind == Kind.OPERATOR && "([{".contains(last.text);
+        if (!first && !peek().is(Kind.OPERATOR, end)) {
+            expect(Kind.OPERATOR, ",");
+        }
+        return !operator(end);
+    }
+
     private String name() {
         Token token = peek();
         if (token.kind != Kind.NAME) {
@@ -257,20 +268,10 @@ final class JinjaParser {
             }
             at++;
             if (token.kind == Kind.TEXT) {
-                nodes.add(
-                        scope -> {
-                            scope.run.print(token.text);
-                            return Flow.NEXT;
-                        });
+                nodes.add(output(token.line, scope -> token.text));
             } else if (token.text.equals("{{")) {
-                Expression value = list();
+                nodes.add(output(token.line, list()));
                 expect(Kind.END, "}}");
-                nodes.add(
-                        scope -> {
-                            scope.run.line = token.line;
-                            scope.run.print(JinjaValues.string(value.eval(scope)));
-                            return Flow.NEXT;
-                        });
             } else {
                 String name = name();
                 if (List.of(ends).contains(name)) {
@@ -286,6 +287,14 @@ final class JinjaParser {
                         });
             }
         }
+    }
+
+    private static Node output(int line, Expression value) {
+        return scope -> {
+            scope.run.line = line;
+            scope.run.print(JinjaValues.string(value.eval(scope)));
+            return Flow.NEXT;
+        };
     }
 
     private static Node all(List<Node> nodes) {
@@ -429,14 +438,11 @@ final class JinjaParser {
         String name = name();
         Map<String, Expression> parameters = new LinkedHashMap<>();
         expect(Kind.OPERATOR, "(");
-        while (!operator(")")) {
+        while (next(")")) {
             String parameter = name();
             Expression byDefault =
                     operator("=") ? expression() : scope -> new JinjaTemplate.Undefined(parameter);
             parameters.put(parameter, byDefault);
-            if (!peek().is(Kind.OPERATOR, ")")) {
-                expect(Kind.OPERATOR, ",");
-            }
         }
         Node body = block("endmacro");
         return outer -> {
@@ -496,28 +502,19 @@ final class JinjaParser {
     }
 
     private Expression or() {
-        Expression left = and();
-        while (word("or")) {
-            Expression first = left;
-            Expression second = and();
-            left =
-                    scope -> {
-                        Object value = first.eval(scope);
-                        return JinjaValues.isTrue(value) ? value : second.eval(scope);
-                    };
-        }
-        return left;
+        return either("or", true, () -> either("and", false, this::not));
     }
 
-    private Expression and() {
-        Expression left = not();
-        while (word("and")) {
+    /** The first value that is true, for or, or false, for and; without one, the last. */
+    private Expression either(String word, boolean ends, Supplier<Expression> next) {
+        Expression left = next.get();
+        while (word(word)) {
             Expression first = left;
-            Expression second = not();
+            Expression second = next.get();
             left =
                     scope -> {
                         Object value = first.eval(scope);
-                        return JinjaValues.isTrue(value) ? second.eval(scope) : value;
+                        return JinjaValues.isTrue(value) == ends ? value : second.eval(scope);
                     };
         }
         return left;
@@ -532,7 +529,7 @@ final class JinjaParser {
     }
 
     private Expression comparison() {
-        Expression left = sum();
+        Expression left = arithmetic();
         Expression all = null;
         while (true) {
             Token token = peek();
@@ -547,7 +544,7 @@ final class JinjaParser {
             }
             at += negated ? 2 : 1;
             Expression first = left;
-            Expression second = sum();
+            Expression second = arithmetic();
             Expression before = all;
             all =
                     scope ->
@@ -562,10 +559,15 @@ final class JinjaParser {
         }
     }
 
-    private Expression sum() {
-        Expression left = text();
-        while (peek().is(Kind.OPERATOR, "+") || peek().is(Kind.OPERATOR, "-")) {
-            left = binary(left, tokens.get(at++).text, text());
+    private Expression arithmetic() {
+        Supplier<Expression> products = () -> chain(Set.of("*", "/", "//", "%"), () -> unary(true));
+        return chain(Set.of("+", "-"), () -> chain(Set.of("~"), products));
+    }
+
+    private Expression chain(Set<String> operators, Supplier<Expression> next) {
+        Expression left = next.get();
+        while (peek().kind == Kind.OPERATOR && operators.contains(peek().text)) {
+            left = binary(left, tokens.get(at++).text, next.get());
         }
         return left;
     }
@@ -573,22 +575,6 @@ final class JinjaParser {
     private static Expression binary(Expression left, String operator, Expression right) {
         return scope ->
                 JinjaValues.compute(scope.run, operator, left.eval(scope), right.eval(scope));
-    }
-
-    private Expression text() {
-        Expression left = product();
-        while (operator("~")) {
-            left = binary(left, "~", product());
-        }
-        return left;
-    }
-
-    private Expression product() {
-        Expression left = unary(true);
-        while (peek().kind == Kind.OPERATOR && Set.of("*", "/", "//", "%").contains(peek().text)) {
-            left = binary(left, tokens.get(at++).text, unary(true));
-        }
-        return left;
     }
 
     private Expression unary(boolean filters) {
@@ -653,16 +639,13 @@ final class JinjaParser {
         expect(Kind.OPERATOR, "(");
         List<Expression> list = new ArrayList<>();
         Map<String, Expression> named = new LinkedHashMap<>();
-        while (!operator(")")) {
+        while (next(")")) {
             if (peek().kind == Kind.NAME && tokens.get(at + 1).is(Kind.OPERATOR, "=")) {
                 String name = name();
                 at++;
                 named.put(name, expression());
             } else {
                 list.add(expression());
-            }
-            if (!peek().is(Kind.OPERATOR, ")")) {
-                expect(Kind.OPERATOR, ",");
             }
         }
         return new Call(list, named);
@@ -755,11 +738,8 @@ final class JinjaParser {
                 }
                 if (token.text.equals("[")) {
                     List<Expression> all = new ArrayList<>();
-                    while (!operator("]")) {
+                    while (next("]")) {
                         all.add(expression());
-                        if (!peek().is(Kind.OPERATOR, "]")) {
-                            expect(Kind.OPERATOR, ",");
-                        }
                     }
                     return scope -> values(all, scope);
                 }
@@ -776,13 +756,10 @@ final class JinjaParser {
     private Expression map() {
         List<Expression> keys = new ArrayList<>();
         List<Expression> all = new ArrayList<>();
-        while (!operator("}")) {
+        while (next("}")) {
             keys.add(expression());
             expect(Kind.OPERATOR, ":");
             all.add(expression());
-            if (!peek().is(Kind.OPERATOR, "}")) {
-                expect(Kind.OPERATOR, ",");
-            }
         }
         return scope -> {
             Map<@Nullable Object, @Nullable Object> map = new LinkedHashMap<>();

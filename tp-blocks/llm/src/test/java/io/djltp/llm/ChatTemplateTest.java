@@ -68,6 +68,7 @@ public class ChatTemplateTest {
                             + " {{ 12345678.5 }} {{ 0.0005 }} {{ 1.25e-7 }} {{ 'ab' * 2 }}",
                     "{{ 1 < 2 < 3 }}{{ 1 < 3 < 2 }}{{ 'a' in 'cat' }}{{ 1 not in [1, 2] }}"
                             + "{{ 'k' in {'k': 1} }}{{ not 1 == 1.0 }}{{ 'a' < 'b' }}{{ 1 in none_ }}",
+                    "{{ ['(', '', 'a',] | join }}{{ {'[': '', 'b': '{'}['b'] }}{{ [] }}{{ [[1], []] }}",
                     "{{ true and 'x' or 'y' }}{{ '' or 'y' }}{{ not '' }}{{ 0 and 1 }}",
                     "{{ none }}{{ true }}{{ ['a', \"it's\", none, 1.0, {'k': 'v\\n'}] }}{{ u }}",
                     "{{ x is defined }}{{ x is not defined }}{{ none is none }}{{ 'a' is string }}"
