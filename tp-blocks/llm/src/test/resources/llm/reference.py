@@ -5,10 +5,9 @@ python3 reference.py < cases > results     (PyTorch 1.13)
 A line of the cases is {"folder": a folder with config.json and model.safetensors, "ids": [[...],
 ...]}, a line of the results the logits of all tokens, flat. With "greedy": n a line has the n
 likeliest next tokens of the first row, each computed from the whole text. With "labels", "steps" and
-"rate" it has the mean losses of so many steps of SGD. An encoder has "mask" and "kinds" too, and a
+"rate" it has the mean losses of so many steps of SGD, and the logits after them. An encoder has "mask" and "kinds" too, and a
 line of the results the features of all tokens. With "adapter", a folder as PEFT writes it, a layer
-computes x W^T + s x A^T B^T, and SGD trains A and B, which "save" names a folder for; behind the
-losses are then the logits after the steps.
+computes x W^T + s x A^T B^T, and SGD trains A and B, which "save" names a folder for.
 """
 import json
 import math
@@ -261,7 +260,7 @@ for line in sys.stdin:
                     w.grad = None
         if "save" in case:
             save_adapter(case["save"], adapter, trained)
-            losses += network(config, weights, ids).flatten().tolist()
+        losses += network(config, weights, ids).flatten().tolist()
         print(json.dumps(losses))
     elif "greedy" in case:
         first = ids.shape[1]

@@ -63,7 +63,7 @@ public final class GenerateCommand implements Callable<Integer> {
     @Override
     public Integer call() throws IOException {
         options.check();
-        try (LanguageModel model = open(options.folder)) {
+        try (LanguageModel model = open(options)) {
             int ranks = options.ranks(model);
             DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
             try (Job job = options.where.join(ranks)) {
@@ -74,9 +74,10 @@ public final class GenerateCommand implements Callable<Integer> {
         return 0;
     }
 
-    private static LanguageModel open(Path folder) {
+    private static LanguageModel open(GenerateOptions options) {
+        LanguageModel.Builder builder = LanguageModel.builder(options.folder);
         try {
-            return LanguageModel.load(folder);
+            return (options.adapter == null ? builder : builder.optAdapter(options.adapter)).load();
         } catch (IOException | MalformedModelException e) {
             throw new BadInputException(e.getMessage(), e);
         }
@@ -294,6 +295,13 @@ public final class GenerateCommand implements Callable<Integer> {
                         "How weights are held: float32, bfloat16, float16 or int8"
                                 + " (${DEFAULT-VALUE}).")
         private WeightType weights;
+
+        @Option(
+                names = "--adapter",
+                paramLabel = "FOLDER",
+                description =
+                        "A folder of LoRA adapters in PEFT's files, which are added to the weights.")
+        private @Nullable Path adapter;
 
         @Option(
                 names = "--length",

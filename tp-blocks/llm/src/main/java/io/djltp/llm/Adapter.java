@@ -145,6 +145,18 @@ final class Adapter implements Closeable {
     }
 
     /**
+     * Checks that a generator can read the values.
+     *
+     * @throws IllegalArgumentException if they are in no file
+     */
+    void checkSaved() {
+        Errors.check(
+                files != null,
+                "The adapters are new, and in no file: save them (saveAdapter), and load the model"
+                        + " with optAdapter");
+    }
+
+    /**
      * Returns a part of a weight with that of its update.
      *
      * @param name the name of the weight in its file
@@ -155,10 +167,6 @@ final class Adapter implements Closeable {
      */
     NDArray merged(String name, NDArray part, boolean cutInputs, List<ShardRange> ranges)
             throws IOException {
-        Errors.check(
-                files != null,
-                "The adapter is new, and its weights are in no file: save it (saveAdapter), and"
-                        + " load the model with optAdapter");
         String module = withoutWeight(name);
         module = module.startsWith("h.") ? "transformer." + module : module; // as PEFT names it
         if (!name.endsWith(WEIGHT) || !modules.contains(module)) {

@@ -68,6 +68,10 @@ public final class Generator implements AutoCloseable {
                         + " mistral, qwen2, qwen3 and gpt2",
                 model.getFolder(),
                 config.getModelType());
+        Adapter adapter = model.getAdapter();
+        if (adapter != null) {
+            adapter.checkSaved();
+        }
         int most = config.getMaxPositions();
         int length = builder.maxLength == 0 ? Math.min(most, LENGTH) : builder.maxLength;
         Errors.check(
@@ -83,7 +87,7 @@ public final class Generator implements AutoCloseable {
                 new Decoder(
                         config,
                         model.getFolder(),
-                        model.getAdapter(),
+                        adapter,
                         builder.weights,
                         parallel,
                         size,

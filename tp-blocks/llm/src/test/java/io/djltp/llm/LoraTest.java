@@ -1,17 +1,26 @@
 package io.djltp.llm;
 
+import ai.djl.MalformedModelException;
+import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
 import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.CheckpointListener;
+import io.djltp.collective.CollectiveCounts;
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.nn.LoraConfig;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.PyTorch;
+import io.djltp.testing.Refusals;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -143,6 +152,201 @@ public class LoraTest {
                 model.saveAdapter(saved, DataType.FLOAT32);
             }
             assertSame(saved, own.resolve("trained"), 1e-4, what);
+        }
+    }
+
+    @Test(dataProvider = "cases", timeOut = 120_000)
+    public void logitsAreEqualBesideAndMerged(String name) throws Exception {
+        Path own = base(name);
+        Path trained = own.resolve("trained"); // written by PyTorch
+        double[] wanted = expected.get(name);
+        wanted = Arrays.copyOfRange(wanted, STEPS, wanted.length);
+        Path merged = own.resolve("merged");
+        try (LanguageModel model = LanguageModel.builder(own).optAdapter(trained).load()) {
+            model.readWhole();
+            Expected.check(logits(model), wanted, TOLERANCE, name + ", beside");
+            model.save(merged, DataType.FLOAT32);
+        }
+        try (LanguageModel model = LanguageModel.load(merged)) {
+            model.readWhole();
+            Expected.check(logits(model), wanted, TOLERANCE, name + ", merged");
+        }
+        int[] prompt = Arrays.stream(ids, 0, TrainingTest.LENGTH).mapToInt(i -> (int) i).toArray();
+        double[] last = Arrays.copyOfRange(wanted, 53 * (prompt.length - 1), 53 * prompt.length);
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            try (Generator generator =
+                    Generator.builder()
+                            .setPath(own)
+                            .optAdapter(trained)
+                            .optConfig(ParallelConfig.tensor(ranks))
+                            .build()) {
+                String what = name + ", generated on " + ranks;
+                Expected.check(generator.getLogits(prompt), last, 1e-4, what);
+            }
+        }
+    }
+
+    private float[] logits(LanguageModel model) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Shape shape = new Shape(TrainingTest.ROWS, TrainingTest.LENGTH);
+            NDList input = new NDList(manager.create(ids, shape));
+            return model.getModel()
+                    .getBlock()
+                    .forward(new ParameterStore(manager, false), input, false)
+                    .singletonOrThrow()
+                    .toFloatArray();
+        }
+    }
+
+    /** With dropout: new adapters, their values after steps, and what a step communicates. */
+    @Test(timeOut = 120_000)
+    public void anyNumberOfRanksTrainsTheSame() throws Exception {
+        LoraConfig config =
+                LoraConfig.builder()
+                        .optRank(2)
+                        .optDropout(0.25f)
+                        .optTargets(LoraConfig.ALL_LINEAR)
+                        .build();
+        double[] wanted = null;
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            Path start = folder.resolve("start" + ranks);
+            Path end = folder.resolve("end" + ranks);
+            ParallelConfig parallel = ParallelConfig.tensor(ranks);
+            LanguageModel.Builder builder = LanguageModel.builder(base("llama"));
+            Engine.getInstance().setRandomSeed(7);
+            try (LanguageModel model = builder.optShardedLogits(true).optLora(config).load();
+                    ParallelTrainer trainer = TrainingTest.trainer(model, parallel)) {
+                model.saveAdapter(start, DataType.FLOAT32);
+                double[] losses = TrainingTest.train(trainer, ids, labels, STEPS);
+                model.saveAdapter(end, DataType.FLOAT32);
+                wanted = wanted == null ? losses : wanted;
+                for (int i = 0; i < STEPS; i++) {
+                    Assert.assertEquals(losses[i], wanted[i], TOLERANCE * wanted[i]);
+                }
+                model.getModel().getBlock().getParameters().values().stream()
+                        .filter(each -> !List.of("A", "B").contains(each.getName()))
+                        .forEach(each -> assertFrozen(trainer, each));
+            }
+            String what = ranks + " ranks";
+            assertSame(start, folder.resolve("start1"), 0, what);
+            assertSame(end, folder.resolve("end1"), 1e-4, what);
+        }
+    }
+
+    private static void assertFrozen(ParallelTrainer trainer, Parameter parameter) {
+        Assert.assertFalse(parameter.requiresGradient(), parameter.getName());
+        NDArray held = trainer.getParameterStore(0).getValue(parameter, null, false);
+        Assert.assertFalse(held.hasGradient(), parameter.getName());
+    }
+
+    /** One sum of gradients: of what is on all ranks, or of shared key/value heads without. */
+    @Test(timeOut = 120_000)
+    public void aStepSumsGradientsOnce() throws Exception {
+        LoraConfig all = LoraConfig.builder().optTargets(LoraConfig.ALL_LINEAR).build();
+        List<CollectiveCounts> counts = new ArrayList<>();
+        for (boolean adapted : new boolean[] {false, true}) {
+            LanguageModel.Builder builder =
+                    LanguageModel.builder(base("llama")).optShardedLogits(true);
+            try (LanguageModel model = (adapted ? builder.optLora(all) : builder).load();
+                    ParallelTrainer trainer =
+                            TrainingTest.trainer(model, ParallelConfig.tensor(2))) {
+                TrainingTest.train(trainer, ids, labels, 1);
+                CollectiveCounts before = trainer.getCollectiveCounts();
+                TrainingTest.train(trainer, ids, labels, 1);
+                counts.add(trainer.getCollectiveCounts().minus(before));
+            }
+        }
+        Assert.assertEquals(counts.get(0).toString(), "13 all-reduce, 1 all-gather");
+        Assert.assertEquals(counts.get(1).toString(), counts.get(0).toString());
+    }
+
+    @Test(timeOut = 120_000)
+    public void trainingGoesOnFromACheckpoint() throws Exception {
+        Path checkpoints = folder.resolve("checkpoints");
+        LoraConfig config = LoraConfig.builder().optDropout(0.25f).build();
+        double[] losses = new double[STEPS];
+        for (int part = 0; part < 2; part++) { // on 2 ranks, and then on 3
+            LanguageModel.Builder builder = LanguageModel.builder(base("llama"));
+            CheckpointListener listener =
+                    CheckpointListener.builder().setFolder(checkpoints).build();
+            ParallelConfig parallel = ParallelConfig.tensor(2 + part);
+            Engine.getInstance().setRandomSeed(7);
+            try (listener;
+                    LanguageModel model = builder.optShardedLogits(true).optLora(config).load();
+                    ParallelTrainer trainer = TrainingTest.trainer(model, parallel, listener)) {
+                Assert.assertEquals(listener.resume(trainer), part == 1);
+                double[] own = TrainingTest.train(trainer, ids, labels, STEPS / 2);
+                System.arraycopy(own, 0, losses, part * STEPS / 2, STEPS / 2);
+                if (part == 0) {
+                    listener.save();
+                    Assert.assertTrue(listener.await());
+                }
+            }
+        }
+        Engine.getInstance().setRandomSeed(7);
+        LanguageModel.Builder builder = LanguageModel.builder(base("llama"));
+        try (LanguageModel model = builder.optShardedLogits(true).optLora(config).load();
+                ParallelTrainer trainer = TrainingTest.trainer(model, ParallelConfig.tensor(2))) {
+            double[] whole = TrainingTest.train(trainer, ids, labels, STEPS);
+            for (int i = 0; i < STEPS; i++) {
+                Assert.assertEquals(losses[i], whole[i], TOLERANCE * whole[i], "step " + i);
+            }
+        }
+    }
+
+    @DataProvider
+    public static Object[][] wrong() {
+        return new Object[][] {
+            {"'peft_type': 'LOHA'", "peft_type is \"LOHA\"; known are [LORA]"},
+            {"'bias': 'all'", "bias is \"all\"; known are [none]"},
+            {"'use_dora': true", "use_dora is true, which is not implemented"},
+            {"'modules_to_save': ['lm_head']", "modules_to_save is [\"lm_head\"], which"},
+            {"'rank_pattern': {'q_proj': 4}", "rank_pattern is {\"q_proj\":4}, which"},
+            {"'layers_to_transform': [0]", "layers_to_transform is [0], which"},
+            {"'fan_in_fan_out': true", "fan_in_fan_out is true, and the model is no GPT-2"},
+            {"'init_lora_weights': 'pissa'", "init_lora_weights is \"pissa\""},
+            {"'target_modules': 3", "target_modules is 3, and must be"},
+            {"'target_modules': ['query']", "of the name [query]"},
+            {"'target_modules': ['up_proj']", "are one layer here"},
+            {"'target_modules': ['q_proj']", "is no parameter's"},
+            {"'target_modules': '.*'", "is missing"},
+            {"'r': 5", "parameter layers.layer0.attention.query.lora.A (5, 20) is not"},
+            {"'r': 0", "r is 0, and must be a whole number above 0"},
+        };
+    }
+
+    @Test(dataProvider = "wrong", timeOut = 60_000)
+    public void wrongAdaptersThrow(String fields, String message) throws Exception {
+        Path own = Files.createTempDirectory(folder, "wrong");
+        Path qwen = base("qwen2"); // q_proj and v_proj
+        for (String file : List.of("adapter_config.json", "adapter_model.safetensors")) {
+            Files.copy(qwen.resolve("trained").resolve(file), own.resolve(file));
+        }
+        Path file = own.resolve("adapter_config.json");
+        JsonObject config = new Gson().fromJson(Files.readString(file), JsonObject.class);
+        RandomFolder.config("{" + fields + "}").asMap().forEach(config::add);
+        Files.writeString(file, config.toString());
+        MalformedModelException e =
+                Assert.expectThrows(
+                        MalformedModelException.class,
+                        () -> Generator.builder().setPath(qwen).optAdapter(own).build());
+        Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void newAdaptersAreChecked() throws Exception {
+        LanguageModel.Builder builder = LanguageModel.builder(base("llama"));
+        Refusals.throwsArgument(
+                () -> builder.optLora(LoraConfig.builder().optTargets("lm_head").build()).load(),
+                "of the name [lm_head]");
+        try (LanguageModel model = builder.optLora(LoraConfig.builder().build()).load()) {
+            Refusals.throwsArgument(
+                    () -> Generator.builder().setModel(model).build(), "save them (saveAdapter)");
+        }
+        try (LanguageModel model = LanguageModel.load(base("llama"))) {
+            Refusals.throwsState(
+                    () -> model.saveAdapter(folder.resolve("none"), DataType.FLOAT32),
+                    "The model has no adapters");
         }
     }
 

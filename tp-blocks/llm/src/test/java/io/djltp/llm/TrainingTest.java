@@ -3,17 +3,21 @@ package io.djltp.llm;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
+import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
+import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.PyTorch;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -24,6 +28,7 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -104,17 +109,41 @@ public class TrainingTest {
     private double[] train(Path model, ParallelConfig ranks) throws Exception {
         try (LanguageModel loaded = LanguageModel.builder(model).optShardedLogits(true).load();
                 ParallelTrainer trainer = trainer(loaded, ranks)) {
-            return train(trainer, ids, labels, STEPS);
+            double[] losses = train(trainer, ids, labels, STEPS);
+            if (ranks.getRanks() == 2) {
+                loaded.save(model.resolve("saved"), DataType.FLOAT32);
+            }
+            return losses;
         }
     }
 
-    static ParallelTrainer trainer(LanguageModel model, ParallelConfig ranks) {
+    /** PyTorch computes the same logits with the file that two ranks have written. */
+    @Test(dataProvider = "models", timeOut = 120_000, dependsOnMethods = "testLossesArePyTorchs")
+    public void testSavedModelIsPyTorchs(String name) throws Exception {
+        Map<String, ?> input =
+                Map.of(
+                        "folder",
+                        folder.resolve(name).resolve("saved").toString(),
+                        "ids",
+                        Expected.rows(LENGTH, ids));
+        List<String> result = PyTorch.run("llm/reference.py", List.of(new Gson().toJson(input)));
+        double[] logits = new Gson().fromJson(result.get(0), double[].class);
+        double[] wanted = expected.get(name);
+        wanted = Arrays.copyOfRange(wanted, STEPS, wanted.length);
+        float[] found = new float[logits.length];
+        for (int i = 0; i < found.length; i++) {
+            found[i] = (float) logits[i];
+        }
+        Expected.check(found, wanted, 1e-4, name);
+    }
+
+    static ParallelTrainer trainer(
+            LanguageModel model, ParallelConfig ranks, TrainingListener... listeners) {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(Tracker.fixed(RATE))
-                                        .build());
+                                Optimizer.sgd().setLearningRateTracker(Tracker.fixed(RATE)).build())
+                        .addTrainingListeners(listeners);
         ParallelTrainer trainer = new ParallelTrainer(model.getModel(), config, ranks);
         trainer.initialize(new Shape(ROWS, LENGTH));
         return trainer;
