@@ -83,7 +83,10 @@ final class Decoder implements AutoCloseable {
                 "The model has %s token ids, and generation knows up to %s",
                 config.getVocabularySize(),
                 MOST_IDS);
-        checkAgreed(parallel.getJob(), "%s, %s, optLeader(%s)".formatted(type, size, leader));
+        checkAgreed(
+                parallel.getJob(),
+                "%s, %s, optLeader(%s), %s"
+                        .formatted(type, size, leader, adapter == null ? "no adapter" : "adapter"));
         files = SafetensorsFolder.open(folder);
         RankPool started = null;
         List<RankDecoder> made = new ArrayList<>();

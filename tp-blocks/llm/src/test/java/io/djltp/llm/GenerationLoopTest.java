@@ -8,7 +8,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 
 import org.testng.Assert;
-import org.testng.Reporter;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -346,42 +345,5 @@ public class GenerationLoopTest {
                         .orElseThrow();
         long kilobytes = Long.parseLong(line.replaceAll("\\D", ""));
         return new long[] {runtime.totalMemory() - runtime.freeMemory(), kilobytes * 1024};
-    }
-
-    /** Eight texts in a step take little longer than one: the weights are read once. */
-    @Test(groups = "sweep", timeOut = 120_000)
-    public void eightThreadsAreFasterThanOne() throws Exception {
-        Path own = folder.resolve("wide");
-        JsonObject config =
-                RandomFolder.config(
-                        "{'model_type': 'llama', 'vocab_size': 2000, 'hidden_size': 512,"
-                                + " 'num_hidden_layers': 8, 'num_attention_heads': 8,"
-                                + " 'num_key_value_heads': 4, 'head_dim': 64,"
-                                + " 'intermediate_size': 1376, 'rms_norm_eps': 1e-5,"
-                                + " 'max_position_embeddings': 256}");
-        RandomFolder.write(own, config, 7);
-        try (Generator generator = Generator.builder().setPath(own).optBatch(THREADS).build()) {
-            speed(generator, THREADS);
-            double one = speed(generator, 1);
-            double all = speed(generator, THREADS);
-            double again = speed(generator, 1);
-            Reporter.log(
-                    "Tokens a second: 1 thread %.0f, %d threads %.0f, 1 thread %.0f"
-                            .formatted(one, THREADS, all, again),
-                    true);
-            Assert.assertTrue(all > 2 * Math.min(one, again), all + " " + one);
-        }
-    }
-
-    private double speed(Generator generator, int count) throws Exception {
-        GenerationOptions many = GenerationOptions.builder().optMaxTokens(200).build();
-        long begin = System.nanoTime();
-        for (Future<List<String>> each :
-                submit(
-                        count,
-                        () -> generator.generateIds(List.of(new int[] {1, 2, 3}), many).finish())) {
-            each.get();
-        }
-        return 200L * count * 1e9 / (System.nanoTime() - begin);
     }
 }
