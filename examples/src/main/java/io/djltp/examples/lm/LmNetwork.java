@@ -151,11 +151,12 @@ public final class LmNetwork {
                                 + " or 1 if that is odd).")
         @Nullable Integer keyValueHeads;
 
+        /** The number of tokens of a window. */
         @Option(
                 names = "--context",
                 defaultValue = "128",
                 description = "Tokens that the model sees at a time (${DEFAULT-VALUE}).")
-        int context;
+        public int context;
 
         /** The number of tokens of the vocabulary. */
         @Option(

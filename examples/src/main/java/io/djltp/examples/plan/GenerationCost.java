@@ -1,82 +1,83 @@
 package io.djltp.examples.plan;
 
-import ai.djl.nn.Parameter;
-
-import io.djltp.cost.ModelCost.ParameterCost;
-import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
 import io.djltp.examples.BadInputException;
-import io.djltp.llm.ModelConfig;
+import io.djltp.llm.GenerationMemory;
+import io.djltp.llm.WeightType;
 
-import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Set;
-import java.util.stream.IntStream;
+import java.util.function.ToLongFunction;
 
-/** What a rank keeps and reads where a decoder generates, with weights and cache in float32. */
+/** What a rank keeps and reads where a decoder generates, for each type of weights. */
 final class GenerationCost {
 
     private final int batch;
-    private final int tokens;
-    private final List<Long> caches; // of the ranks of a group
-    private final List<Long> reads;
+    private final int context;
+    private final Map<WeightType, List<GenerationMemory>> ranks = new LinkedHashMap<>();
 
     GenerationCost(PlanOptions options, PlanReport report) {
-        ModelConfig config = options.config();
         batch = report.batch();
-        tokens = options.tokens;
-        int ranks = report.tensorSize();
-        BadInputException.check("", () -> Cut.balanced(config.getHeads(), ranks));
-        Cut heads = Cut.balanced(config.getHeads(), ranks);
-        caches = IntStream.range(0, ranks).mapToObj(i -> cache(config, heads, i)).toList();
-        reads = IntStream.range(0, ranks).mapToObj(i -> read(config, report, i)).toList();
-    }
-
-    /** Returns the bytes of keys and values, of those heads that a rank's query heads use. */
-    private long cache(ModelConfig config, Cut heads, int rank) {
-        ShardRange own = heads.getRange(rank);
-        long sharing = config.getHeads() / config.getKeyValueHeads();
-        long used = (own.end() - 1) / sharing - own.start() / sharing + 1;
-        return 2L * Float.BYTES * config.getLayers() * batch * tokens * used * config.getHeadDim();
-    }
-
-    /** Returns the bytes of the weights that every token is multiplied with. */
-    private static long read(ModelConfig config, PlanReport report, int rank) {
-        long all = 0;
-        Set<Parameter> seen = new HashSet<>(); // a head that is the embedding counts once
-        for (ParameterCost each : report.cost().getParameters()) {
-            boolean lookedUp = each.name().contains("embed_tokens") && !config.isTied();
-            boolean used = !lookedUp && !each.name().contains("positions");
-            if (used && seen.add(each.parameter())) {
-                all += each.getShape(rank).size() * Float.BYTES;
-            }
+        context = options.context();
+        for (WeightType type : WeightType.values()) {
+            BadInputException.check(
+                    "",
+                    () ->
+                            ranks.put(
+                                    type,
+                                    GenerationMemory.of(
+                                            options.config(),
+                                            type,
+                                            report.tensorSize(),
+                                            batch,
+                                            context)));
         }
-        return all;
+    }
+
+    private static List<Long> bytes(
+            List<GenerationMemory> ranks, ToLongFunction<GenerationMemory> of) {
+        return ranks.stream().mapToLong(of).boxed().toList();
     }
 
     void addTo(Map<String, Object> figures) {
-        figures.put("cache_bytes", caches);
-        figures.put("token_bytes", reads);
+        figures.put("cache_bytes", bytes(ranks.get(WeightType.FLOAT32), GenerationMemory::cache));
+        Map<String, Object> weights = new LinkedHashMap<>();
+        ranks.forEach((type, all) -> weights.put("" + type, bytes(all, GenerationMemory::weights)));
+        figures.put("token_bytes", weights);
     }
 
-    private static String range(List<Long> bytes) {
-        String least = Sizes.bytes(bytes.stream().mapToLong(each -> each).min().orElse(0));
-        String most = Sizes.bytes(bytes.stream().mapToLong(each -> each).max().orElse(0));
+    private static String range(List<GenerationMemory> ranks, ToLongFunction<GenerationMemory> of) {
+        String least = Sizes.bytes(ranks.stream().mapToLong(of).min().orElse(0));
+        String most = Sizes.bytes(ranks.stream().mapToLong(of).max().orElse(0));
         return least.equals(most) ? most : least + " to " + most;
     }
 
-    /** Returns two lines. */
+    /** Returns a line for each type. */
     @Override
     public String toString() {
-        return String.format(
-                Locale.ROOT,
-                "%ngeneration: the cache of %d x %,d tokens takes a rank %s,%n"
-                        + "and each token reads %s of its weights",
-                batch,
-                tokens,
-                range(caches),
-                range(reads));
+        StringBuilder lines = new StringBuilder();
+        lines.append(
+                String.format(
+                        Locale.ROOT,
+                        "%ngeneration, %d x %,d tokens at most; a step reads the weights once and"
+                                + " what is filled of the cache%n%-9s %20s %20s %20s  of a rank",
+                        batch,
+                        context,
+                        "weights",
+                        "weights",
+                        "cache",
+                        "all"));
+        ranks.forEach(
+                (type, all) ->
+                        lines.append(
+                                String.format(
+                                        Locale.ROOT,
+                                        "%n%-9s %20s %20s %20s",
+                                        type,
+                                        range(all, GenerationMemory::weights),
+                                        range(all, GenerationMemory::cache),
+                                        range(all, each -> each.weights() + each.cache()))));
+        return lines.toString();
     }
 }

@@ -56,7 +56,9 @@ public final class PlanCommand implements Callable<Integer> {
             paramLabel = "MODEL",
             description =
                     "lemmatiser, minilm, lm or resnet, or a folder of Hugging Face with a"
-                            + " config.json.")
+                            + " config.json. Of a folder, --batch and --context are the texts and"
+                            + " the tokens of a text for which a generator has room too (--context:"
+                            + " the positions of the model, at most 2048).")
     private @Nullable String name;
 
     @Option(

@@ -28,6 +28,7 @@ final class PlanOptions {
 
     private static final List<String> OF_ALL = List.of("--mesh", "--batch", "--html", "--json");
     private static final int MOST_TOKENS = 256; // that tp embed leaves of a text
+    private static final int CONTEXT = 2048; // of a Generator by default
 
     @Option(
             names = "--batch",
@@ -66,6 +67,7 @@ final class PlanOptions {
     @Mixin LmSizes sizes = new LmSizes();
 
     private @Nullable ModelConfig config; // of a folder
+    private boolean hasContext;
 
     PlanOptions() {}
 
@@ -98,6 +100,7 @@ final class PlanOptions {
                                 .collect(Collectors.joining(", ")));
             }
         }
+        hasContext = line.hasMatchedOption("--context");
         if (batch(model) < 1 || classes != null && classes < 1) {
             throw new BadInputException("--batch and --classes must be 1 or more");
         }
@@ -107,12 +110,22 @@ final class PlanOptions {
             throw new BadInputException(
                     "--tokens %d is more than the %d positions of the model", tokens, most);
         }
+        if (model == PlannedModel.FOLDER && (context() < 1 || context() > most)) {
+            throw new BadInputException(
+                    "--context must be 1 to %d, the positions of the model, not %d",
+                    most, context());
+        }
         if (tokens > most) {
             throw new BadInputException(
                     "--tokens must be 256 or less, not %d: of a longer text tp embed leaves the"
                             + " rest out",
                     tokens);
         }
+    }
+
+    /** Returns for how many tokens of a text a generator has room. */
+    int context() {
+        return hasContext ? sizes.context : Math.min(CONTEXT, config().getMaxPositions());
     }
 
     /** Returns the rows of a batch. */

@@ -89,6 +89,7 @@ enum PlannedModel {
             1,
             null,
             "--tokens",
+            "--context",
             "--optimizer") {
         @Override
         Planned create(PlanOptions options, int batch) {

@@ -3,7 +3,6 @@ package io.djltp.examples.plan;
 import ai.djl.util.Utils;
 
 import com.google.gson.JsonArray;
-import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.TpRun;
@@ -127,28 +126,29 @@ public class PlanCommandTest {
                             + " \"num_key_value_heads\": 1, \"intermediate_size\": 100,"
                             + " \"max_position_embeddings\": 400,"
                             + " \"tie_word_embeddings\": true}");
-            TpRun run = TpRun.withJson("plan " + folder + " --mesh 1x2 --tokens 300 --batch 3");
+            TpRun run = TpRun.withJson("plan " + folder + " --mesh 1x2 --context 300 --batch 3");
             run.assertPrints(
                     0,
                     "3 rows a forward pass, not trained",
                     "500 × 60",
-                    "generation: the cache of 3 x 300 tokens takes a rank 173 KB");
+                    "generation, 3 x 300 tokens at most",
+                    "float32       227 KB to 238 KB               173 KB     399 KB to 411 KB");
             JsonObject figures = run.figures().getAsJsonObject();
             long cache = 2L * 4 * 2 * 3 * 300 * 12; // one key/value head, on both ranks
             Assert.assertEquals(figures.getAsJsonArray("cache_bytes").get(1).getAsLong(), cache);
-            long ofRank = 0;
-            for (JsonElement each : figures.getAsJsonArray("token_bytes")) {
-                ofRank = Math.max(ofRank, each.getAsLong());
-            }
+            JsonObject tokens = figures.getAsJsonObject("token_bytes");
+            long ofRank = tokens.getAsJsonArray("float32").get(0).getAsLong();
             long weights =
                     figures.getAsJsonArray("ranks")
                             .get(0)
                             .getAsJsonObject()
                             .get("weights")
                             .getAsLong();
-            Assert.assertEquals(ofRank, weights); // the head is the embedding
+            Assert.assertEquals(ofRank, weights, 0.02 * weights); // but for norms
+            Assert.assertEquals(tokens.getAsJsonArray("int8").get(0).getAsLong(), ofRank / 4);
             TpRun.line("plan " + folder + " --optimizer adam").assertPrints(0, "backward");
             TpRun.line("plan " + folder + " --tokens 401").assertPrints(2, "400 positions");
+            TpRun.line("plan " + folder + " --context 401").assertPrints(2, "1 to 400");
             TpRun.line("plan " + folder + " --mesh 1x6").assertPrints(2, "at most 5");
             TpRun.line("plan nothing").assertPrints(2, "nothing is no model and no folder");
         } finally {

@@ -114,20 +114,11 @@ public final class Generator implements AutoCloseable {
 
     private static void checkMemory(
             ModelConfig config, WeightType type, ParallelConfig parallel, DecoderSize size) {
-        int ranks = parallel.getRanks();
-        RankWeights.checkRanks(config, ranks);
-        long weights = RankWeights.forecast(config, type, ranks) * parallel.getLocalRanks();
-        long heads = Math.max(config.getKeyValueHeads(), Math.min(ranks, config.getHeads()));
-        long cache =
-                2L
-                        * Float.BYTES
-                        * config.getLayers()
-                        * size.batch()
-                        * heads
-                        * size.length()
-                        * config.getHeadDim()
-                        * parallel.getLocalRanks()
-                        / ranks;
+        List<GenerationMemory> ranks =
+                GenerationMemory.of(config, type, parallel.getRanks(), size.batch(), size.length());
+        long local = parallel.getLocalRanks(); // of which the first rank has most
+        long weights = ranks.get(0).weights() * local;
+        long cache = ranks.get(0).cache() * local;
         OptionalLong available = SystemMemory.available();
         if (available.isPresent() && weights + cache > available.getAsLong()) {
             throw new IllegalArgumentException(

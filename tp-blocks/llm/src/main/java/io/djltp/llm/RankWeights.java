@@ -23,7 +23,6 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -374,23 +373,5 @@ final class RankWeights implements AutoCloseable {
                     };
             return (bits & 0x8000) == 0 ? size : -size;
         }
-    }
-
-    /** Returns what a rank would hold, without reading it: for messages. */
-    static long forecast(ModelConfig config, WeightType type, int ranks) {
-        long dim = config.getHeadDim();
-        long width = config.getWidth();
-        long heads = (config.getHeads() + ranks - 1) / ranks;
-        long[] keys =
-                AxisPart.keyValueHeads(config.getHeads(), config.getKeyValueHeads(), 1)
-                        .cut(ranks)
-                        .getShardLengths();
-        long groups = Arrays.stream(keys).max().orElseThrow();
-        long features = (config.getHiddenFeatures() + ranks - 1) / ranks;
-        long each =
-                (2 * heads + 2 * groups) * dim * width
-                        + (config.isGated() ? 3 : 2) * features * width;
-        long ids = (config.getVocabularySize() + ranks - 1) / ranks;
-        return (long) ((each * config.getLayers() + ids * width) * type.type().getBytes());
     }
 }

@@ -361,6 +361,38 @@ public class GeneratorTest {
         }
     }
 
+    /** What is forecast from the sizes is what is held, but for biases, norms and scales. */
+    @Test(timeOut = 120_000)
+    public void memoryIsForecast() throws Exception {
+        Path own = folder.resolve("large");
+        String fields =
+                "'vocab_size': 500, 'hidden_size': 256, 'head_dim': 64, 'intermediate_size': 700,"
+                        + " 'max_position_embeddings': 128";
+        RandomFolder.write(own, RandomFolder.config("qwen2", fields), 3);
+        try (LanguageModel large = LanguageModel.load(own)) {
+            for (WeightType type : WeightType.values()) {
+                for (int ranks = 1; ranks <= 4; ranks += 3) {
+                    try (Generator generator =
+                            Generator.builder()
+                                    .setModel(large)
+                                    .optWeights(type)
+                                    .optBatch(3)
+                                    .optMaxLength(128)
+                                    .optConfig(ParallelConfig.tensor(ranks))
+                                    .build()) {
+                        List<GenerationMemory> expected =
+                                GenerationMemory.of(large.getConfig(), type, ranks, 3, 128);
+                        for (int i = 0; i < ranks; i++) {
+                            long bytes = expected.get(i).weights() + expected.get(i).cache();
+                            long held = generator.getBytes().get(i);
+                            Assert.assertEquals(held, bytes, 0.1 * bytes, type + ", rank " + i);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /** Rows of the embedding stay in the file: without it, the ranks fail, and none waits. */
     @Test(timeOut = 60_000)
     public void aLostFileEndsTheRanks() throws Exception {

@@ -1,0 +1,54 @@
+package io.djltp.llm;
+
+import io.djltp.cut.Cut;
+import io.djltp.sharding.AxisPart;
+
+import java.util.List;
+import java.util.stream.IntStream;
+
+/**
+ * The memory of a rank of a {@link Generator}, computed from the sizes of a model alone. Biases,
+ * norms and the scales of rounded weights are left out.
+ *
+ * @param weights the bytes of the weights, all of which a step reads
+ * @param cache the bytes of the keys and values, which a step reads as far as they are filled
+ */
+public record GenerationMemory(long weights, long cache) {
+
+    /**
+     * Computes the memory of each rank.
+     *
+     * @param config the sizes of a decoder
+     * @param type the type of the weights
+     * @param ranks the number of ranks
+     * @param batch the texts at a time
+     * @param length the tokens of a text, prompt and new ones together
+     * @return the memory of each rank, in their order
+     * @throws IllegalArgumentException if there are more ranks than query heads, hidden features or
+     *     token ids
+     */
+    public static List<GenerationMemory> of(
+            ModelConfig config, WeightType type, int ranks, int batch, int length) {
+        RankWeights.checkRanks(config, ranks);
+        Cut heads = Cut.balanced(config.getHeads(), ranks);
+        Cut keys =
+                AxisPart.keyValueHeads(config.getHeads(), config.getKeyValueHeads(), 1).cut(ranks);
+        Cut hidden = Cut.balanced(config.getHiddenFeatures(), ranks);
+        Cut ids = Cut.balanced(config.getVocabularySize(), ranks);
+        long layers = config.getLayers();
+        long width = config.getWidth();
+        long dim = config.getHeadDim();
+        return IntStream.range(0, ranks)
+                .mapToObj(
+                        i -> {
+                            long own = keys.getRange(i).length();
+                            long rows = 2 * (heads.getRange(i).length() + own) * dim;
+                            rows += (config.isGated() ? 3 : 2) * hidden.getRange(i).length();
+                            long numbers = (rows * layers + ids.getRange(i).length()) * width;
+                            return new GenerationMemory(
+                                    (long) (numbers * type.type().getBytes()),
+                                    2L * Float.BYTES * layers * batch * length * own * dim);
+                        })
+                .toList();
+    }
+}
