@@ -131,7 +131,8 @@ final class ConfigFields {
             throw new FileNotFoundException(
                     "There is no "
                             + file.toAbsolutePath()
-                            + ": a folder of Hugging Face has it beside model.safetensors");
+                            + ": a folder of Hugging Face has it beside model.safetensors. A GGUF"
+                            + " file cannot be read");
         }
         try (Reader reader = Files.newBufferedReader(file)) {
             JsonObject fields = new Gson().fromJson(reader, JsonObject.class);

@@ -84,6 +84,10 @@ public class FolderBadInputTest {
         return folder -> Files.delete(folder.resolve(name));
     }
 
+    private static Change renamed(String name) {
+        return folder -> Files.move(folder.resolve(WEIGHTS), folder.resolve(name));
+    }
+
     private static Change cutAt(double share) {
         return folder -> {
             try (RandomAccessFile file =
@@ -126,6 +130,17 @@ public class FolderBadInputTest {
                 broken,
                 "a pointer of Git LFS"
             },
+            {file(WEIGHTS, "<!DOCTYPE html><html>"), broken, "wants a login"},
+            {file(WEIGHTS, "{'error': 'no such file'}"), broken, "wants a login"},
+            {
+                renamed("model.gguf"),
+                broken,
+                "only [model.gguf]. Only safetensors are read: download them"
+            },
+            {renamed("pytorch_model.bin"), broken, "save_pretrained(folder)"},
+            {renamed(WEIGHTS + ".incomplete"), broken, "which is not complete"},
+            {file("config.json", "{'model_type': 'lla"), malformed, "is not an object of JSON"},
+            {file("config.json", "<!DOCTYPE html>"), malformed, "is not an object of JSON"},
             {cutAt(0.9), broken, "model.safetensors"},
             {cutAt(0.0), broken, "model.safetensors"},
             {cutAt(0.01), broken, "model.safetensors"},

@@ -161,13 +161,21 @@ public final class SafetensorsFile implements Closeable {
         try {
             ByteBuffer prefix = ByteBuffer.allocate(PREFIX).order(ByteOrder.LITTLE_ENDIAN);
             readFully(channel, prefix, 0);
-            if (new String(prefix.array(), StandardCharsets.US_ASCII).equals(LFS)) {
+            String begin = new String(prefix.array(), StandardCharsets.US_ASCII);
+            if (begin.equals(LFS)) {
                 throw new IOException(
                         "it is a pointer of Git LFS, not the weights. Download them: git lfs pull");
             }
             long length = prefix.flip().getLong();
             long limit = Math.min(LIMIT, channel.size() - PREFIX);
-            if (length < 0 || length > limit) {
+            boolean broken = length < 0 || length > limit;
+            if (broken && (begin.startsWith("<") || begin.startsWith("{"))) {
+                throw new IOException(
+                        "it is text, such as the answer of a server that wants a login or a"
+                                + " licence accepted. Accept the licence of the model, and"
+                                + " download it with a token: hf auth login");
+            }
+            if (broken) {
                 throw new IOException(
                         "its header would have %s bytes, and can have %d"
                                 .formatted(Long.toUnsignedString(length), limit));

@@ -16,6 +16,7 @@ import java.util.Collections;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
@@ -90,8 +91,27 @@ public final class SafetensorsFolder implements Closeable {
                 .orElseThrow(
                         () ->
                                 new FileNotFoundException(
-                                        "There is neither model.safetensors nor model%s in %s"
-                                                .formatted(INDEX, folder)));
+                                        "There is neither model.safetensors nor model%s in %s%s"
+                                                .formatted(INDEX, folder, others(folder))));
+    }
+
+    /** Says what to do with the weights of other formats, or half of them, that a folder has. */
+    private static String others(Path folder) {
+        String[] names = folder.toFile().list();
+        List<String> found =
+                Stream.of(names == null ? new String[0] : names)
+                        .filter(name -> name.matches(".*\\.(bin|pt|pth|gguf|incomplete|part)"))
+                        .sorted()
+                        .toList();
+        if (found.isEmpty()) {
+            return "";
+        }
+        return found.stream().anyMatch(name -> name.matches(".*\\.(incomplete|part)"))
+                ? ", only " + found + ", which is not complete: download the folder again"
+                : ", only %s. Only safetensors are read: download them, or write them in Python by"
+                        .formatted(found)
+                        + " AutoModel.from_pretrained(folder).save_pretrained(folder) of"
+                        + " transformers";
     }
 
     private void readIndex() throws IOException {
