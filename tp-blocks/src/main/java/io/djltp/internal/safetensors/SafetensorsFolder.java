@@ -109,7 +109,7 @@ public final class SafetensorsFolder implements Closeable {
         return found.stream().anyMatch(name -> name.matches(".*\\.(incomplete|part)"))
                 ? ", only " + found + ", which is not complete: download the folder again"
                 : ", only %s. Only safetensors are read: download them, or write them in Python by"
-                        .formatted(found)
+                                .formatted(found)
                         + " AutoModel.from_pretrained(folder).save_pretrained(folder) of"
                         + " transformers";
     }
