@@ -41,7 +41,8 @@ final class GenerationCost {
     }
 
     void addTo(Map<String, Object> figures) {
-        figures.put("cache_bytes", bytes(ranks.get(WeightType.FLOAT32), GenerationMemory::cache));
+        figures.put(
+                "cache_bytes", bytes(ranks.values().iterator().next(), GenerationMemory::cache));
         Map<String, Object> weights = new LinkedHashMap<>();
         ranks.forEach((type, all) -> weights.put("" + type, bytes(all, GenerationMemory::weights)));
         figures.put("token_bytes", weights);
