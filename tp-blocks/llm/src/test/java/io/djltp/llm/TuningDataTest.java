@@ -87,6 +87,16 @@ public class TuningDataTest {
                 row(0xf0, 0x9f, 0x98, 0x80, 261, 'x'),
                 row(NO, NO, NO, 261, 'x', END)
             },
+            {
+                chat("user", "b", "assistant", "c"),
+                row('u', ':', 'b', END, 'a', ':', 'c'),
+                row(NO, NO, NO, NO, NO, 'c', END)
+            },
+            {
+                chat("system", "b", "assistant", "c", "user", "d", "assistant", "e"),
+                row('s', ':', 'b', END, 'a', ':', 'c', END, 'u', ':', 'd', END, 'a', ':', 'e'),
+                row(NO, NO, NO, NO, NO, 'c', END, NO, NO, NO, NO, NO, NO, 'e', END)
+            },
         };
     }
 
@@ -246,6 +256,14 @@ public class TuningDataTest {
         check("greater than 0, not 0", data(text("a")).optSampling(0, false));
         Files.write(file, new byte[] {'{', (byte) 0xff, '}'});
         check("not UTF-8", TuningData.builder().setFile(file).setModel(model));
+        Files.writeString(
+                folder.resolve("chat_template.jinja"),
+                "{% for m in messages %}{% if loop.last %}!{% endif %}{{ m.content }}{% endfor %}");
+        model.close();
+        model = LanguageModel.load(folder);
+        check(
+                "line 1: the chat template changes message 2 when others follow",
+                data(chat("user", "a", "assistant", "b", "user", "c", "assistant", "d")));
         Files.delete(folder.resolve("chat_template.jinja"));
         model.close();
         model = LanguageModel.load(folder);
