@@ -1,21 +1,23 @@
 package io.djltp.llm;
 
+import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.Errors;
+import io.djltp.internal.decode.SharedRows;
+import io.djltp.internal.rank.RankPool;
+import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.training.ParallelInference;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /**
  * Vectors of texts by an encoder of a Hugging Face folder, over ranks.
@@ -29,22 +31,28 @@ import java.util.List;
  * <p>A vector is what the files of sentence-transformers in the folder ({@code modules.json},
  * {@code 1_Pooling/config.json}, {@code sentence_bert_config.json}) make of the features of a
  * text's tokens; without them their mean, of length 1. A text that is too long is cut.
+ *
+ * <p>Several threads may use an embedder; their texts are computed one call after another.
  */
 public final class Embedder implements AutoCloseable {
 
-    private static final int BATCH = 32; // texts in a pass
+    private static final int TOKENS = 1024; // in a pass, if they are not one text
 
     private final LanguageModel model;
     private final HuggingFaceTokenizer tokenizer;
     private final Pooling pooling;
-    private final ParallelInference ranks;
+    private final SafetensorsFolder files;
+    private final RankPool pool;
+    private final List<RankEncoder> ranks; // of this process
+    private boolean closed;
 
-    private Embedder(LanguageModel model, ParallelConfig config)
+    private Embedder(LanguageModel model, ParallelConfig parallel)
             throws IOException, MalformedModelException {
         this.model = model;
         Path folder = model.getFolder();
+        ModelConfig config = model.getConfig();
         HuggingFaceTokenizer found = model.getTokenizer();
-        if (!model.getConfig().isEncoder() || found == null) {
+        if (!config.isEncoder() || found == null) {
             throw new MalformedModelException(
                     folder
                             + (found == null ? " has no tokenizer.json" : " is no encoder")
@@ -52,19 +60,50 @@ public final class Embedder implements AutoCloseable {
                             + " tokenizer");
         }
         tokenizer = found;
-        pooling = Pooling.read(folder, model.getConfig().getMaxPositions());
-        ranks = new ParallelInference(model.getModel(), config);
+        pooling = Pooling.read(folder, config.getMaxPositions());
+        Errors.check(
+                !parallel.getMesh().isCut(DeviceMesh.DATA)
+                        && parallel.getDevices().stream().noneMatch(Device::isGpu),
+                "An Embedder splits a model over ranks on CPUs, and cannot use %s. Use"
+                        + " ParallelConfig.tensor(ranks)",
+                parallel.describe());
+        RankWeights.checkRanks(config, parallel.getRanks());
+        files = SafetensorsFolder.open(folder);
+        RankPool started = null;
+        try {
+            started = new RankPool(parallel);
+            int size = parallel.getRanks();
+            boolean together =
+                    size > 1
+                            && size == parallel.getLocalRanks()
+                            && size <= Runtime.getRuntime().availableProcessors();
+            SharedRows shared = together ? new SharedRows(size) : null;
+            ranks =
+                    started.run(
+                            context ->
+                                    new RankEncoder(
+                                            config, files, context.getTensorGroup(), shared));
+        } catch (RuntimeException | Error e) {
+            if (started != null) {
+                started.close();
+            }
+            files.close();
+            throw e;
+        }
+        started.setInterruptible(false); // a pass is short, and others need the ranks
+        pool = started;
     }
 
     /**
-     * Opens a folder. Each rank reads its slices of the weights with the first texts.
+     * Opens a folder. Each rank reads its slices of the weights.
      *
      * @param folder the folder
-     * @param config the ranks
+     * @param config the ranks, on CPUs
      * @return what makes vectors
      * @throws IOException if a file is missing, is not complete, or cannot be read
      * @throws MalformedModelException if the folder is not that of an encoder with a tokenizer, or
      *     its vectors are made in a way that is not implemented
+     * @throws IllegalArgumentException if there are more ranks than heads, or a rank is on a GPU
      */
     public static Embedder load(Path folder, ParallelConfig config)
             throws IOException, MalformedModelException {
@@ -82,38 +121,45 @@ public final class Embedder implements AutoCloseable {
      *
      * @param texts the texts
      * @return the vector of each
+     * @throws IllegalStateException if the embedder is closed
      */
     public List<float[]> embed(List<String> texts) {
-        List<float[]> vectors = new ArrayList<>();
-        for (int at = 0; at < texts.size(); at += BATCH) {
-            vectors.addAll(pass(texts.subList(at, Math.min(texts.size(), at + BATCH))));
+        List<long[]> ids = texts.stream().map(this::ids).toList();
+        // those of one length together, whose attention is one product
+        List<Integer> order =
+                IntStream.range(0, texts.size())
+                        .boxed()
+                        .sorted(Comparator.comparingInt(i -> ids.get(i).length))
+                        .toList();
+        float[][] vectors = new float[texts.size()][];
+        for (int at = 0; at < order.size(); ) {
+            int end = at;
+            int tokens = 0;
+            while (end < order.size()
+                    && (end == at || tokens + ids.get(order.get(end)).length <= TOKENS)) {
+                tokens += ids.get(order.get(end++)).length;
+            }
+            pass(order.subList(at, end), ids, vectors);
+            at = end;
         }
-        return vectors;
+        return Arrays.asList(vectors);
     }
 
-    private List<float[]> pass(List<String> texts) {
-        List<long[]> rows = texts.stream().map(this::ids).toList();
-        int length = rows.stream().mapToInt(row -> row.length).max().orElse(0);
-        long[] ids = new long[rows.size() * length];
-        long[] mask = new long[ids.length];
-        for (int i = 0; i < rows.size(); i++) {
-            long[] row = rows.get(i);
-            System.arraycopy(row, 0, ids, i * length, row.length);
-            Arrays.fill(mask, i * length, i * length + row.length, 1);
+    private void pass(List<Integer> numbers, List<long[]> ids, float[][] vectors) {
+        List<long[]> texts = numbers.stream().map(ids::get).toList();
+        float[] features = compute(texts);
+        int at = 0;
+        for (int i : numbers) {
+            vectors[i] = pooling.pool(features, at, ids.get(i).length, getWidth());
+            at += ids.get(i).length * getWidth();
         }
-        Shape shape = new Shape(rows.size(), length);
-        List<float[]> vectors = new ArrayList<>();
-        try (NDManager manager = model.getModel().getNDManager().newSubManager()) {
-            NDList input = new NDList(manager.create(ids, shape), manager.create(mask, shape));
-            NDArray output = ranks.forward(input, manager).head();
-            float[] features = output.toFloatArray();
-            int width = getWidth();
-            for (int i = 0; i < rows.size(); i++) {
-                int from = i * length * width;
-                vectors.add(pooling.pool(features, from, rows.get(i).length, width));
-            }
+    }
+
+    private synchronized float[] compute(List<long[]> texts) {
+        if (closed) {
+            throw new IllegalStateException("The embedder is closed");
         }
-        return vectors;
+        return pool.run(context -> ranks.get(context.getLocalIndex()).compute(texts)).get(0);
     }
 
     /** Returns the ids of a text; one that is too long keeps its last, which ends it. */
@@ -149,11 +195,20 @@ public final class Embedder implements AutoCloseable {
 
     /** Ends the ranks, and closes the model. */
     @Override
-    public void close() {
+    public synchronized void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        pool.close();
+        if (pool.isStopped()) { // else a rank uses it
+            ranks.forEach(RankEncoder::close);
+        }
+        model.close();
         try {
-            ranks.drop();
-        } finally {
-            model.close();
+            files.close();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 }

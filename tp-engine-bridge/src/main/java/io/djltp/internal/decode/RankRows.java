@@ -5,6 +5,7 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
+import org.bytedeco.pytorch.Tensor;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
@@ -19,6 +20,7 @@ public final class RankRows implements AutoCloseable {
     private final RowBuffer own;
     private final RowBuffer gathered;
     private final long[] counts;
+    private float[] few = {};
 
     /**
      * Creates a rank's end.
@@ -55,6 +57,24 @@ public final class RankRows implements AutoCloseable {
             group.allReduce(TensorView.of(own.view(1, count)), ReduceOp.SUM).await();
         }
         own.memory().get(0, x, 0, count);
+    }
+
+    /** Adds up the numbers of a contiguous tensor over the ranks, in the order of the ranks. */
+    void sum(Tensor x) {
+        if (counts.length == 1) {
+            return;
+        }
+        int count = Math.toIntExact(x.numel());
+        if (shared != null && count <= SharedRows.CAPACITY) {
+            if (few.length < count) {
+                few = new float[SharedRows.CAPACITY];
+            }
+            RowBuffer.read(x, few, count);
+            shared.sum(group.getRank(), meetings++, few, count);
+            RowBuffer.memoryOf(x).put(0, few, 0, count);
+        } else {
+            group.allReduce(TensorView.of(x), ReduceOp.SUM).await();
+        }
     }
 
     /**

@@ -169,8 +169,14 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
             List<float[]> vectors = embedder.embed(requests.stream().map(Request::text).toList());
             return new NDList(manager.create(vectors.toArray(new float[0][])));
         }
-        List<String> texts = requests.stream().map(each -> begin(each).finish().get(0)).toList();
-        return new NDList(rows(texts, manager));
+        List<Generation> begun = new ArrayList<>();
+        try { // all of them, which share the batch
+            requests.forEach(each -> begun.add(begin(each)));
+            List<String> texts = begun.stream().map(each -> each.finish().get(0)).toList();
+            return new NDList(rows(texts, manager));
+        } finally {
+            begun.forEach(Generation::close);
+        }
     }
 
     private Generation begin(Request request) {

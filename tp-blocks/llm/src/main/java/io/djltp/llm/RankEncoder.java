@@ -1,0 +1,167 @@
+package io.djltp.llm;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
+import io.djltp.internal.decode.EncoderLayers;
+import io.djltp.internal.decode.EncoderLayers.Layer;
+import io.djltp.internal.decode.EncoderLayers.Linear;
+import io.djltp.internal.decode.EncoderLayers.Norm;
+import io.djltp.internal.decode.RankRows;
+import io.djltp.internal.decode.RowActivation;
+import io.djltp.internal.decode.SharedRows;
+import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.internal.safetensors.StoredTensor;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+
+/** An encoder on one rank, which has read its slices. Rows of embeddings stay in the file. */
+final class RankEncoder implements AutoCloseable {
+
+    private final SafetensorsFolder files;
+    private final NDManager manager; // of the weights
+    private final String root;
+    private final int width;
+    private final boolean first; // whose biases are added to sums over ranks
+    private final ShardRange whole;
+    private final RankWeights.TableRows words;
+    private final RankWeights.TableRows positions;
+    private final float[] kind; // of all tokens
+    private final @Nullable SharedRows shared;
+    private final RankRows group;
+    private final EncoderLayers layers;
+
+    RankEncoder(
+            ModelConfig config,
+            SafetensorsFolder files,
+            Communicator ranks,
+            @Nullable SharedRows shared)
+            throws IOException {
+        this.files = files;
+        manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
+        this.shared = shared;
+        width = config.getWidth();
+        whole = new ShardRange(0, width);
+        first = ranks.getRank() == 0;
+        root = files.get("bert.embeddings.word_embeddings.weight") == null ? "" : "bert.";
+        words = table("word");
+        positions = table("position");
+        kind = new float[width];
+        table("token_type").add(0, kind, 0);
+        int rank = ranks.getRank();
+        int dim = config.getHeadDim();
+        ShardRange heads = Cut.balanced(config.getHeads(), ranks.getSize()).getRange(rank);
+        ShardRange own = new ShardRange(heads.start() * dim, heads.length() * dim);
+        ShardRange hidden =
+                Cut.balanced(config.getHiddenFeatures(), ranks.getSize()).getRange(rank);
+        List<Layer> all = new ArrayList<>();
+        for (int i = 0; i < config.getLayers(); i++) {
+            String at = root + "encoder.layer." + i + ".";
+            all.add(
+                    new Layer(
+                            queryKeyValue(at + "attention.self.", own),
+                            rows(at + "attention.output.dense", own),
+                            norm(at + "attention.output."),
+                            new Linear(
+                                    read(at + "intermediate.dense.weight", 0, hidden),
+                                    read(at + "intermediate.dense.bias", 0, hidden)),
+                            rows(at + "output.dense", hidden),
+                            norm(at + "output.")));
+        }
+        group = new RankRows(ranks, shared, 1, 1);
+        layers =
+                new EncoderLayers(
+                        (int) heads.length(),
+                        config.getEpsilon(),
+                        RowActivation.valueOf(config.getActivation().name()),
+                        norm(root + "embeddings."),
+                        all,
+                        group);
+    }
+
+    private RankWeights.TableRows table(String name) {
+        StoredTensor stored = files.get(root + "embeddings." + name + "_embeddings.weight");
+        return new RankWeights.TableRows(files, Objects.requireNonNull(stored));
+    }
+
+    private Linear queryKeyValue(String at, ShardRange own) throws IOException {
+        NDList weights = new NDList();
+        NDList biases = new NDList();
+        for (String name : List.of("query", "key", "value")) {
+            weights.add(read(at + name + ".weight", 0, own));
+            biases.add(read(at + name + ".bias", 0, own));
+        }
+        try (weights;
+                biases) {
+            return new Linear(NDArrays.concat(weights, 0), NDArrays.concat(biases, 0));
+        }
+    }
+
+    /** Reads a layer whose inputs are cut. */
+    private Linear rows(String name, ShardRange inputs) throws IOException {
+        return new Linear(
+                read(name + ".weight", 1, inputs), first ? read(name + ".bias", 0, whole) : null);
+    }
+
+    private Norm norm(String at) throws IOException {
+        boolean old = files.get(at + "LayerNorm.weight") == null;
+        return new Norm(
+                read(at + "LayerNorm." + (old ? "gamma" : "weight"), 0, whole),
+                read(at + "LayerNorm." + (old ? "beta" : "bias"), 0, whole));
+    }
+
+    private NDArray read(String name, int axis, ShardRange range) throws IOException {
+        NDArray array = files.fileOf(name).read(name, axis, List.of(range), manager);
+        return array.toType(DataType.FLOAT32, false);
+    }
+
+    /**
+     * Computes the features of the tokens of texts, one text after another. All ranks get them.
+     *
+     * @param texts the ids of each text
+     */
+    float[] compute(List<long[]> texts) throws IOException {
+        try {
+            int[] lengths = texts.stream().mapToInt(text -> text.length).toArray();
+            int at = 0;
+            for (int length : lengths) {
+                at += length * width;
+            }
+            float[] x = new float[at];
+            at = 0;
+            for (long[] text : texts) {
+                for (int t = 0; t < text.length; t++) {
+                    System.arraycopy(kind, 0, x, at, width);
+                    words.add((int) text[t], x, at);
+                    positions.add(t, x, at);
+                    at += width;
+                }
+            }
+            layers.compute(x, lengths);
+            return x;
+        } catch (IOException | RuntimeException | Error e) {
+            if (shared != null) {
+                shared.fail(e);
+            }
+            throw e;
+        }
+    }
+
+    @Override
+    public void close() {
+        group.close();
+        manager.close();
+    }
+}

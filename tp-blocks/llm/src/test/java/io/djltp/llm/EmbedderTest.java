@@ -1,0 +1,135 @@
+package io.djltp.llm;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.Utils;
+
+import io.djltp.rank.ParallelConfig;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.stream.IntStream;
+
+/** The vectors of an embedder are those of the network of blocks, on any number of ranks. */
+public class EmbedderTest {
+
+    private static final int WIDTH = 20;
+
+    private Path folder;
+    private List<String> texts;
+    private List<float[]> expected;
+
+    @BeforeClass
+    public void write() throws Exception {
+        folder = Files.createTempDirectory("embedder");
+        RandomFolder.write(
+                folder,
+                RandomFolder.config(
+                        "{'model_type': 'bert', 'vocab_size': 263, 'hidden_size': 20,"
+                                + " 'num_hidden_layers': 2, 'num_attention_heads': 5,"
+                                + " 'intermediate_size': 31, 'max_position_embeddings': 40}"),
+                7);
+        ByteTokenizer.write(folder);
+        texts = new ArrayList<>(); // of 1 to 40 tokens, and cut; more than one pass
+        for (int i = 0; i < 90; i++) {
+            texts.add("some text of a number".substring(0, 1 + i % 20).repeat(1 + i % 3));
+        }
+        expected = new ArrayList<>();
+        try (LanguageModel model = LanguageModel.load(folder);
+                NDManager manager = NDManager.newBaseManager()) {
+            model.readWhole();
+            Pooling pooling = Pooling.read(folder, 40);
+            for (String text : texts) {
+                long[] ids = model.getTokenizer().encode(text).getIds();
+                if (ids.length > 40) {
+                    long last = ids[ids.length - 1];
+                    ids = Arrays.copyOf(ids, 40);
+                    ids[39] = last;
+                }
+                NDArray input = manager.create(ids, new Shape(1, ids.length));
+                NDArray features =
+                        model.getModel()
+                                .getBlock()
+                                .forward(
+                                        new ParameterStore(manager, false),
+                                        new NDList(input),
+                                        false)
+                                .head();
+                expected.add(pooling.pool(features.toFloatArray(), 0, ids.length, WIDTH));
+            }
+        }
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void delete() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public static Object[][] ranks() {
+        return new Object[][] {{1}, {2}, {3}, {4}};
+    }
+
+    @Test(dataProvider = "ranks", timeOut = 60_000)
+    public void testVectors(int ranks) throws Exception {
+        try (Embedder embedder = Embedder.load(folder, ParallelConfig.tensor(ranks))) {
+            check(embedder.embed(texts), 0);
+            check(embedder.embed(texts.subList(5, 6)), 5);
+            Assert.assertEquals(embedder.embed(List.of()), List.of());
+        }
+    }
+
+    private void check(List<float[]> vectors, int from) {
+        for (int i = 0; i < vectors.size(); i++) {
+            for (int j = 0; j < WIDTH; j++) {
+                Assert.assertEquals(
+                        vectors.get(i)[j], expected.get(from + i)[j], 1e-5, texts.get(from + i));
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void testThreads() throws Exception {
+        ExecutorService threads = Executors.newFixedThreadPool(4);
+        Embedder embedder = Embedder.load(folder, ParallelConfig.tensor(2));
+        try (embedder) {
+            List<Future<List<float[]>>> all =
+                    IntStream.range(0, 80)
+                            .mapToObj(
+                                    i ->
+                                            threads.submit(
+                                                    () -> embedder.embed(texts.subList(i, i + 3))))
+                            .toList();
+            for (int i = 0; i < all.size(); i++) {
+                check(all.get(i).get(), i);
+            }
+        } finally {
+            threads.shutdownNow();
+        }
+        Assert.assertThrows(IllegalStateException.class, () -> embedder.embed(texts));
+    }
+
+    @Test(timeOut = 60_000)
+    public void testTooManyRanks() {
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> Embedder.load(folder, ParallelConfig.tensor(6)));
+        Assert.assertTrue(e.getMessage().contains("5 query heads"), e.getMessage());
+    }
+}
