@@ -7,6 +7,7 @@ import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.finetune.FinetuneCommand;
 import io.djltp.examples.generate.GenerateCommand;
+import io.djltp.examples.generate.ServeCommand;
 import io.djltp.examples.lemma.ExportCommand;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.lm.LmCommand;
@@ -50,6 +51,7 @@ public final class Tp implements Runnable {
                     LmCommand.class,
                     FinetuneCommand.class,
                     GenerateCommand.class,
+                    ServeCommand.class,
                     VerifyCommand.class,
                     DoctorCommand.class,
                     BenchCommand.class,

@@ -63,8 +63,8 @@ public final class GenerateCommand implements Callable<Integer> {
     @Override
     public Integer call() throws IOException {
         options.check();
-        try (LanguageModel model = open(options)) {
-            int ranks = options.ranks(model);
+        try (LanguageModel model = open(options.folder, options.adapter)) {
+            int ranks = ranks(options.tp, model);
             DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
             try (Job job = options.where.join(ranks)) {
                 options.where.checkDevices(job, ranks);
@@ -74,13 +74,22 @@ public final class GenerateCommand implements Callable<Integer> {
         return 0;
     }
 
-    private static LanguageModel open(GenerateOptions options) {
-        LanguageModel.Builder builder = LanguageModel.builder(options.folder);
+    static LanguageModel open(Path folder, @Nullable Path adapter) {
+        LanguageModel.Builder builder = LanguageModel.builder(folder);
         try {
-            return (options.adapter == null ? builder : builder.optAdapter(options.adapter)).load();
+            return (adapter == null ? builder : builder.optAdapter(adapter)).load();
         } catch (IOException | MalformedModelException e) {
             throw new BadInputException(e.getMessage(), e);
         }
+    }
+
+    /** Returns the number of ranks of all processes, where it is not given one per processor. */
+    static int ranks(@Nullable Integer tp, LanguageModel model) {
+        int heads = model.getConfig().getHeads();
+        if (tp == null && DeviceOptions.processes() == 1) {
+            return Math.min(Runtime.getRuntime().availableProcessors(), heads);
+        }
+        return DeviceOptions.ranks(tp);
     }
 
     private void run(LanguageModel model, @Nullable Job job, int ranks) throws IOException {
@@ -352,15 +361,6 @@ public final class GenerateCommand implements Callable<Integer> {
             }
         }
 
-        /** Returns the number of ranks of all processes. */
-        int ranks(LanguageModel model) {
-            int heads = model.getConfig().getHeads();
-            if (tp == null && DeviceOptions.processes() == 1) {
-                return Math.min(Runtime.getRuntime().availableProcessors(), heads);
-            }
-            return DeviceOptions.ranks(tp);
-        }
-
         /** Returns whether there is no prompt. */
         boolean isChat() {
             return prompt == null && ids == null;
@@ -419,7 +419,7 @@ public final class GenerateCommand implements Callable<Integer> {
     }
 
     /** Reads the name of a type of weights. */
-    private static final class WeightTypes implements ITypeConverter<WeightType> {
+    static final class WeightTypes implements ITypeConverter<WeightType> {
 
         @Override
         public WeightType convert(String value) {

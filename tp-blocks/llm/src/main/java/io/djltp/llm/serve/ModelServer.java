@@ -273,38 +273,60 @@ public final class ModelServer implements AutoCloseable {
                     e ->
                             metrics.countRequest(
                                     method == null ? "other" : route, response.getStatus()));
+            ApiException wrong = null;
             try {
                 checkKey(request, path);
-                if (method == null) {
-                    throw notFound("There is no " + path + " here");
-                }
-                String given = request.getMethod();
-                if (!given.equals(method) && !(given.equals("HEAD") && method.equals("GET"))) {
-                    response.getHeaders().put(HttpHeader.ALLOW, method);
-                    throw new ApiException(
-                            405, null, null, "Use " + method + " for " + route + ", not " + given);
-                }
-                if (method.equals("POST")) {
-                    checkBody(request);
-                    Content.Source.asByteArrayAsync(
-                            request,
-                            MAX_BODY,
-                            Promise.Invocable.from(
-                                    Invocable.InvocationType.NON_BLOCKING,
-                                    body ->
-                                            threads.execute(
-                                                    () ->
-                                                            post(
-                                                                    route, body, request, response,
-                                                                    callback)),
-                                    e -> failBody(e, response, callback)));
-                } else {
-                    get(path, response, callback);
-                }
+                checkMethod(request, response, path, route);
+                checkType(request, method);
             } catch (ApiException e) {
-                send(e, response, callback);
+                wrong = e;
             }
+            answerAfterBody(wrong, route, path, request, response, callback);
             return true;
+        }
+    }
+
+    /** Reads the body, also of a wrong request: a client may listen only after it has sent it. */
+    private void answerAfterBody(
+            @Nullable ApiException wrong,
+            String route,
+            String path,
+            Request request,
+            Response response,
+            Callback callback) {
+        if (request.getLength() > MAX_BODY) {
+            failBody(new IllegalStateException(), response, callback);
+            return;
+        }
+        Content.Source.asByteArrayAsync(
+                request,
+                MAX_BODY,
+                Promise.Invocable.from(
+                        Invocable.InvocationType.NON_BLOCKING,
+                        body ->
+                                threads.execute(
+                                        () -> {
+                                            if (wrong != null) {
+                                                send(wrong, response, callback);
+                                            } else {
+                                                answer(
+                                                        route, path, body, request, response,
+                                                        callback);
+                                            }
+                                        }),
+                        e -> failBody(e, response, callback)));
+    }
+
+    private static void checkMethod(Request request, Response response, String path, String route) {
+        String method = ROUTES.get(route);
+        if (method == null) {
+            throw notFound("There is no " + path + " here");
+        }
+        String given = request.getMethod();
+        if (!given.equals(method) && !(given.equals("HEAD") && method.equals("GET"))) {
+            response.getHeaders().put(HttpHeader.ALLOW, method);
+            throw new ApiException(
+                    405, null, null, "Use " + method + " for " + route + ", not " + given);
         }
     }
 
@@ -323,15 +345,13 @@ public final class ModelServer implements AutoCloseable {
         }
     }
 
-    /** Checks what the headers say of the body. Pages of a browser cannot send this type alone. */
-    private static void checkBody(Request request) {
+    /** Checks the type of a body. Pages of a browser cannot send this one alone. */
+    private static void checkType(Request request, @Nullable String method) {
         String type = request.getHeaders().get(HttpHeader.CONTENT_TYPE);
-        if (type == null || !type.split(";")[0].trim().equalsIgnoreCase(JSON)) {
+        boolean json = type != null && type.split(";")[0].trim().equalsIgnoreCase(JSON);
+        if ("POST".equals(method) && !json) {
             throw new ApiException(
                     415, null, null, "The Content-Type must be " + JSON + ", not " + type);
-        }
-        if (request.getLength() > MAX_BODY) {
-            throw tooLarge();
         }
     }
 
@@ -414,9 +434,18 @@ public final class ModelServer implements AutoCloseable {
         return new ApiException(404, "model", "model_not_found", message);
     }
 
-    private void post(
-            String route, byte[] body, Request request, Response response, Callback callback) {
+    private void answer(
+            String route,
+            String path,
+            byte[] body,
+            Request request,
+            Response response,
+            Callback callback) {
         try {
+            if ("GET".equals(ROUTES.get(route))) {
+                get(path, response, callback);
+                return;
+            }
             ready();
             Fields fields = Fields.parse(body);
             if (fields.has("model") && !fields.string("model").equals(name)) {
@@ -554,6 +583,7 @@ public final class ModelServer implements AutoCloseable {
 
     private static void failBody(Throwable e, Response response, Callback callback) {
         boolean large = e instanceof IllegalStateException; // says asByteArrayAsync
+        response.getHeaders().put(HttpHeader.CONNECTION, "close");
         send(
                 large ? tooLarge() : new ApiException(408, null, null, "The body has not come"),
                 response,

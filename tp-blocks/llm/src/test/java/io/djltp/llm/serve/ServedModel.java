@@ -31,23 +31,31 @@ final class ServedModel implements AutoCloseable {
             "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: ";
 
     final Path folder;
-    final Generator generator;
     final ModelServer server;
     final HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
+    Generator generator;
 
-    private ServedModel(int ranks, int batch, Consumer<ModelServer.Builder> settings)
+    private ServedModel(Path folder, int ranks, int batch, Consumer<ModelServer.Builder> settings)
             throws Exception {
-        folder = write(2, 20, 600);
-        generator = generator(folder, ranks, batch);
-        ModelServer.Builder builder = ModelServer.builder().setGenerator(() -> generator);
-        settings.accept(builder.optName("small"));
+        this.folder = folder;
+        ModelServer.Builder builder = ModelServer.builder().optName("small");
+        builder.setGenerator(() -> generator = generator(folder, ranks, batch));
+        settings.accept(builder);
         server = builder.build();
         server.start();
     }
 
+    /** Starts a server of a model of two narrow layers. */
     static ServedModel start(int ranks, int batch, Consumer<ModelServer.Builder> settings)
             throws Exception {
-        return new ServedModel(ranks, batch, settings);
+        return start(write(2, 20, 600), ranks, batch, settings);
+    }
+
+    /** Starts a server, which deletes the folder at its end. */
+    static ServedModel start(
+            Path folder, int ranks, int batch, Consumer<ModelServer.Builder> settings)
+            throws Exception {
+        return new ServedModel(folder, ranks, batch, settings);
     }
 
     /** Writes a model with a tokenizer and a chat template. */

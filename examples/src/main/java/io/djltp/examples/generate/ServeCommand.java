@@ -1,0 +1,296 @@
+package io.djltp.examples.generate;
+
+import static io.djltp.examples.train.DeviceOptions.positive;
+
+import ai.djl.MalformedModelException;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.train.DeviceOptions;
+import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.llm.Embedder;
+import io.djltp.llm.Generator;
+import io.djltp.llm.LanguageModel;
+import io.djltp.llm.WeightType;
+import io.djltp.llm.serve.ModelServer;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
+
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Parameters;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/** Serves a model of a Hugging Face folder over HTTP, with the schema of OpenAI. */
+@Command(
+        name = "serve",
+        description =
+                "Serves a language model of a Hugging Face folder, whose weights are cut over"
+                        + " ranks, over HTTP with the schema of OpenAI: /v1/chat/completions and"
+                        + " /v1/completions, or /v1/embeddings for an encoder.",
+        mixinStandardHelpOptions = true)
+public final class ServeCommand implements Callable<Integer> {
+
+    private static final Duration GRACE = Duration.ofSeconds(30);
+
+    @Mixin private ServeOptions options;
+
+    private final CountDownLatch ended = new CountDownLatch(1);
+    private volatile boolean failed = true;
+    private volatile @Nullable ModelServer server;
+    private String loaded = ""; // what is served
+
+    /** Creates the command; its options are set by the command line. */
+    public ServeCommand() {}
+
+    /** {@inheritDoc} */
+    @Override
+    public Integer call() throws Exception {
+        options.check();
+        Thread stop = new Thread(this::stop, "tp-stop");
+        Runtime.getRuntime().addShutdownHook(stop);
+        try (LanguageModel model = GenerateCommand.open(options.folder, null)) {
+            int ranks = GenerateCommand.ranks(options.tp, model);
+            DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
+            if (model.getConfig().isEncoder() && DeviceOptions.processes() > 1) {
+                throw new BadInputException("An encoder is served by one process");
+            }
+            try (Job job = options.where.join(ranks)) {
+                options.where.checkDevices(job, ranks);
+                DeviceMesh mesh = DeviceMesh.of(ParallelMode.TENSOR, ranks);
+                ParallelConfig config = options.where.config(job, mesh).build();
+                if (job == null || job.getProcess() == 0) {
+                    serve(model, config, job);
+                } else {
+                    try (Generator generator = generator(model, config)) {
+                        generator.follow();
+                    }
+                }
+            }
+            failed = false;
+        } finally {
+            ended.countDown();
+            try {
+                Runtime.getRuntime().removeShutdownHook(stop);
+            } catch (IllegalStateException e) {
+                // it is running
+            }
+        }
+        return 0;
+    }
+
+    /** At SIGTERM and Ctrl-C: lets requests finish, and ends the process with status 0. */
+    private void stop() {
+        closeServer();
+        try { // a process that follows waits for the first one
+            boolean all = ended.await(2 * GRACE.toSeconds(), TimeUnit.SECONDS);
+            System.out.flush();
+            Runtime.getRuntime().halt(all && !failed ? 0 : 1);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void closeServer() {
+        ModelServer running = server;
+        if (running != null) {
+            running.close();
+        }
+    }
+
+    private void serve(LanguageModel model, ParallelConfig config, @Nullable Job job)
+            throws IOException, MalformedModelException, InterruptedException {
+        ModelServer.Builder builder = options.builder();
+        if (model.getConfig().isEncoder()) {
+            builder.setEmbedder(() -> embedder(config));
+        } else {
+            builder.setGenerator(() -> generator(model, config));
+        }
+        try (ModelServer opened = BadInputException.check("", builder::build)) {
+            server = opened;
+            Runnable takeBack = job == null ? () -> {} : job.onFailure(e -> closeServer());
+            try {
+                opened.start();
+            } catch (IllegalArgumentException | IOException e) {
+                throw new BadInputException(e.getMessage(), e);
+            }
+            System.out.printf(
+                    "Serving %s at http://%s:%d/v1%n",
+                    options.name(), options.host, opened.getPort());
+            System.out.println(loaded);
+            System.out.flush();
+            opened.await();
+            takeBack.run();
+        }
+        JobFailedException lost = job == null ? null : job.awaitFailure(Duration.ZERO);
+        if (lost != null) {
+            throw lost;
+        }
+    }
+
+    private Embedder embedder(ParallelConfig config) throws IOException, MalformedModelException {
+        Embedder embedder = Embedder.load(options.folder, config);
+        loaded =
+                String.format(
+                        Locale.ROOT,
+                        "%d ranks, vectors of %d numbers",
+                        config.getRanks(),
+                        embedder.getWidth());
+        return embedder;
+    }
+
+    private Generator generator(LanguageModel model, ParallelConfig config)
+            throws IOException, MalformedModelException {
+        Generator.Builder builder =
+                Generator.builder()
+                        .setModel(model)
+                        .optConfig(config)
+                        .optWeights(options.weights)
+                        .optBatch(options.batch)
+                        .optLeader(true);
+        if (options.length != null) {
+            builder.optMaxLength(options.length);
+        }
+        Generator generator = builder.build();
+        loaded =
+                String.format(
+                        Locale.ROOT,
+                        "%d ranks, %s weights by %s, %d texts of %d tokens at a time, %.1f MB a"
+                                + " rank",
+                        generator.getRanks(),
+                        options.weights,
+                        generator.getKernel(),
+                        options.batch,
+                        generator.getMaxLength(),
+                        generator.getBytes().get(0) / 1e6);
+        return generator;
+    }
+
+    /** The options of {@link ServeCommand}. */
+    private static final class ServeOptions {
+
+        @Parameters(paramLabel = "FOLDER", description = "The folder of the model.")
+        private Path folder;
+
+        @Option(
+                names = "--host",
+                defaultValue = "127.0.0.1",
+                description = "The address to listen on; 0.0.0.0 for all (${DEFAULT-VALUE}).")
+        private String host;
+
+        @Option(
+                names = "--port",
+                defaultValue = "8000",
+                description = "The port to listen on, 0 for any (${DEFAULT-VALUE}).")
+        private int port;
+
+        @Option(
+                names = "--name",
+                description = "The name of the model in requests (that of the folder).")
+        private @Nullable String name;
+
+        @Option(
+                names = "--api-key",
+                defaultValue = "${env:TP_API_KEY}",
+                description =
+                        "The key that requests must have. Others on this machine see it in the"
+                                + " list of processes: set the variable TP_API_KEY instead.")
+        private @Nullable String apiKey;
+
+        @Option(
+                names = "--batch",
+                defaultValue = "8",
+                description = "How many texts are generated at a time (${DEFAULT-VALUE}).")
+        private int batch;
+
+        @Option(
+                names = "--queue",
+                defaultValue = "64",
+                description =
+                        "How many texts may wait; further requests get status 429"
+                                + " (${DEFAULT-VALUE}).")
+        private int queue;
+
+        @Option(
+                names = "--length",
+                description =
+                        "The most tokens of prompt and text, for which the cache has room (the"
+                                + " positions of the model, at most 2048).")
+        private @Nullable Integer length;
+
+        @Option(
+                names = "--weights",
+                defaultValue = "float32",
+                converter = GenerateCommand.WeightTypes.class,
+                description = "How weights are held, as in tp generate (${DEFAULT-VALUE}).")
+        private WeightType weights;
+
+        @Option(
+                names = "--tp",
+                description =
+                        "Number of ranks of all processes (one for each processor, or for each"
+                                + " process that a launcher has started).")
+        private @Nullable Integer tp;
+
+        @Mixin private DeviceOptions where = new DeviceOptions();
+
+        /** Checks what can be checked before the model is opened. */
+        void check() {
+            where.check();
+            positive("--tp", tp);
+            positive("--batch", batch);
+            positive("--length", length);
+            if (!Files.isDirectory(folder)) {
+                throw new BadInputException(
+                        "There is no folder %s: name one with config.json and model.safetensors",
+                        folder);
+            }
+            builder();
+            try {
+                if (apiKey == null && !InetAddress.getByName(host).isLoopbackAddress()) {
+                    System.err.println(
+                            "tp: anyone who reaches "
+                                    + host
+                                    + " can use the model: set an --api-key");
+                }
+            } catch (UnknownHostException e) {
+                throw new BadInputException("--host " + host + " is not known here", e);
+            }
+        }
+
+        String name() {
+            Path last = folder.toAbsolutePath().normalize().getFileName();
+            return name != null ? name : last == null ? "model" : last.toString();
+        }
+
+        /** Returns the builder of the server, without a model. */
+        ModelServer.Builder builder() {
+            return BadInputException.check(
+                    "",
+                    () -> {
+                        ModelServer.Builder builder =
+                                ModelServer.builder()
+                                        .optName(name())
+                                        .optHost(host)
+                                        .optPort(port)
+                                        .optMaxQueue(queue)
+                                        .optGrace(GRACE);
+                        return apiKey == null ? builder : builder.optApiKey(apiKey);
+                    });
+        }
+    }
+}

@@ -1,0 +1,148 @@
+package io.djltp.examples.generate;
+
+import ai.djl.util.Utils;
+
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+
+/** The command serves in a process of its own, and in a job of two. */
+public class ServeCommandTest {
+
+    private static final String LONG =
+            "{\"prompt\": \"The\", \"max_tokens\": 1500, \"ignore_eos\": true, \"stream\": true}";
+
+    private final HttpClient client = HttpClient.newHttpClient();
+    private Path folder;
+    private Path model;
+
+    @BeforeClass
+    public void train() throws IOException {
+        folder = Files.createTempDirectory("serve");
+        model = folder.resolve("small");
+        TpRun.line(
+                        "lm --layers 2 --width 20 --heads 5 --kv-heads 5 --context 1600 --batch 1"
+                                + " --steps 1 --characters 5 --save "
+                                + model)
+                .assertPrints(0);
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    private HttpRequest get(int port, String path) {
+        return HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path)).build();
+    }
+
+    private CompletableFuture<HttpResponse<String>> complete(int port) {
+        HttpRequest request =
+                HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + "/v1/completions"))
+                        .header("Content-Type", "application/json")
+                        .POST(BodyPublishers.ofString(LONG))
+                        .build();
+        return client.sendAsync(request, BodyHandlers.ofString());
+    }
+
+    /** Waits until the server has the model and, if asked, generates some texts. */
+    private void await(ForkedTp process, int port, int texts) throws Exception {
+        while (true) {
+            Assert.assertTrue(process.isAlive(), "the server has ended");
+            try {
+                int status =
+                        client.send(get(port, "/health"), BodyHandlers.ofString()).statusCode();
+                String metrics = client.send(get(port, "/metrics"), BodyHandlers.ofString()).body();
+                if (status == 200 && metrics.contains("tp_texts_running " + texts + "\n")) {
+                    return;
+                }
+            } catch (IOException e) {
+                // it does not listen yet
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    /** SIGTERM: what runs is finished, and the status is 0. */
+    @Test(timeOut = 180_000)
+    public void endsWell() throws Exception {
+        int port = FreePort.find();
+        String line = "serve " + model + " --tp 2 --port " + port;
+        try (ForkedTp process = ForkedTp.start(Map.of(), List.of(line.split(" ")))) {
+            await(process, port, 0);
+            List<CompletableFuture<HttpResponse<String>>> all = new ArrayList<>();
+            for (int i = 0; i < 3; i++) {
+                all.add(complete(port));
+            }
+            await(process, port, 3);
+            ForkedTp.Result result = process.stop();
+            Assert.assertEquals(result.status(), 0, result.toString());
+            Assert.assertTrue(
+                    result.out().startsWith("Serving small at http://127.0.0.1:" + port + "/v1\n"),
+                    result.out());
+            Assert.assertTrue(result.out().contains("2 ranks, float32 weights by"), result.out());
+            for (CompletableFuture<HttpResponse<String>> each : all) {
+                Assert.assertTrue(each.get().body().endsWith("data: [DONE]\n\n"));
+            }
+        }
+    }
+
+    /** The process of a rank is killed: requests get an error, and the server ends with that. */
+    @Test(timeOut = 240_000)
+    public void aKilledProcessEndsTheJob() throws Exception {
+        int port = FreePort.find();
+        String line = "serve " + model + " --tp 2 --timeout 60 --port " + port;
+        List<Map<String, String>> job = JobVariables.ofAll(2);
+        List<String> words = List.of(line.split(" "));
+        try (ForkedTp first = ForkedTp.start(job.get(0), words);
+                ForkedTp second = ForkedTp.start(job.get(1), words)) {
+            await(first, port, 0);
+            CompletableFuture<HttpResponse<String>> text = complete(port);
+            await(first, port, 1);
+            second.signal("KILL");
+            Assert.assertTrue(text.get().body().contains("{\"error\":"), text.get().body());
+            ForkedTp.Result result = first.await();
+            Assert.assertEquals(result.status(), 1, result.toString());
+            Assert.assertTrue(result.err().contains("tp: the job has ended: "), result.err());
+        }
+    }
+
+    @DataProvider
+    public Object[][] wrong() {
+        return new Object[][] {
+            {"serve none", "There is no folder none"},
+            {"serve @ --port 70000", "The port must be 0 to 65535, not 70000"},
+            {"serve @ --queue -1", "The queue must be 0 or more, not -1"},
+            {"serve @ --batch 0", "--batch must be greater than 0"},
+            {"serve @ --host no.such.host.invalid", "--host no.such.host.invalid is not known"},
+            {"serve @ --tp 6 --port 0", "6 ranks are more than the 5 query heads"},
+            {"serve @ --length 9999 --port 0", "The model is made for 1600 positions"},
+        };
+    }
+
+    @Test(dataProvider = "wrong", timeOut = 60_000)
+    public void wrongOptionsAreNamed(String command, String message) {
+        TpRun.line(command.replace("@", model.toString())).assertPrints(2, message);
+    }
+}
