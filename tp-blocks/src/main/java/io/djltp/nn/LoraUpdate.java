@@ -12,6 +12,7 @@ import ai.djl.training.ParameterStore;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.PairList;
 
+import io.djltp.internal.layout.ForwardPass;
 import io.djltp.internal.layout.Region;
 import io.djltp.internal.layout.Region.Features;
 import io.djltp.internal.parameters.HeldParameters;
@@ -84,10 +85,10 @@ final class LoraUpdate extends AbstractBlock implements ShardedBlock, LowRank {
      * @return the sum
      */
     NDArray addTo(ParameterStore store, NDArray y, NDArray x, boolean training) {
-        NDArray input = training && dropout != null ? dropped(store, dropout, x) : x;
+        NDArray input = input(store, x, training ? dropout : null);
         ParallelContext context = RankParameterStore.contextOf(store);
         if (context != null) {
-            Region region = context.getPass().regionOf(x);
+            Region region = context.getPass().regionOf(input);
             context.getPass().use(a, region);
             context.getPass().use(b, region);
             input = context.getPass().take(input);
@@ -97,29 +98,35 @@ final class LoraUpdate extends AbstractBlock implements ShardedBlock, LowRank {
         NDArray h = layer.product().of(input, down, null);
         // a number that libtorch keeps for the backward pass, so that it is an array of the pass
         h = h.mul(h.getManager().create(scale).toType(h.getDataType(), false));
-        if (parts == 1) {
-            return y.addi(layer.product().of(h, up, null));
-        }
         int last = h.getShape().dimension() - 1;
-        NDList each = h.split(parts, last);
-        NDList rows = up.split(parts, 0);
+        NDList each = parts == 1 ? new NDList(h) : h.split(parts, last);
+        NDList rows = parts == 1 ? new NDList(up) : up.split(parts, 0);
         NDList updates = new NDList();
         for (int i = 0; i < parts; i++) {
             updates.add(layer.product().of(each.get(i), rows.get(i), null));
         }
-        return y.addi(NDArrays.concat(updates, last));
+        NDArray update = parts == 1 ? updates.head() : NDArrays.concat(updates, last);
+        if (context != null && !layer.cutsInputs() && context.getTensorGroup().getSize() > 1) {
+            update = context.getPass().enter(update, Features.SHARD); // whatever y is
+        }
+        return y.addi(update);
     }
 
-    private NDArray dropped(ParameterStore store, ParallelDropout drop, NDArray x) {
+    /** Returns what A is multiplied by. Of a whole input, ranks drop the same. */
+    private NDArray input(ParameterStore store, NDArray x, @Nullable ParallelDropout drop) {
         ParallelContext context = RankParameterStore.contextOf(store);
-        NDArray placed = x;
-        boolean alike = // all ranks have the whole input, and so one mask
-                context != null && context.getPass().regionOf(x).isShard() && !layer.cutsInputs();
-        if (context != null && alike) {
-            placed = context.getPass().enter(x.reshape(x.getShape()), Features.REPLICATED);
+        boolean alone = context == null || context.getTensorGroup().getSize() == 1;
+        if (context == null || alone || layer.cutsInputs()) {
+            return dropped(store, x, drop);
         }
-        NDArray kept = drop.forward(store, new NDList(placed), true).singletonOrThrow();
-        return context != null && alike ? context.getPass().enter(kept, Features.SHARD) : kept;
+        ForwardPass pass = context.getPass();
+        NDArray whole = pass.enter(x.reshape(x.getShape()), Features.REPLICATED);
+        return pass.enter(dropped(store, whole, drop), Features.SHARD); // gradients are summands
+    }
+
+    private static NDArray dropped(
+            ParameterStore store, NDArray x, @Nullable ParallelDropout drop) {
+        return drop == null ? x : drop.forward(store, new NDList(x), true).singletonOrThrow();
     }
 
     /** {@inheritDoc} Not used: the layer calls {@link #addTo}. */
