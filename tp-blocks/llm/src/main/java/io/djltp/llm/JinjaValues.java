@@ -17,10 +17,17 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import java.util.StringJoiner;
 
 /** What operators, filters, tests and methods of a {@link JinjaTemplate} do, as in Python. */
 final class JinjaValues {
+
+    private static final Set<String> METHODS =
+            Set.of(
+                    "strip lstrip rstrip startswith endswith removeprefix removesuffix split splitlines"
+                            .concat(" join replace find count upper lower capitalize title")
+                            .split(" "));
 
     private JinjaValues() {}
 
@@ -364,7 +371,7 @@ final class JinjaValues {
             }
             return map.containsKey(name) ? map.get(name) : new Undefined(name);
         }
-        if (object instanceof String text) {
+        if (object instanceof String text && METHODS.contains(name)) {
             Function method =
                     (scope, arguments) -> {
                         scope.run.spend(1L + text.length());
@@ -413,7 +420,7 @@ final class JinjaValues {
             case "lower" -> text.toLowerCase(Locale.ROOT);
             case "capitalize" -> capitalize(text);
             case "title" -> title(text);
-            default -> throw error("the method %s of strings is not supported", name);
+            default -> throw new IllegalStateException(name);
         };
     }
 

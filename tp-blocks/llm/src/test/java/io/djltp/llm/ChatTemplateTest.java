@@ -27,7 +27,11 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.stream.Stream;
 
-/** Chat templates of published models, against Jinja for Python as transformers sets it up. */
+/**
+ * Chat templates, against Jinja for Python as transformers sets it up. Those of the resources are
+ * in the form of the formats of published models, and use what their templates use; the text is
+ * ours.
+ */
 public class ChatTemplateTest {
 
     private static final Gson GSON =
@@ -195,7 +199,7 @@ public class ChatTemplateTest {
                 templates.add(Files.readString(file));
             }
         }
-        Assert.assertEquals(templates.size(), 14);
+        Assert.assertEquals(templates.size(), 7);
         List<Map<String, Object>> cases = new ArrayList<>();
         for (String template : templates) {
             for (List<Map<String, Object>> messages : chats()) {
@@ -215,6 +219,13 @@ public class ChatTemplateTest {
             List<Map<String, Object>> calls = chat("user", "x", "assistant", "");
             calls.get(1).put("tool_calls", List.of(Map.of("function", call, "id", "123456789")));
             cases.add(Map.of("template", template, "variables", variables(calls, true, null)));
+            List<Map<String, Object>> seen = chat("user", "", "assistant", "A");
+            Map<String, String> words = Map.of("type", "text", "text", " is? ");
+            seen.get(0).put("content", List.of(Map.of("type", "image"), words));
+            cases.add(Map.of("template", template, "variables", variables(seen, true, tools())));
+            Map<String, Object> more = variables(calls, false, tools());
+            more.putAll(Map.of("builtin", List.of("f", "code"), "tools_first", true, "day", "1"));
+            cases.add(Map.of("template", template, "variables", more));
         }
         for (String snippet : SNIPPETS) {
             Map<String, Object> variables = variables(chats().get(3), true, tools());
@@ -242,7 +253,7 @@ public class ChatTemplateTest {
             }
         }
         Assert.assertTrue(different.isEmpty(), different.toString());
-        Assert.assertTrue(texts > 180, texts + " of " + cases.size());
+        Assert.assertTrue(texts > 145, texts + " of " + cases.size());
     }
 
     @SuppressWarnings("unchecked")
@@ -315,9 +326,9 @@ public class ChatTemplateTest {
             {"{% if a %}\n\n{{ b", "line 3: }} is missing"},
             {"\n{{ 'a' | attr('b') }}", "line 2: the filter attr is not supported"},
             {"{{ 'a' is lower }}", "the test lower is not supported"},
-            {"{{ messages[0].content.encode() }}", "the method encode of strings is not supported"},
+            {"{{ messages[0].content.encode() }}", "'encode', which is undefined, cannot"},
             {"\n\n{{ raise_exception('roles must alternate') }}", "line 3: roles must alternate"},
-            {"{{ ''.getClass() }}", "the method getClass of strings is not supported"},
+            {"{{ ''.getClass() }}", "'getClass', which is undefined, cannot"},
             {"{{ messages.getClass() }}", "'getClass', which is undefined, cannot be called"},
             {"{{ messages[0]['__class__'].x }}", "'__class__' is undefined, and has no x"},
             {"{% set n = namespace(s='a') %}" + grow, "makes more than 50000000 characters"},
