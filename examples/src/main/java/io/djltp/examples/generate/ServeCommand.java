@@ -63,9 +63,12 @@ public final class ServeCommand implements Callable<Integer> {
         options.check();
         Thread stop = new Thread(this::stop, "tp-stop");
         Runtime.getRuntime().addShutdownHook(stop);
-        try (LanguageModel model = GenerateCommand.open(options.folder, null)) {
+        try (LanguageModel model = GenerateCommand.open(options.folder, options.adapter)) {
             int ranks = GenerateCommand.ranks(options.tp, model);
             DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
+            if (model.getConfig().isEncoder() && options.adapter != null) {
+                throw new BadInputException("--adapter needs a model that generates text");
+            }
             if (model.getConfig().isEncoder() && DeviceOptions.processes() > 1) {
                 throw new BadInputException("An encoder is served by one process");
             }
@@ -238,6 +241,13 @@ public final class ServeCommand implements Callable<Integer> {
                 converter = GenerateCommand.WeightTypes.class,
                 description = "How weights are held, as in tp generate (${DEFAULT-VALUE}).")
         private WeightType weights;
+
+        @Option(
+                names = "--adapter",
+                paramLabel = "FOLDER",
+                description =
+                        "A folder of LoRA adapters in PEFT's files, which are added to the weights.")
+        private @Nullable Path adapter;
 
         @Option(
                 names = "--tp",

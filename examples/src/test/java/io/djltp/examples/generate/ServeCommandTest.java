@@ -137,6 +137,7 @@ public class ServeCommandTest {
             {"serve @ --batch 0", "--batch must be greater than 0"},
             {"serve @ --host no.such.host.invalid", "--host no.such.host.invalid is not known"},
             {"serve @ --tp 6 --port 0", "6 ranks are more than the 5 query heads"},
+            {"serve @ --adapter none --port 0", "none"},
             {"serve @ --length 9999 --port 0", "The model is made for 1600 positions"},
         };
     }

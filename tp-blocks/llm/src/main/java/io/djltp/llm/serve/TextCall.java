@@ -1,11 +1,13 @@
 package io.djltp.llm.serve;
 
 import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
 import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
 
 import io.djltp.llm.GeneratedToken;
 import io.djltp.llm.GeneratedToken.FinishReason;
+import io.djltp.llm.GeneratedToken.LogProbability;
 import io.djltp.llm.Generation;
 import io.djltp.llm.Generator;
 
@@ -21,7 +23,9 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 import java.util.UUID;
 
@@ -30,6 +34,8 @@ import java.util.UUID;
  * its client is still there.
  */
 final class TextCall {
+
+    private static final double LEAST = -9999; // instead of minus infinity, as OpenAI
 
     private final TextRequest asked;
     private final Generator generator;
@@ -53,13 +59,17 @@ final class TextCall {
 
         final int index;
         final StringBuilder text = new StringBuilder();
+        final List<GeneratedToken> likely = new ArrayList<>(); // whose probabilities are to be sent
+        int last; // token whose probabilities were sent
+        int offset; // of the text of the next one
         @Nullable FinishReason reason;
         int tokens;
         long first; // when its first token came
-        long last;
+        long latest;
 
-        Choice(int index) {
+        Choice(int index, int last) {
             this.index = index;
+            this.last = last;
         }
     }
 
@@ -78,7 +88,11 @@ final class TextCall {
         this.response = response;
         id = (asked.chat ? "chatcmpl-" : "cmpl-") + UUID.randomUUID();
         choices = new Choice[asked.prompts.size()];
-        Arrays.setAll(choices, Choice::new);
+        Arrays.setAll(choices, i -> new Choice(i, last(asked.prompts.get(i))));
+    }
+
+    private static int last(int[] prompt) {
+        return prompt.length == 0 ? -1 : prompt[prompt.length - 1];
     }
 
     /** Generates the texts, and returns what is to be sent at the end. */
@@ -120,7 +134,7 @@ final class TextCall {
         metrics.decodeSeconds.add(texts.getDecodeSeconds());
         for (Choice choice : choices) {
             if (choice.tokens > 1) {
-                metrics.perToken.add((choice.last - choice.first) / 1e9 / (choice.tokens - 1));
+                metrics.perToken.add((choice.latest - choice.first) / 1e9 / (choice.tokens - 1));
             }
         }
     }
@@ -128,12 +142,16 @@ final class TextCall {
     private void accept(Choice choice, GeneratedToken token) throws IOException {
         tokens++;
         choice.tokens++;
-        choice.last = System.nanoTime();
+        choice.latest = System.nanoTime();
         if (choice.tokens == 1) {
-            choice.first = choice.last;
+            choice.first = choice.latest;
             metrics.firstToken.add((choice.first - begin) / 1e9);
         }
         choice.reason = token.finishReason();
+        boolean ofText = !asked.options.getStopTokens().contains(token.id());
+        if (ofText && !token.logProbabilities().isEmpty()) {
+            choice.likely.add(token);
+        }
         if (!asked.stream) {
             choice.text.append(token.text());
             return;
@@ -179,10 +197,73 @@ final class TextCall {
         if (asked.chat) {
             json.add(name, piece);
         }
-        json.add("logprobs", JsonNull.INSTANCE);
+        json.add("logprobs", logprobs(choice));
         json.addProperty(
                 "finish_reason", reason == null ? null : reason.name().toLowerCase(Locale.ROOT));
         return json;
+    }
+
+    /** Returns how likely the tokens are that have come since the last call. */
+    private JsonElement logprobs(Choice choice) {
+        if (choice.likely.isEmpty()) {
+            return JsonNull.INSTANCE;
+        }
+        JsonObject json = new JsonObject();
+        List<String> names =
+                asked.chat
+                        ? List.of("content")
+                        : List.of("tokens", "token_logprobs", "top_logprobs", "text_offset");
+        names.forEach(name -> json.add(name, new JsonArray()));
+        for (GeneratedToken token : choice.likely) {
+            List<LogProbability> all = token.logProbabilities();
+            JsonObject own = likely(all.get(0), choice.last);
+            JsonArray top = new JsonArray();
+            all.subList(1, all.size()).forEach(each -> top.add(likely(each, choice.last)));
+            choice.last = token.id();
+            if (asked.chat) {
+                own.add("top_logprobs", top);
+                json.getAsJsonArray("content").add(own);
+                continue;
+            }
+            JsonObject values = new JsonObject();
+            top.add(own); // as OpenAI, even if it is none of the likeliest
+            for (JsonElement each : top) {
+                JsonObject object = each.getAsJsonObject();
+                values.add(object.get("token").getAsString(), object.get("logprob"));
+            }
+            json.getAsJsonArray("tokens").add(own.get("token"));
+            json.getAsJsonArray("token_logprobs").add(own.get("logprob"));
+            json.getAsJsonArray("top_logprobs").add(values);
+            json.getAsJsonArray("text_offset").add(choice.offset);
+            choice.offset += own.get("token").getAsString().length();
+        }
+        choice.likely.clear();
+        return json;
+    }
+
+    private JsonObject likely(LogProbability token, int before) {
+        String text = textOf(token.id(), before);
+        JsonArray bytes = new JsonArray();
+        for (byte each : text.getBytes(StandardCharsets.UTF_8)) {
+            bytes.add(each & 0xFF);
+        }
+        JsonObject json = new JsonObject();
+        json.addProperty("token", text);
+        json.addProperty("logprob", Math.max(LEAST, token.value()));
+        json.add("bytes", text.contains("\uFFFD") ? JsonNull.INSTANCE : bytes);
+        return json;
+    }
+
+    /** Returns the text of a token, with the space that it may have after another one. */
+    private String textOf(int id, int before) {
+        if (generator.getModel().getTokenizer() == null) {
+            return "token_id:" + id; // as vLLM
+        }
+        String first = before < 0 ? "" : generator.decode(new int[] {before});
+        String both = first.isEmpty() ? "" : generator.decode(new int[] {before, id});
+        return first.isEmpty() || !both.startsWith(first)
+                ? generator.decode(new int[] {id})
+                : both.substring(first.length());
     }
 
     private JsonObject answer(String object) {

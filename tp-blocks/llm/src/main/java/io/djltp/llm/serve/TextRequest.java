@@ -27,6 +27,7 @@ final class TextRequest {
 
     private static final int MAX_SAMPLES = 64;
     private static final int MAX_STOPS = 16;
+    private static final int MAX_LIKELIEST = 20; // as OpenAI for chats
     private static final int MAX_MESSAGES = 10_000;
     private static final int COMPLETION_TOKENS = 16; // OpenAI's default
 
@@ -35,8 +36,6 @@ final class TextRequest {
             List.of(
                     "tools",
                     "functions",
-                    "logprobs",
-                    "top_logprobs",
                     "logit_bias",
                     "presence_penalty",
                     "frequency_penalty",
@@ -85,8 +84,7 @@ final class TextRequest {
         for (String name : UNSUPPORTED) {
             JsonElement value = fields.get(name);
             String text = value instanceof JsonPrimitive ? value.getAsString() : value + "";
-            boolean count = name.equals("logprobs") && text.equals("0"); // asks for them
-            if (value != null && (count || !NO_EFFECT.contains(text))) {
+            if (value != null && !NO_EFFECT.contains(text)) {
                 throw unsupported(name, "is not supported by this server: leave it out");
             }
         }
@@ -207,7 +205,23 @@ final class TextRequest {
                 stopTokens.add((int) Fields.integer(each, "stop_token_ids", 0, ids - 1));
             }
         }
-        return builder.optStopTokens(stopTokens).optMaxTokens(tokens(fields, generator)).build();
+        return builder.optStopTokens(stopTokens)
+                .optLogProbabilities(likeliest(fields))
+                .optMaxTokens(tokens(fields, generator))
+                .build();
+    }
+
+    /** Returns of how many of the likeliest tokens the logarithmic probabilities are wanted. */
+    private int likeliest(Fields fields) {
+        if (!chat) {
+            return (int) fields.integer("logprobs", 0, MAX_LIKELIEST, -1);
+        }
+        boolean wanted = fields.is("logprobs");
+        int likeliest = (int) fields.integer("top_logprobs", 0, MAX_LIKELIEST, 0);
+        if (likeliest > 0 && !wanted) {
+            throw ApiException.of("top_logprobs", "The field 'top_logprobs' needs logprobs: true");
+        }
+        return wanted ? likeliest : -1;
     }
 
     private static void set(Fields fields, String name, Consumer<Float> setter) {

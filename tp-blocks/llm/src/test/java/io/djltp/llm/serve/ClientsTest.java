@@ -5,6 +5,7 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 import com.openai.client.OpenAIClient;
 import com.openai.client.okhttp.OpenAIOkHttpClient;
+import com.openai.core.JsonValue;
 import com.openai.core.http.StreamResponse;
 import com.openai.errors.BadRequestException;
 import com.openai.errors.NotFoundException;
@@ -13,6 +14,8 @@ import com.openai.models.chat.completions.ChatCompletion;
 import com.openai.models.chat.completions.ChatCompletionChunk;
 import com.openai.models.chat.completions.ChatCompletionCreateParams;
 import com.openai.models.chat.completions.ChatCompletionStreamOptions;
+import com.openai.models.chat.completions.ChatCompletionTokenLogprob;
+import com.openai.models.completions.CompletionChoice;
 import com.openai.models.completions.CompletionCreateParams;
 import com.openai.models.embeddings.EmbeddingCreateParams;
 
@@ -26,6 +29,7 @@ import dev.langchain4j.model.openai.OpenAiStreamingChatModel;
 import io.djltp.llm.ByteTokenizer;
 import io.djltp.llm.ChatMessage;
 import io.djltp.llm.Embedder;
+import io.djltp.llm.GeneratedToken;
 import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.RandomFolder;
@@ -47,6 +51,10 @@ public class ClientsTest {
 
     private static final String KEY = "secret";
     private static final int TOKENS = 20;
+    private static final ChatCompletionCreateParams.LogitBias BIAS =
+            ChatCompletionCreateParams.LogitBias.builder()
+                    .putAdditionalProperty("5", JsonValue.from(9))
+                    .build();
 
     private ServedModel served;
     private String expected;
@@ -85,7 +93,7 @@ public class ClientsTest {
                 .addUserMessage("hello")
                 .maxCompletionTokens(TOKENS)
                 .temperature(0.8)
-                .seed(7);
+                .putAdditionalBodyProperty("seed", JsonValue.from(7));
     }
 
     @Test(timeOut = 60_000)
@@ -140,8 +148,8 @@ public class ClientsTest {
         BadRequestException wrong =
                 Assert.expectThrows(
                         BadRequestException.class,
-                        () -> client.chat().completions().create(chat().logprobs(true).build()));
-        Assert.assertEquals(wrong.param().get(), "logprobs");
+                        () -> client.chat().completions().create(chat().logitBias(BIAS).build()));
+        Assert.assertEquals(wrong.param().get(), "logit_bias");
         Assert.assertTrue(wrong.getMessage().contains("not supported"), wrong.getMessage());
         BadRequestException large =
                 Assert.expectThrows(
@@ -155,6 +163,73 @@ public class ClientsTest {
         OpenAIClient stranger = client("other");
         Assert.expectThrows(UnauthorizedException.class, () -> stranger.models().list());
         stranger.close();
+    }
+
+    /** Whole and as events, for chats and completions: the generator's own. */
+    @Test(timeOut = 60_000)
+    public void openAiGetsLogProbabilities() {
+        GenerationOptions options =
+                served.generator.getDefaults().toBuilder()
+                        .optMaxTokens(TOKENS)
+                        .optTemperature(0.8f)
+                        .optSeed(7)
+                        .optLogProbabilities(3)
+                        .build();
+        List<Double> own = new ArrayList<>();
+        List<Double> best = new ArrayList<>();
+        try (Generation text =
+                served.generator.chat(List.of(new ChatMessage("user", "hello")), options)) {
+            while (text.hasNext()) {
+                GeneratedToken token = text.next();
+                if (!options.getStopTokens().contains(token.id())) {
+                    own.add(token.logProbabilities().get(0).value());
+                    best.add(token.logProbabilities().get(1).value());
+                }
+            }
+        }
+        OpenAIClient client = client(KEY);
+        ChatCompletionCreateParams params = chat().logprobs(true).topLogprobs(3).build();
+        List<ChatCompletionTokenLogprob> whole =
+                client.chat()
+                        .completions()
+                        .create(params)
+                        .choices()
+                        .get(0)
+                        .logprobs()
+                        .flatMap(ChatCompletion.Choice.Logprobs::content)
+                        .get();
+        List<ChatCompletionTokenLogprob> events = new ArrayList<>();
+        try (StreamResponse<ChatCompletionChunk> chunks =
+                client.chat().completions().createStreaming(params)) {
+            chunks.stream()
+                    .flatMap(chunk -> chunk.choices().get(0).logprobs().stream())
+                    .forEach(each -> events.addAll(each.content().get()));
+        }
+        Assert.assertEquals(events, whole);
+        Assert.assertEquals(whole.stream().map(ChatCompletionTokenLogprob::logprob).toList(), own);
+        for (int i = 0; i < own.size(); i++) {
+            Assert.assertEquals(whole.get(i).topLogprobs().size(), 3);
+            Assert.assertEquals(whole.get(i).topLogprobs().get(0).logprob(), best.get(i));
+        }
+        CompletionChoice.Logprobs completion =
+                client.completions()
+                        .create(
+                                CompletionCreateParams.builder()
+                                        .model("small")
+                                        .prompt("hello")
+                                        .maxTokens(5)
+                                        .logprobs(2)
+                                        .build())
+                        .choices()
+                        .get(0)
+                        .logprobs()
+                        .get();
+        int count = completion.tokens().get().size();
+        Assert.assertTrue(count > 0);
+        Assert.assertEquals(completion.tokenLogprobs().get().size(), count);
+        Assert.assertEquals(completion.topLogprobs().get().size(), count);
+        Assert.assertEquals(completion.textOffset().get().get(0), Long.valueOf(0));
+        client.close();
     }
 
     @Test(timeOut = 60_000)

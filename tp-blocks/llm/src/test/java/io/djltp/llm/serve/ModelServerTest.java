@@ -162,7 +162,13 @@ public class ModelServerTest {
             {COMPLETIONS, "{'prompt': 'a', 'stop': [1]}", 400, "'stop' must be a string"},
             {COMPLETIONS, "{'prompt': 'a', 'stop_token_ids': [263]}", 400, "from 0 to 262"},
             {COMPLETIONS, "{'prompt': 'a', 'stream': 1}", 400, "true or false"},
-            {COMPLETIONS, "{'prompt': 'a', 'logprobs': 0}", 400, "'logprobs' is not supported"},
+            {COMPLETIONS, "{'prompt': 'a', 'logprobs': 21}", 400, "'logprobs' must be an integer"},
+            {
+                CHAT,
+                "{'messages': [{'role': 'user', 'content': 'a'}], 'top_logprobs': 2}",
+                400,
+                "'top_logprobs' needs logprobs: true"
+            },
             {COMPLETIONS, "{'prompt': 'a', 'echo': true}", 400, "'echo' is not supported"},
             {COMPLETIONS, "{'prompt': 'a', 'best_of': 2}", 400, "'best_of' must be 1"},
             {COMPLETIONS, "{'prompt': 'a', 'presence_penalty': 1}", 400, "not supported"},

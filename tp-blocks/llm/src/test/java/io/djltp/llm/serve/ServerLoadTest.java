@@ -18,7 +18,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.Random;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
@@ -241,46 +240,5 @@ public class ServerLoadTest {
             runtime.totalMemory() - runtime.freeMemory(),
             resident
         };
-    }
-
-    /** 8 clients at once get more tokens a second than one alone. */
-    @Test(groups = "sweep", timeOut = 600_000)
-    public void eightClientsGetMoreThanOne() throws Exception {
-        int ranks = Math.min(8, Runtime.getRuntime().availableProcessors());
-        Path folder = ServedModel.write(8, 512, 300);
-        try (ServedModel served = ServedModel.start(folder, ranks, 8, builder -> {})) {
-            speed(served, 8);
-            double one = 0;
-            double eight = 0;
-            for (int round = 0; round < 3; round++) {
-                one = Math.max(one, speed(served, 1));
-                eight = Math.max(eight, speed(served, 8));
-            }
-            System.out.printf(
-                    Locale.ROOT,
-                    "one client %.1f tokens/s, 8 clients %.1f tokens/s: %.2f times%n",
-                    one,
-                    eight,
-                    eight / one);
-            Assert.assertTrue(eight > 2 * one, eight + " against " + one);
-        }
-    }
-
-    private static double speed(ServedModel client, int clients) throws Exception {
-        int tokens = 64;
-        long begin = System.nanoTime();
-        run(
-                clients,
-                clients,
-                i -> {
-                    String body =
-                            "{'prompt': 'hello "
-                                    + i
-                                    + "', 'ignore_eos': true, 'temperature': 0, 'max_tokens': "
-                                    + tokens
-                                    + "}";
-                    client.ask(COMPLETIONS, body);
-                });
-        return clients * tokens / ((System.nanoTime() - begin) / 1e9);
     }
 }
