@@ -2,22 +2,20 @@ package io.djltp.examples.embed;
 
 import static io.djltp.examples.train.DeviceOptions.positive;
 
-import ai.djl.translate.TranslateException;
+import ai.djl.MalformedModelException;
 import ai.onnxruntime.OrtException;
 
-import io.djltp.collective.Collective;
-import io.djltp.collective.CollectiveCounts;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.TextFile;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
+import io.djltp.llm.Embedder;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.zoo.MiniLm;
-import io.djltp.zoo.WordPieces;
 
 import org.jspecify.annotations.Nullable;
 
@@ -32,6 +30,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Objects;
@@ -60,7 +59,7 @@ public final class EmbedCommand implements Callable<Integer> {
 
     /** {@inheritDoc} */
     @Override
-    public Integer call() throws IOException, TranslateException, OrtException {
+    public Integer call() throws IOException, OrtException {
         options.check();
         try (Job job = options.join()) {
             first = job == null || job.getProcess() == 0;
@@ -71,48 +70,48 @@ public final class EmbedCommand implements Callable<Integer> {
         return 0;
     }
 
-    private void run(@Nullable Job job) throws IOException, TranslateException, OrtException {
-        List<WordPieces.Batch> batches = cutTexts();
-        List<EmbeddedText> embedded = new ArrayList<>();
-        try (SentenceEmbedder embedder = new SentenceEmbedder(options.config(job))) {
-            embedder.embed(batches.get(0)); // hands out the weights, loads code
-            CollectiveCounts before = embedder.getCollectiveCounts();
-            embedder.embed(batches.get(0));
-            CollectiveCounts counts = embedder.getCollectiveCounts().minus(before);
-            long begin = System.nanoTime();
-            for (float[] vector : all(batches, embedder::embed)) {
-                embedded.add(new EmbeddedText(options.texts().get(embedded.size()), vector));
-            }
+    private void run(@Nullable Job job) throws IOException, OrtException {
+        List<EmbeddedText> embedded = options.texts().stream().map(EmbeddedText::new).toList();
+        List<List<EmbeddedText>> batches = batches(embedded);
+        try (Embedder embedder = load(job)) {
+            embed(batches.get(0), embedder); // loads code
+            long before = embedder.getAllReduces();
+            embed(batches.get(0).subList(0, 1), embedder);
             EmbeddedText head = embedded.get(0);
+            head.collectivesPerLayer = (int) (embedder.getAllReduces() - before) / MiniLm.LAYERS;
+            long begin = System.nanoTime();
+            for (List<EmbeddedText> batch : batches) {
+                embed(batch, embedder);
+            }
             head.seconds = (System.nanoTime() - begin) / 1e9;
             head.ranks = options.ranks();
-            // one all-reduce is that of the embeddings; processes compare texts by another
-            // operation
-            int reduces = (int) counts.get(Collective.ALL_REDUCE) - 1;
-            head.collectivesPerLayer = Math.max(0, reduces / MiniLm.LAYERS);
             if (options.compare) {
-                compare(batches, embedder, embedded);
+                compare(batches, embedder, head);
             }
-            print(embedded, counts);
+            print(embedded);
         }
         if (first) {
             JsonFile.write(options.json, embedded);
         }
     }
 
-    /** What turns a batch into embeddings. */
-    private interface Computation<E extends Exception> {
-
-        float[][] embed(WordPieces.Batch batch) throws E;
+    private Embedder load(@Nullable Job job) throws IOException {
+        try {
+            return Embedder.load(MiniLmFolder.get(), options.config(job));
+        } catch (IllegalArgumentException | MalformedModelException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
     }
 
-    private static <E extends Exception> List<float[]> all(
-            List<WordPieces.Batch> batches, Computation<E> computation) throws E {
-        List<float[]> vectors = new ArrayList<>();
-        for (WordPieces.Batch batch : batches) {
-            vectors.addAll(Arrays.asList(computation.embed(batch)));
+    private static List<String> texts(List<EmbeddedText> batch) {
+        return batch.stream().map(each -> each.text).toList();
+    }
+
+    private static void embed(List<EmbeddedText> batch, Embedder embedder) {
+        List<float[]> vectors = embedder.embed(texts(batch));
+        for (int i = 0; i < vectors.size(); i++) {
+            batch.get(i).vector = vectors.get(i);
         }
-        return vectors;
     }
 
     /**
@@ -120,25 +119,30 @@ public final class EmbedCommand implements Callable<Integer> {
      * times and the largest difference.
      */
     private static void compare(
-            List<WordPieces.Batch> batches, SentenceEmbedder embedder, List<EmbeddedText> embedded)
-            throws IOException, OrtException, TranslateException {
+            List<List<EmbeddedText>> batches, Embedder embedder, EmbeddedText head)
+            throws IOException, OrtException {
         double[] ours = new double[ROUNDS];
         double[] theirs = new double[ROUNDS];
-        EmbeddedText head = embedded.get(0);
-        head.largestDifference = 0.0;
+        double largest = 0;
         try (OnnxReference reference =
                 new OnnxReference(Runtime.getRuntime().availableProcessors())) {
-            List<float[]> expected = all(batches, reference::embed);
-            for (int i = 0; i < expected.size(); i++) {
-                double difference =
-                        EmbeddedText.largestDifference(embedded.get(i).vector, expected.get(i));
-                head.largestDifference = Math.max(head.largestDifference, difference);
+            for (List<EmbeddedText> batch : batches) {
+                float[][] expected = reference.embed(texts(batch));
+                for (int i = 0; i < expected.length; i++) {
+                    double difference =
+                            EmbeddedText.largestDifference(batch.get(i).vector, expected[i]);
+                    largest = Math.max(largest, difference);
+                }
             }
             for (int i = 0; i < ROUNDS; i++) {
                 long begin = System.nanoTime();
-                all(batches, embedder::embed);
+                for (List<EmbeddedText> batch : batches) {
+                    embed(batch, embedder);
+                }
                 long middle = System.nanoTime();
-                all(batches, reference::embed);
+                for (List<EmbeddedText> batch : batches) {
+                    reference.embed(texts(batch));
+                }
                 ours[i] = (middle - begin) / 1e9;
                 theirs[i] = (System.nanoTime() - middle) / 1e9;
             }
@@ -147,21 +151,21 @@ public final class EmbedCommand implements Callable<Integer> {
         Arrays.sort(theirs);
         head.seconds = ours[ROUNDS / 2];
         head.onnxSeconds = theirs[ROUNDS / 2];
+        head.largestDifference = largest;
     }
 
-    private List<WordPieces.Batch> cutTexts() throws IOException {
-        List<WordPieces.Batch> batches = new ArrayList<>();
-        List<String> texts = options.texts();
-        try (WordPieces pieces = WordPieces.load()) {
-            for (int i = 0; i < texts.size(); i += options.batch) {
-                int end = Math.min(texts.size(), i + options.batch);
-                batches.add(pieces.cut(texts.subList(i, end)));
-            }
+    /** Returns batches of texts of similar length, which ONNX Runtime fills up to the longest. */
+    private List<List<EmbeddedText>> batches(List<EmbeddedText> texts) {
+        List<EmbeddedText> sorted = new ArrayList<>(texts);
+        sorted.sort(Comparator.comparingInt(each -> each.text.length()));
+        List<List<EmbeddedText>> batches = new ArrayList<>();
+        for (int i = 0; i < sorted.size(); i += options.batch) {
+            batches.add(sorted.subList(i, Math.min(sorted.size(), i + options.batch)));
         }
         return batches;
     }
 
-    private void print(List<EmbeddedText> embedded, CollectiveCounts counts) {
+    private void print(List<EmbeddedText> embedded) {
         for (int i = 0; i < embedded.size(); i++) {
             EmbeddedText each = embedded.get(i);
             StringBuilder numbers = new StringBuilder();
@@ -175,12 +179,10 @@ public final class EmbedCommand implements Callable<Integer> {
         double seconds = Objects.requireNonNull(head.seconds);
         out.printf(
                 Locale.ROOT,
-                "%n%d rank%s: %.2f ms a text; collective operations of a batch: %s, %d in each of"
-                        + " the %d layers%n",
+                "%n%d rank%s: %.2f ms a text; %d collective operations in each of the %d layers%n",
                 options.ranks(),
                 options.ranks() == 1 ? "" : "s",
                 1e3 * seconds / embedded.size(),
-                counts,
                 head.collectivesPerLayer,
                 MiniLm.LAYERS);
         if (head.onnxSeconds != null) {

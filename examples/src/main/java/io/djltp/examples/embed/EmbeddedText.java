@@ -17,7 +17,7 @@ final class EmbeddedText {
     private static final int LARGEST_TABLE = 10;
 
     String text;
-    float[] vector;
+    float[] vector = {};
 
     @Nullable Integer ranks;
 
@@ -33,9 +33,8 @@ final class EmbeddedText {
     @SerializedName("largest_difference")
     @Nullable Double largestDifference; // with --compare
 
-    EmbeddedText(String text, float[] vector) {
+    EmbeddedText(String text) {
         this.text = text;
-        this.vector = vector;
     }
 
     /** Returns the cosine with another text. */

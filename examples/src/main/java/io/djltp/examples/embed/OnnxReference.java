@@ -10,13 +10,18 @@ import io.djltp.zoo.WordPieces;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.List;
 import java.util.Map;
 
-/** The same model computed by ONNX Runtime, on as many threads as all ranks have. */
+/**
+ * The same model computed by ONNX Runtime, on as many threads as all ranks have. They do not spin
+ * between its operations, where they would take time from the ranks.
+ */
 final class OnnxReference implements AutoCloseable {
 
     private final OrtEnvironment environment = OrtEnvironment.getEnvironment();
     private final OrtSession session;
+    private final WordPieces pieces = WordPieces.load();
 
     /**
      * Loads the model.
@@ -29,18 +34,20 @@ final class OnnxReference implements AutoCloseable {
         try (InputStream file = MiniLm.openOnnx();
                 OrtSession.SessionOptions options = new OrtSession.SessionOptions()) {
             options.setIntraOpNumThreads(threads);
+            options.addConfigEntry("session.intra_op.allow_spinning", "0");
             session = environment.createSession(file.readAllBytes(), options);
         }
     }
 
     /**
-     * Computes the embeddings of a batch.
+     * Computes the embeddings of texts, filled up to the longest.
      *
-     * @param batch the batch
+     * @param texts the texts
      * @return the embeddings, each of length 1: [texts][384]
      * @throws OrtException if ONNX Runtime fails
      */
-    float[][] embed(WordPieces.Batch batch) throws OrtException {
+    float[][] embed(List<String> texts) throws OrtException {
+        WordPieces.Batch batch = pieces.cut(texts);
         long[][] kinds = new long[batch.ids().length][batch.ids()[0].length]; // all one sentence
         try (OnnxTensor ids = OnnxTensor.createTensor(environment, batch.ids());
                 OnnxTensor mask = OnnxTensor.createTensor(environment, batch.mask());
@@ -82,6 +89,7 @@ final class OnnxReference implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() throws OrtException {
+        pieces.close();
         session.close();
     }
 }

@@ -107,7 +107,7 @@ public class FineTuningTest {
     }
 
     private float[] train(int ranks) throws IOException {
-        try (ZooModel<NDList, NDList> pretrained = SentenceEmbedder.load();
+        try (ZooModel<NDList, NDList> pretrained = MiniLmFolder.loadNetwork();
                 Model model = Model.newInstance("language of a word")) {
             Block body = pretrained.getBlock();
             body.getChildren().valueAt(0).freezeParameters(true); // half of the weights

@@ -15,8 +15,9 @@ public class SimilaritiesTest {
 
     private static EmbeddedText at(double degrees) {
         double angle = Math.toRadians(degrees);
-        float[] vector = {(float) Math.cos(angle), (float) Math.sin(angle)};
-        return new EmbeddedText("" + degrees, vector);
+        EmbeddedText text = new EmbeddedText("" + degrees);
+        text.vector = new float[] {(float) Math.cos(angle), (float) Math.sin(angle)};
+        return text;
     }
 
     private static String print(List<EmbeddedText> texts) {

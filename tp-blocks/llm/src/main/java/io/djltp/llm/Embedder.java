@@ -193,6 +193,16 @@ public final class Embedder implements AutoCloseable {
         return model.getConfig().getWidth();
     }
 
+    /**
+     * Returns how many all-reduces a rank has taken part in: two in each layer of a pass, on
+     * several ranks.
+     *
+     * @return the number of all-reduces
+     */
+    public synchronized long getAllReduces() {
+        return ranks.get(0).getAllReduces();
+    }
+
     /** Ends the ranks, and closes the model. */
     @Override
     public synchronized void close() {

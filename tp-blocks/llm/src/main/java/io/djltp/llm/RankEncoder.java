@@ -159,6 +159,10 @@ final class RankEncoder implements AutoCloseable {
         }
     }
 
+    long getAllReduces() {
+        return group.getSums();
+    }
+
     @Override
     public void close() {
         group.close();

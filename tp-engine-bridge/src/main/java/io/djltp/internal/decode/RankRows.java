@@ -17,6 +17,7 @@ public final class RankRows implements AutoCloseable {
     private final Communicator group;
     private final @Nullable SharedRows shared;
     private long meetings; // there
+    private long sums;
     private final RowBuffer own;
     private final RowBuffer gathered;
     private final long[] counts;
@@ -48,6 +49,7 @@ public final class RankRows implements AutoCloseable {
         if (counts.length == 1) {
             return;
         }
+        sums++;
         if (shared != null && count <= SharedRows.CAPACITY) {
             shared.sum(group.getRank(), meetings++, x, count);
             return;
@@ -64,6 +66,7 @@ public final class RankRows implements AutoCloseable {
         if (counts.length == 1) {
             return;
         }
+        sums++;
         int count = Math.toIntExact(x.numel());
         if (shared != null && count <= SharedRows.CAPACITY) {
             if (few.length < count) {
@@ -75,6 +78,15 @@ public final class RankRows implements AutoCloseable {
         } else {
             group.allReduce(TensorView.of(x), ReduceOp.SUM).await();
         }
+    }
+
+    /**
+     * Returns how many sums there were.
+     *
+     * @return the number of sums over several ranks
+     */
+    public long getSums() {
+        return sums;
     }
 
     /**
