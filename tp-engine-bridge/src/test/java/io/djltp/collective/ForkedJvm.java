@@ -125,7 +125,7 @@ public final class ForkedJvm {
         builder.redirectErrorStream(true).redirectOutput(output.toFile());
         Process process = builder.start();
         try {
-            boolean over = process.waitFor(60, TimeUnit.SECONDS);
+            boolean over = process.waitFor(180, TimeUnit.SECONDS);
             String text = Files.readString(output, StandardCharsets.UTF_8);
             // a JVM says which options it takes from its environment, as those of containers do
             text = text.replaceAll("(?m)^(NOTE: )?Picked up \\w*JAVA\\w*: .*\\R", "");

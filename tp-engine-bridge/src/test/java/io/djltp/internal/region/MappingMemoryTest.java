@@ -8,7 +8,7 @@ import org.testng.annotations.Test;
 /** Views, hooks and gradients of a step are gone after the step. */
 public class MappingMemoryTest {
 
-    @Test(timeOut = 90_000)
+    @Test(timeOut = 240_000)
     public void manyPassesTakeNoMemory() throws Exception {
         // a heap that is in memory from the start: what grows is native
         String output = ForkedJvm.withFixedHeap().succeed(ManyPasses.class, "1600");
