@@ -217,6 +217,11 @@ public final class FinetuneCommand implements Callable<Integer> {
                 }
                 float loss = TuningSteps.step(trainer, some);
                 report.loss.add(loss);
+                if (!Float.isFinite(loss)) { // nothing is saved
+                    throw new BadInputException(
+                            "The loss of step %d is %s: use a smaller --lr",
+                            report.loss.size(), loss);
+                }
                 page.addStep(trainer, loss, (long) options.batch * some.size());
                 print(steps, tokens);
                 if (checkpoints != null) {

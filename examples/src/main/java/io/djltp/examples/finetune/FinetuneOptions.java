@@ -16,6 +16,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
 
+import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -237,6 +238,14 @@ final class FinetuneOptions extends JobOptions {
         if (Files.exists(save) && !Files.isDirectory(save)) {
             throw new BadInputException(
                     "--save %s is a file: name a folder, which may be new", save);
+        }
+        try {
+            Files.createDirectories(save);
+        } catch (IOException e) {
+            throw new BadInputException("--save " + save + " cannot be made: " + e, e);
+        }
+        if (!Files.isWritable(save)) {
+            throw new BadInputException("--save %s cannot be written: name another folder", save);
         }
     }
 

@@ -301,7 +301,7 @@ public final class GenerateCommand implements Callable<Integer> {
                 defaultValue = "float32",
                 converter = WeightTypes.class,
                 description =
-                        "How weights are held: float32, bfloat16, float16 or int8"
+                        "How weights are held: float32, bfloat16, float16, int8 or int4"
                                 + " (${DEFAULT-VALUE}).")
         private WeightType weights;
 

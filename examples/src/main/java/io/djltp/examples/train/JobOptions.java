@@ -22,6 +22,7 @@ import picocli.CommandLine.Option;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -267,6 +268,9 @@ public abstract class JobOptions {
     }
 
     private static String text(@Nullable Object value) {
+        if (value instanceof Object[] all) {
+            return Arrays.toString(all);
+        }
         return value instanceof Enum<?> constant
                 ? constant.name().toLowerCase(Locale.ROOT)
                 : value == null ? "not set" : value.toString();

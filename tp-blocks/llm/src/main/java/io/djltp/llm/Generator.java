@@ -76,8 +76,8 @@ public final class Generator implements AutoCloseable {
         int length = builder.maxLength == 0 ? Math.min(most, LENGTH) : builder.maxLength;
         Errors.check(
                 length <= most,
-                "The model is made for %s positions, not for a length of %s: give optMaxLength at"
-                        + " most %1$s",
+                "The model is made for %s positions, not for a length of %s: use a maximum length of"
+                        + " %1$s or less",
                 most,
                 length);
         ParallelConfig parallel = builder.parallel == null ? byDefault(config) : builder.parallel;
@@ -126,8 +126,8 @@ public final class Generator implements AutoCloseable {
                             Locale.ROOT,
                             "The model needs %.1f GB for %s weights and %.1f GB for a cache of %d"
                                     + " texts of %d tokens, and this machine has %.1f GB left. Use"
-                                    + " smaller weights (int8), a shorter optMaxLength, a smaller"
-                                    + " optBatch or more machines",
+                                    + " smaller weights (int8), a smaller maximum length or batch,"
+                                    + " or more machines",
                             weights / 1e9,
                             type,
                             cache / 1e9,
@@ -161,6 +161,7 @@ public final class Generator implements AutoCloseable {
      * @throws IllegalStateException if the model has no tokenizer, or the generator is closed
      */
     public Generation generate(List<String> prompts, GenerationOptions options) {
+        checkOpen();
         return generateIds(prompts.stream().map(this::encode).toList(), options);
     }
 
@@ -178,6 +179,8 @@ public final class Generator implements AutoCloseable {
      *     generator is closed
      */
     public Generation chat(List<ChatMessage> messages, GenerationOptions options) {
+        checkOpen();
+        Errors.check(!messages.isEmpty(), "The chat has no message");
         ChatTemplate template = model.getChatTemplate();
         if (template == null) {
             throw new IllegalStateException(
@@ -231,13 +234,14 @@ public final class Generator implements AutoCloseable {
                 "A prompt has no tokens. Begin it with a word, or with the id of the beginning"
                         + " of a text");
         int length = decoder.size().length();
+        int most = model.getConfig().getMaxPositions();
         Errors.check(
                 prompt.length < length,
                 "The prompt has %s tokens, and the generator has room for %s, with one to"
-                        + " generate. Give optMaxLength up to %s, or a shorter prompt",
+                        + " generate. Use a shorter prompt%s",
                 prompt.length,
                 length,
-                model.getConfig().getMaxPositions());
+                length < most ? ", or a maximum length of up to " + most : "");
         int ids = model.getConfig().getVocabularySize();
         for (int id : prompt) {
             Errors.check(id >= 0 && id < ids, "The id %s of the prompt is none of %s", id, ids);

@@ -35,6 +35,8 @@ import java.util.Locale;
  */
 public final class ModelConfig {
 
+    private static final int MOST_LAYERS = 1000; // of published models 126
+
     /** The function between the layers of an MLP. */
     public enum Activation {
         /** x times its sigmoid. */
@@ -90,7 +92,11 @@ public final class ModelConfig {
         boolean learned = gpt2 || bert; // positions
         vocabularySize = fields.count("vocab_size", 0);
         width = fields.count(gpt2 ? "n_embd" : "hidden_size", 0);
-        layers = fields.count(gpt2 ? "n_layer" : "num_hidden_layers", 0);
+        String depth = gpt2 ? "n_layer" : "num_hidden_layers";
+        layers = fields.count(depth, 0);
+        if (layers > MOST_LAYERS) {
+            throw fields.malformed("%s is %s, and must be %s or less", depth, layers, MOST_LAYERS);
+        }
         heads = fields.count(gpt2 ? "n_head" : "num_attention_heads", 0);
         // older Llamas have no such field; of the others the default is another number each
         boolean grouped = !learned && !modelType.equals("llama");

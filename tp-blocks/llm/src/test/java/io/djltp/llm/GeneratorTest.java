@@ -421,7 +421,7 @@ public class GeneratorTest {
         try (Generator generator = generator(2, 1)) {
             throwsArgument(
                     () -> generator.generateIds(List.of(new int[400]), options),
-                    "The prompt has 400 tokens, and the generator has room for 400.*up to 400.*");
+                    "The prompt has 400 tokens, and the generator has room for 400.*Use a shorter prompt");
             throwsArgument(
                     () -> generator.generateIds(List.of(new int[0]), options),
                     "A prompt has no tokens.*");

@@ -251,7 +251,7 @@ public class TuningDataTest {
     @Test(timeOut = 60_000)
     public void testBadData() throws Exception {
         check("has no text", data("", " "));
-        check("begins within 2 tokens: raise the length", data(pair("abc", "d")).optLength(2));
+        check("begins within 2 tokens: shorten the prompts", data(pair("abc", "d")).optLength(2));
         check("from 1 to the 32 positions of the model, not 33", data(text("a")).optLength(33));
         check("greater than 0, not 0", data(text("a")).optSampling(0, false));
         Files.write(file, new byte[] {'{', (byte) 0xff, '}'});

@@ -178,7 +178,7 @@ public final class TuningData implements ResumableDataset {
                 !pieces.isEmpty(),
                 leftOut == 0
                         ? "%s has no text: write lines such as {\"text\": \"...\"}"
-                        : "No completion in %s begins within %s tokens: raise the length",
+                        : "No completion in %s begins within %s tokens: shorten the prompts, or raise the length",
                 settings.file,
                 settings.length);
         return new TuningData(settings, pieces, leftOut);

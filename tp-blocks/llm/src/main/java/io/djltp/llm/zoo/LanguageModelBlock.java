@@ -13,6 +13,7 @@ import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
 
 import io.djltp.internal.Errors;
 import io.djltp.llm.Embedder;
@@ -117,7 +118,7 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
                     Objects.requireNonNull(new Gson().fromJson(json, JsonObject.class));
             JsonElement text = request.get("inputs");
             Errors.check(
-                    text != null && text.isJsonPrimitive(),
+                    text instanceof JsonPrimitive primitive && primitive.isString(),
                     "The request has no text. Send {\"inputs\": text}");
             GenerationOptions.Builder options = defaults.toBuilder();
             if (request.get("parameters") instanceof JsonObject parameters) {
