@@ -1,5 +1,9 @@
 package io.djltp.llm;
 
+import static io.djltp.llm.JinjaValues.error;
+import static io.djltp.llm.JinjaValues.isSpace;
+import static io.djltp.llm.JinjaValues.strip;
+
 import io.djltp.llm.JinjaTemplate.Arguments;
 import io.djltp.llm.JinjaTemplate.Expression;
 import io.djltp.llm.JinjaTemplate.Flow;
@@ -7,10 +11,12 @@ import io.djltp.llm.JinjaTemplate.Function;
 import io.djltp.llm.JinjaTemplate.Namespace;
 import io.djltp.llm.JinjaTemplate.Node;
 import io.djltp.llm.JinjaTemplate.Scope;
+import io.djltp.llm.JinjaTemplate.Undefined;
 
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,15 +28,16 @@ import java.util.regex.Pattern;
 /** Reads a {@link JinjaTemplate}: first its tokens, then its statements and expressions. */
 final class JinjaParser {
 
-    private static final Pattern BEGIN = Pattern.compile("\\{[{%#]");
+    private static final Pattern BEGIN = Pattern.compile("\\{([{%#])([-+]?)");
     private static final Pattern TOKEN =
             Pattern.compile(
-                    "(?<name>[\\p{L}_][\\p{L}\\p{N}_]*)|(?<number>\\d+(?:\\.\\d+)?(?:[eE][+-]?\\d+)?)"
-                            + "|(?<string>['\"])"
-                            + "|(?<operator>//|==|!=|<=|>=|[-+*/%~\\[\\](){}.,:=<>|])");
+                    "[\\p{L}_][\\p{L}\\p{N}_]*|\\d+(\\.\\d+)?([eE][+-]?\\d+)?"
+                            + "|//|[=!<>]=|[-+*/%~\\[\\](){}.,:=<>|]");
     private static final Pattern ESCAPE =
             Pattern.compile("\\\\(?:x(\\p{XDigit}{2})|u(\\p{XDigit}{4})|(.))", Pattern.DOTALL);
-    private static final Set<String> COMPARISONS = Set.of("==", "!=", "<", "<=", ">", ">=");
+    private static final Set<String> COMPARISONS = Set.of("==", "!=", "<", "<=", ">", ">=", "in");
+
+    private static final Set<String> WORDS = Set.of("and", "or", "not", "if", "else", "is", "in");
 
     private final List<Token> tokens = new ArrayList<>();
     private final String source;
@@ -40,19 +47,16 @@ final class JinjaParser {
 
     private enum Kind {
         TEXT,
-        BEGIN,
-        END,
-        NAME,
         NUMBER,
         STRING,
-        OPERATOR,
+        WORD, // names, operators, and both ends of tags
         NOTHING
     }
 
     private record Token(Kind kind, String text, int line) {
 
-        boolean is(Kind other, String value) {
-            return kind == other && text.equals(value);
+        boolean is(String value) {
+            return kind == Kind.WORD && text.equals(value);
         }
     }
 
@@ -71,10 +75,6 @@ final class JinjaParser {
         return tokens.isEmpty() ? 1 : tokens.get(Math.min(at, tokens.size() - 1)).line;
     }
 
-    private static IllegalArgumentException error(String message, Object... values) {
-        return new IllegalArgumentException(message.formatted(values));
-    }
-
     // ---- tokens
 
     private void add(Kind kind, String text, int place) {
@@ -88,61 +88,49 @@ final class JinjaParser {
         Matcher begin = BEGIN.matcher(source);
         int place = 0;
         while (begin.find(place)) {
-            boolean print = source.startsWith("{{", begin.start());
             String text = source.substring(place, begin.start());
-            boolean lineBegins = place == 0 || source.charAt(place - 1) == '\n';
-            place = begin.end();
-            char sign = place < source.length() ? source.charAt(place) : ' ';
             int last = text.lastIndexOf('\n') + 1;
-            if (sign == '-') {
-                text = JinjaValues.strip(text, null, false, true);
-            } else if (sign != '+'
-                    && !print
-                    && (last > 0 || lineBegins)
-                    && JinjaValues.strip(text.substring(last), null, true, false).isEmpty()) {
+            boolean lineBegins = last > 0 || place == 0 || source.charAt(place - 1) == '\n';
+            if (begin.group(2).equals("-")) {
+                text = strip(text, null, false, true);
+            } else if (begin.group(2).isEmpty()
+                    && !begin.group(1).equals("{")
+                    && lineBegins
+                    && strip(text.substring(last), null, true, false).isEmpty()) {
                 text = text.substring(0, last);
             }
             add(Kind.TEXT, text, begin.start());
-            place += sign == '-' || sign == '+' ? 1 : 0;
-            int brackets = 0;
-            if (source.startsWith("{#", begin.start())) {
+            place = begin.end();
+            if (begin.group(1).equals("#")) {
                 place = source.indexOf("#}", place);
                 if (place < 0) {
                     throw error("a comment has no end");
                 }
-                place -= "-+".indexOf(source.charAt(place - 1)) < 0 ? 0 : 1;
-                place = end(place, "#}");
+                place = end(place - ("-+".indexOf(source.charAt(place - 1)) < 0 ? 0 : 1), "#}");
                 continue;
             }
-            String end = print ? "}}" : "%}";
-            add(Kind.BEGIN, print ? "{{" : "{%", begin.start());
-            while (brackets > 0 || end(place, end) < 0) {
+            String end = begin.group(1).equals("{") ? "}}" : "%}";
+            add(Kind.WORD, "{" + begin.group(1), begin.start());
+            for (int brackets = 0; brackets > 0 || end(place, end) < 0; ) {
                 if (place >= source.length()) {
                     throw error("%s is missing", end);
                 }
-                if (JinjaValues.isSpace(source.charAt(place))) {
-                    place++;
-                    continue;
-                }
                 Matcher token = TOKEN.matcher(source).region(place, source.length());
-                if (!token.lookingAt()) {
+                if (isSpace(source.charAt(place))) {
+                    place++;
+                } else if ("'\"".indexOf(source.charAt(place)) >= 0) {
+                    place = string(place);
+                } else if (token.lookingAt()) {
+                    boolean digit = Character.isDigit(source.charAt(place));
+                    add(digit ? Kind.NUMBER : Kind.WORD, token.group(), place);
+                    brackets += "([{".contains(token.group()) ? 1 : 0;
+                    brackets -= ")]}".contains(token.group()) ? 1 : 0;
+                    place = token.end();
+                } else {
                     throw error("%s is not expected", source.charAt(place));
                 }
-                if (token.group("string") != null) {
-                    place = string(place);
-                    continue;
-                }
-                Kind kind = token.group("name") != null ? Kind.NAME : Kind.OPERATOR;
-                String value = token.group();
-                add(token.group("number") != null ? Kind.NUMBER : kind, value, place);
-                if ("([{".contains(value)) {
-                    brackets++;
-                } else if (")]}".contains(value)) {
-                    brackets--;
-                }
-                place = token.end();
             }
-            add(Kind.END, end, place);
+            add(Kind.WORD, end, place);
             place = end(place, end);
         }
         add(Kind.TEXT, source.substring(place), source.length());
@@ -155,7 +143,7 @@ final class JinjaParser {
         boolean print = end.equals("}}");
         if (source.startsWith("-" + end, place)) {
             place += 3;
-            while (place < source.length() && JinjaValues.isSpace(source.charAt(place))) {
+            while (place < source.length() && isSpace(source.charAt(place))) {
                 place++;
             }
             return place;
@@ -193,21 +181,14 @@ final class JinjaParser {
     }
 
     private static String escape(String letter) {
-        return switch (letter) {
-            case "n" -> "\n";
-            case "t" -> "\t";
-            case "r" -> "\r";
-            case "b" -> "\b";
-            case "f" -> "\f";
-            case "\n" -> "";
-            case "\\", "'", "\"" -> letter;
-            default -> {
-                if ("av01234567NU".contains(letter)) {
-                    throw error("the escape \\%s is not supported", letter);
-                }
-                yield "\\" + letter;
-            }
-        };
+        if ("av01234567NU".contains(letter)) {
+            throw error("the escape \\%s is not supported", letter);
+        }
+        int known = "ntrbf\n\\'\"".indexOf(letter);
+        String values = "\n\t\r\b\f \\'\"";
+        return known < 0
+                ? "\\" + letter
+                : letter.equals("\n") ? "" : values.substring(known, known + 1);
     }
 
     // ---- statements
@@ -216,22 +197,14 @@ final class JinjaParser {
         return tokens.get(at);
     }
 
-    private boolean take(Kind kind, String text) {
-        boolean found = peek().is(kind, text);
+    private boolean take(String text) {
+        boolean found = peek().is(text);
         at += found ? 1 : 0;
         return found;
     }
 
-    private boolean operator(String text) {
-        return take(Kind.OPERATOR, text);
-    }
-
-    private boolean word(String text) {
-        return take(Kind.NAME, text);
-    }
-
-    private void expect(Kind kind, String text) {
-        if (!take(kind, text)) {
+    private void expect(String text) {
+        if (!take(text)) {
             throw error("%s is expected, not %s", text, peek().text);
         }
     }
@@ -239,20 +212,22 @@ final class JinjaParser {
     /** Returns whether brackets have another part, and reads the comma before it, or their end. */
     private boolean next(String end) {
         Token last = tokens.get(at - 1);
-        boolean first = last.kind == Kind.OPERATOR && "([{".contains(last.text);
-        if (!first && !peek().is(Kind.OPERATOR, end)) {
-            expect(Kind.OPERATOR, ",");
+        if (!(last.is("(") || last.is("[") || last.is("{")) && !peek().is(end)) {
+            expect(",");
         }
-        return !operator(end);
+        return !take(end);
+    }
+
+    private static boolean isName(Token token) {
+        char first = token.kind == Kind.WORD ? token.text.charAt(0) : ' ';
+        return Character.isLetter(first) || first == '_';
     }
 
     private String name() {
-        Token token = peek();
-        if (token.kind != Kind.NAME) {
-            throw error("a name is expected, not %s", token.text);
+        if (!isName(peek())) {
+            throw error("a name is expected, not %s", peek().text);
         }
-        at++;
-        return token.text;
+        return tokens.get(at++).text;
     }
 
     /** Reads up to one of some tags, whose name is read too. */
@@ -271,14 +246,14 @@ final class JinjaParser {
                 nodes.add(output(token.line, scope -> token.text));
             } else if (token.text.equals("{{")) {
                 nodes.add(output(token.line, list()));
-                expect(Kind.END, "}}");
+                expect("}}");
             } else {
                 String name = name();
                 if (List.of(ends).contains(name)) {
                     return all(nodes);
                 }
                 Node node = statement(name);
-                expect(Kind.END, "%}");
+                expect("%}");
                 nodes.add(
                         scope -> {
                             scope.run.line = token.line;
@@ -292,7 +267,9 @@ final class JinjaParser {
     private static Node output(int line, Expression value) {
         return scope -> {
             scope.run.line = line;
-            scope.run.print(JinjaValues.string(value.eval(scope)));
+            String text = scope.run.string(value.eval(scope));
+            scope.run.spend(1L + text.length());
+            scope.run.out.append(text);
             return Flow.NEXT;
         };
     }
@@ -310,12 +287,12 @@ final class JinjaParser {
     }
 
     private Node block(String... ends) {
-        expect(Kind.END, "%}");
+        expect("%}");
         return body(ends);
     }
 
     private boolean ended(String name) {
-        return tokens.get(at - 1).is(Kind.NAME, name);
+        return tokens.get(at - 1).is(name);
     }
 
     private Node statement(String name) {
@@ -341,34 +318,35 @@ final class JinjaParser {
         Expression test = expression();
         Node then = block("elif", "else", "endif");
         Node other = ended("elif") ? condition() : ended("else") ? block("endif") : all(List.of());
-        return scope -> (JinjaValues.isTrue(test.eval(scope)) ? then : other).run(scope);
+        return scope -> (scope.run.isTrue(test.eval(scope)) ? then : other).run(scope);
     }
 
     private Node loop() {
         List<String> names = new ArrayList<>();
-        boolean bracket = operator("(");
+        boolean bracket = take("(");
         do {
             names.add(name());
-        } while (operator(","));
+        } while (take(","));
         if (bracket) {
-            expect(Kind.OPERATOR, ")");
+            expect(")");
         }
-        expect(Kind.NAME, "in");
+        expect("in");
         Expression items = or();
-        Expression filter = word("if") ? expression() : null;
+        Expression filter = take("if") ? expression() : null;
         Node body = block("else", "endfor");
         Node other = ended("else") ? block("endfor") : all(List.of());
         return scope -> {
             List<@Nullable Object> list = new ArrayList<>();
-            for (Object item : JinjaValues.items(items.eval(scope))) {
-                if (filter == null || JinjaValues.isTrue(filter.eval(bind(scope, names, item)))) {
+            for (Object item : scope.run.items(items.eval(scope))) {
+                scope.run.spend(20);
+                if (filter == null || scope.run.isTrue(filter.eval(bind(scope, names, item)))) {
                     list.add(item);
                 }
             }
             for (int i = 0; i < list.size(); i++) {
                 Scope inner = bind(scope, names, list.get(i));
                 inner.set("loop", loop(list, i));
-                scope.run.spend(1);
+                scope.run.spend(20);
                 if (body.run(inner) == Flow.BREAK) {
                     break;
                 }
@@ -383,7 +361,7 @@ final class JinjaParser {
             inner.set(names.get(0), item);
             return inner;
         }
-        List<@Nullable Object> items = JinjaValues.items(item);
+        List<@Nullable Object> items = scope.run.items(item);
         if (items.size() != names.size()) {
             throw error("%d values for the %d names of a loop", items.size(), names.size());
         }
@@ -413,9 +391,9 @@ final class JinjaParser {
 
     private Node set() {
         String name = name();
-        String attribute = operator(".") ? name() : null;
+        String attribute = take(".") ? name() : null;
         Expression value;
-        if (operator("=")) {
+        if (take("=")) {
             value = list();
         } else {
             Node body = block("endset");
@@ -437,11 +415,10 @@ final class JinjaParser {
     private Node macro() {
         String name = name();
         Map<String, Expression> parameters = new LinkedHashMap<>();
-        expect(Kind.OPERATOR, "(");
+        expect("(");
         while (next(")")) {
             String parameter = name();
-            Expression byDefault =
-                    operator("=") ? expression() : scope -> new JinjaTemplate.Undefined(parameter);
+            Expression byDefault = take("=") ? expression() : scope -> new Undefined(parameter);
             parameters.put(parameter, byDefault);
         }
         Node body = block("endmacro");
@@ -468,11 +445,11 @@ final class JinjaParser {
     /** An expression, or several with commas, which are a list. */
     private Expression list() {
         Expression first = expression();
-        if (!peek().is(Kind.OPERATOR, ",")) {
+        if (!peek().is(",")) {
             return first;
         }
         List<Expression> all = new ArrayList<>(List.of(first));
-        while (operator(",") && peek().kind != Kind.END && !peek().is(Kind.OPERATOR, ")")) {
+        while (take(",") && !peek().is("}}") && !peek().is("%}") && !peek().is(")")) {
             all.add(expression());
         }
         return scope -> values(all, scope);
@@ -481,7 +458,7 @@ final class JinjaParser {
     private static List<@Nullable Object> values(List<Expression> all, Scope scope) {
         List<@Nullable Object> values = new ArrayList<>();
         for (Expression each : all) {
-            scope.run.spend(1);
+            scope.run.spend(10);
             values.add(each.eval(scope));
         }
         return values;
@@ -489,14 +466,12 @@ final class JinjaParser {
 
     private Expression expression() {
         Expression value = or();
-        while (word("if")) {
+        while (take("if")) {
             Expression then = value;
             Expression test = or();
             Expression other =
-                    word("else")
-                            ? expression()
-                            : scope -> new JinjaTemplate.Undefined("the value without else");
-            value = scope -> (JinjaValues.isTrue(test.eval(scope)) ? then : other).eval(scope);
+                    take("else") ? expression() : scope -> new Undefined("the value without else");
+            value = scope -> (scope.run.isTrue(test.eval(scope)) ? then : other).eval(scope);
         }
         return value;
     }
@@ -508,22 +483,22 @@ final class JinjaParser {
     /** The first value that is true, for or, or false, for and; without one, the last. */
     private Expression either(String word, boolean ends, Supplier<Expression> next) {
         Expression left = next.get();
-        while (word(word)) {
+        while (take(word)) {
             Expression first = left;
             Expression second = next.get();
             left =
                     scope -> {
                         Object value = first.eval(scope);
-                        return JinjaValues.isTrue(value) == ends ? value : second.eval(scope);
+                        return scope.run.isTrue(value) == ends ? value : second.eval(scope);
                     };
         }
         return left;
     }
 
     private Expression not() {
-        if (word("not")) {
+        if (take("not")) {
             Expression value = not();
-            return scope -> !JinjaValues.isTrue(value.eval(scope));
+            return scope -> !scope.run.isTrue(value.eval(scope));
         }
         return comparison();
     }
@@ -533,13 +508,9 @@ final class JinjaParser {
         Expression all = null;
         while (true) {
             Token token = peek();
-            boolean negated = token.is(Kind.NAME, "not") && tokens.get(at + 1).is(Kind.NAME, "in");
+            boolean negated = token.is("not") && tokens.get(at + 1).is("in");
             String operator = negated ? "in" : token.text;
-            boolean found =
-                    token.kind == Kind.OPERATOR
-                            ? COMPARISONS.contains(operator)
-                            : operator.equals("in") && token.kind == Kind.NAME;
-            if (!found) {
+            if (token.kind != Kind.WORD || !COMPARISONS.contains(operator)) {
                 return all == null ? left : all;
             }
             at += negated ? 2 : 1;
@@ -548,12 +519,9 @@ final class JinjaParser {
             Expression before = all;
             all =
                     scope ->
-                            (before == null || JinjaValues.isTrue(before.eval(scope)))
-                                    && JinjaValues.compare(
-                                                    scope.run,
-                                                    operator,
-                                                    first.eval(scope),
-                                                    second.eval(scope))
+                            (before == null || scope.run.isTrue(before.eval(scope)))
+                                    && scope.run.compare(
+                                                    operator, first.eval(scope), second.eval(scope))
                                             != negated;
             left = second;
         }
@@ -566,30 +534,27 @@ final class JinjaParser {
 
     private Expression chain(Set<String> operators, Supplier<Expression> next) {
         Expression left = next.get();
-        while (peek().kind == Kind.OPERATOR && operators.contains(peek().text)) {
+        while (peek().kind == Kind.WORD && operators.contains(peek().text)) {
             left = binary(left, tokens.get(at++).text, next.get());
         }
         return left;
     }
 
     private static Expression binary(Expression left, String operator, Expression right) {
-        return scope ->
-                JinjaValues.compute(scope.run, operator, left.eval(scope), right.eval(scope));
+        return scope -> scope.run.compute(operator, left.eval(scope), right.eval(scope));
     }
 
     private Expression unary(boolean filters) {
         Expression value;
-        if (operator("-")) {
+        if (take("-")) {
             value = binary(scope -> 0L, "-", unary(false));
-        } else if (operator("+")) {
-            value = binary(scope -> 0L, "+", unary(false));
         } else {
             value = postfix(primary());
         }
         while (filters) {
-            if (operator("|")) {
+            if (take("|")) {
                 value = filter(value);
-            } else if (word("is")) {
+            } else if (take("is")) {
                 value = test(value);
             } else {
                 break;
@@ -600,27 +565,25 @@ final class JinjaParser {
 
     private Expression filter(Expression value) {
         String name = name();
-        Call call = peek().is(Kind.OPERATOR, "(") ? call() : Call.EMPTY;
-        return scope -> JinjaValues.filter(scope, name, value.eval(scope), call.arguments(scope));
+        Call call = peek().is("(") ? call() : Call.EMPTY;
+        return scope -> scope.run.filter(name, value.eval(scope), call.arguments(scope));
     }
 
     private Expression test(Expression value) {
-        boolean negated = word("not");
-        String name = operator("==") ? "==" : name();
+        boolean negated = take("not");
+        String name = take("==") ? "==" : name();
         Token next = peek();
         boolean argument =
                 next.kind == Kind.STRING
                         || next.kind == Kind.NUMBER
-                        || next.kind == Kind.NAME
-                                && !Set.of("and", "or", "not", "if", "else", "is", "in")
-                                        .contains(next.text)
-                        || next.kind == Kind.OPERATOR && "[{".contains(next.text);
+                        || isName(next) && !WORDS.contains(next.text)
+                        || next.is("[")
+                        || next.is("{");
         Call call =
-                next.is(Kind.OPERATOR, "(")
+                next.is("(")
                         ? call()
                         : argument ? new Call(List.of(postfix(primary())), Map.of()) : Call.EMPTY;
-        return scope ->
-                JinjaValues.test(scope, name, value.eval(scope), call.arguments(scope)) != negated;
+        return scope -> scope.run.test(name, value.eval(scope), call.arguments(scope)) != negated;
     }
 
     /** The expressions of the arguments of a call. */
@@ -636,11 +599,11 @@ final class JinjaParser {
     }
 
     private Call call() {
-        expect(Kind.OPERATOR, "(");
+        expect("(");
         List<Expression> list = new ArrayList<>();
         Map<String, Expression> named = new LinkedHashMap<>();
         while (next(")")) {
-            if (peek().kind == Kind.NAME && tokens.get(at + 1).is(Kind.OPERATOR, "=")) {
+            if (tokens.get(at + 1).is("=") && isName(peek())) {
                 String name = name();
                 at++;
                 named.put(name, expression());
@@ -655,12 +618,12 @@ final class JinjaParser {
         Expression value = first;
         while (true) {
             Expression object = value;
-            if (operator(".")) {
+            if (take(".")) {
                 String name = name();
-                value = scope -> JinjaValues.attribute(object.eval(scope), name);
-            } else if (operator("[")) {
+                value = scope -> scope.run.attribute(object.eval(scope), name);
+            } else if (take("[")) {
                 value = subscript(object);
-            } else if (peek().is(Kind.OPERATOR, "(")) {
+            } else if (peek().is("(")) {
                 Call call = call();
                 value =
                         scope -> {
@@ -677,80 +640,64 @@ final class JinjaParser {
     }
 
     private Expression subscript(Expression object) {
-        Expression[] parts = new Expression[3];
+        List<Expression> parts = new ArrayList<>(Collections.nCopies(3, scope -> null));
         int colons = 0;
-        while (!operator("]")) {
-            if (operator(":") && colons < 2) {
+        if (peek().is("]")) {
+            throw error("an index is expected, not ]");
+        }
+        while (!take("]")) {
+            if (colons < 2 && take(":")) {
                 colons++;
             } else {
-                parts[colons] = expression();
+                parts.set(colons, expression());
             }
         }
-        Expression index = parts[0];
         if (colons == 0) {
-            if (index == null) {
-                throw error("an index is expected, not ]");
-            }
-            return scope -> JinjaValues.item(object.eval(scope), index.eval(scope));
+            return scope -> scope.run.item(object.eval(scope), parts.get(0).eval(scope));
         }
-        Expression nothing = scope -> null;
-        Expression from = index == null ? nothing : index;
-        Expression to = parts[1] == null ? nothing : parts[1];
-        Expression step = parts[2] == null ? nothing : parts[2];
-        return scope ->
-                JinjaValues.slice(
-                        scope.run,
-                        object.eval(scope),
-                        from.eval(scope),
-                        to.eval(scope),
-                        step.eval(scope));
+        return scope -> scope.run.slice(object.eval(scope), values(parts, scope));
     }
 
     private Expression primary() {
-        Token token = peek();
-        at++;
-        switch (token.kind) {
-            case STRING:
-                StringBuilder text = new StringBuilder(token.text);
-                while (peek().kind == Kind.STRING) {
-                    text.append(tokens.get(at++).text);
-                }
-                String string = text.toString();
-                return scope -> string;
-            case NUMBER:
-                Object number =
-                        token.text.matches("\\d+")
-                                ? (Object) Long.valueOf(token.text)
-                                : (Object) Double.valueOf(token.text);
-                return scope -> number;
-            case NAME:
-                return switch (token.text) {
-                    case "true", "True" -> scope -> true;
-                    case "false", "False" -> scope -> false;
-                    case "none", "None" -> scope -> null;
-                    default -> scope -> scope.get(token.text);
-                };
-            case OPERATOR:
-                if (token.text.equals("(")) {
-                    Expression value = peek().is(Kind.OPERATOR, ")") ? scope -> List.of() : list();
-                    expect(Kind.OPERATOR, ")");
-                    return value;
-                }
-                if (token.text.equals("[")) {
-                    List<Expression> all = new ArrayList<>();
-                    while (next("]")) {
-                        all.add(expression());
-                    }
-                    return scope -> values(all, scope);
-                }
-                if (token.text.equals("{")) {
-                    return map();
-                }
-                break;
-            default:
+        Token token = tokens.get(at++);
+        if (token.kind == Kind.STRING) {
+            StringBuilder text = new StringBuilder(token.text);
+            while (peek().kind == Kind.STRING) {
+                text.append(tokens.get(at++).text);
+            }
+            String string = text.toString();
+            return scope -> string;
         }
-        at--;
-        throw error("%s is not expected", token.text);
+        if (token.kind == Kind.NUMBER) {
+            boolean whole = token.text.chars().allMatch(Character::isDigit);
+            Object number = whole ? (Object) Long.valueOf(token.text) : Double.valueOf(token.text);
+            return scope -> number;
+        }
+        if (token.is("(")) {
+            Expression value = peek().is(")") ? scope -> List.of() : list();
+            expect(")");
+            return value;
+        }
+        if (token.is("[")) {
+            List<Expression> all = new ArrayList<>();
+            while (next("]")) {
+                all.add(expression());
+            }
+            return scope -> values(all, scope);
+        }
+        if (token.is("{")) {
+            return map();
+        }
+        if (!isName(token)) {
+            at--;
+            throw error("%s is not expected", token.text);
+        }
+        return switch (token.text) {
+            case "true", "True" -> scope -> true;
+            case "false", "False" -> scope -> false;
+            case "none", "None" -> scope -> null;
+            default -> scope -> scope.get(token.text);
+        };
     }
 
     private Expression map() {
@@ -758,14 +705,14 @@ final class JinjaParser {
         List<Expression> all = new ArrayList<>();
         while (next("}")) {
             keys.add(expression());
-            expect(Kind.OPERATOR, ":");
+            expect(":");
             all.add(expression());
         }
         return scope -> {
             Map<@Nullable Object, @Nullable Object> map = new LinkedHashMap<>();
             List<@Nullable Object> names = values(keys, scope);
             for (int i = 0; i < names.size(); i++) {
-                map.put(names.get(i), all.get(i).eval(scope));
+                map.put(JinjaValues.key(names.get(i)), all.get(i).eval(scope));
             }
             return map;
         };

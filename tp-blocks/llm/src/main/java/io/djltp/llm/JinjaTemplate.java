@@ -18,9 +18,6 @@ import java.util.Map;
  */
 final class JinjaTemplate {
 
-    /** The most characters and items that a rendering makes or looks at, so that it ends. */
-    private static final long BUDGET = 50_000_000;
-
     private final String file;
     private final Node body;
 
@@ -72,10 +69,10 @@ final class JinjaTemplate {
     static final class Scope {
 
         final @Nullable Scope parent;
-        final Run run;
+        final JinjaValues run;
         private final Map<String, @Nullable Object> values = new HashMap<>();
 
-        Scope(@Nullable Scope parent, Run run) {
+        Scope(@Nullable Scope parent, JinjaValues run) {
             this.parent = parent;
             this.run = run;
         }
@@ -103,27 +100,6 @@ final class JinjaTemplate {
             } finally {
                 run.out = outer;
             }
-        }
-    }
-
-    /** A rendering: its output, and what is left of its budget. */
-    static final class Run {
-
-        StringBuilder out = new StringBuilder();
-        int line;
-        private long left = BUDGET;
-
-        void spend(long size) {
-            left -= size;
-            if (left < 0) {
-                throw new IllegalArgumentException(
-                        "the template makes more than " + BUDGET + " characters and steps");
-            }
-        }
-
-        void print(String text) {
-            spend(1L + text.length());
-            out.append(text);
         }
     }
 
@@ -156,10 +132,16 @@ final class JinjaTemplate {
      * @throws IllegalArgumentException if the template raises an exception or cannot go on
      */
     String render(Map<String, ?> variables) {
-        Run run = new Run();
+        JinjaValues run = new JinjaValues();
         Scope globals = new Scope(null, run);
-        globals.set("raise_exception", (Function) (scope, arguments) -> raise(arguments));
-        globals.set("strftime_now", (Function) (scope, arguments) -> now(arguments));
+        globals.set(
+                "raise_exception",
+                (Function)
+                        (scope, arguments) -> {
+                            Object message = arguments.get(0, "message", "");
+                            throw new IllegalArgumentException(run.string(message));
+                        });
+        globals.set("strftime_now", (Function) JinjaTemplate::now);
         globals.set(
                 "namespace",
                 (Function)
@@ -180,13 +162,11 @@ final class JinjaTemplate {
         }
     }
 
-    private static Object raise(Arguments arguments) {
-        throw new IllegalArgumentException(JinjaValues.string(arguments.get(0, "message", "")));
-    }
-
-    private static String now(Arguments arguments) {
+    private static String now(Scope scope, Arguments arguments) {
         String format = JinjaValues.text(arguments.get(0, "format", null));
-        String java = format.replaceAll("%([aAbBdHIjmMSyY])", "%1\\$t$1");
+        scope.run.spend(20L * format.length());
+        String java = format.replaceAll("%(?![aAbBdHIjmMSyY])", "%%");
+        java = java.replaceAll("%([aAbBdHIjmMSyY])", "%1\\$t$1");
         return String.format(Locale.ENGLISH, java, LocalDateTime.now());
     }
 
@@ -200,7 +180,7 @@ final class JinjaTemplate {
         }
         List<@Nullable Object> list = new ArrayList<>();
         for (long i = from; step > 0 ? i < to : i > to; i = Math.addExact(i, step)) {
-            scope.run.spend(1);
+            scope.run.spend(10);
             list.add(i);
         }
         return list;

@@ -3,14 +3,13 @@ package io.djltp.llm;
 import io.djltp.llm.JinjaTemplate.Arguments;
 import io.djltp.llm.JinjaTemplate.Function;
 import io.djltp.llm.JinjaTemplate.Namespace;
-import io.djltp.llm.JinjaTemplate.Run;
-import io.djltp.llm.JinjaTemplate.Scope;
 import io.djltp.llm.JinjaTemplate.Undefined;
 
 import org.jspecify.annotations.Nullable;
 
 import java.math.BigDecimal;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -19,21 +18,38 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.StringJoiner;
+import java.util.regex.Pattern;
 
-/** What operators, filters, tests and methods of a {@link JinjaTemplate} do, as in Python. */
+/**
+ * A rendering of a {@link JinjaTemplate}: its output, and what operators, filters, tests and
+ * methods do, as in Python. Each of them spends a part of a budget, which bounds time and memory.
+ */
 final class JinjaValues {
 
+    private static final long BUDGET = 50_000_000;
+    private static final String SPACE = "[\\s\\p{Z}\\x1c-\\x1f\\x85]+";
     private static final Set<String> METHODS =
             Set.of(
-                    "strip lstrip rstrip startswith endswith removeprefix removesuffix split splitlines"
-                            .concat(" join replace find count upper lower capitalize title")
+                    ("strip lstrip rstrip startswith endswith split join replace find upper lower"
+                                    + " capitalize title")
                             .split(" "));
 
-    private JinjaValues() {}
+    StringBuilder out = new StringBuilder();
+    int line;
+    private long left = BUDGET;
 
-    private static IllegalArgumentException error(String message, Object... values) {
+    static IllegalArgumentException error(String message, @Nullable Object... values) {
         return new IllegalArgumentException(message.formatted(values));
     }
+
+    void spend(long size) {
+        left -= size;
+        if (left < 0) {
+            throw error("the template makes more than %d characters and steps", BUDGET);
+        }
+    }
+
+    // ---- types
 
     /** Returns a value of Java as one of a template. */
     static @Nullable Object of(@Nullable Object value) {
@@ -53,14 +69,26 @@ final class JinjaValues {
             map.forEach((key, each) -> copy.put(of(key), of(each)));
             return copy;
         }
-        if (value == null
+        if (isKey(value)) {
+            return value;
+        }
+        throw error("a variable is %s: use strings, numbers, lists, maps", describe(value));
+    }
+
+    /** Returns whether a value can be a key of a map. */
+    private static boolean isKey(@Nullable Object value) {
+        return value == null
                 || value instanceof String
                 || value instanceof Boolean
                 || value instanceof Long
-                || value instanceof Double) {
+                || value instanceof Double;
+    }
+
+    static @Nullable Object key(@Nullable Object value) {
+        if (isKey(value)) {
             return value;
         }
-        throw error("a variable is %s: use strings, numbers, lists, maps", value.getClass());
+        throw error("%s cannot be a key", describe(value));
     }
 
     static String describe(@Nullable Object value) {
@@ -70,16 +98,12 @@ final class JinjaValues {
         return value == null ? "None" : "a " + value.getClass().getSimpleName();
     }
 
-    static boolean isTrue(@Nullable Object value) {
+    boolean isTrue(@Nullable Object value) {
+        spend(1);
         if (value instanceof Number number) {
             return number.doubleValue() != 0;
         }
-        return !(value == null
-                || value instanceof Undefined
-                || value.equals(false)
-                || value.equals("")
-                || value instanceof List<?> list && list.isEmpty()
-                || value instanceof Map<?, ?> map && map.isEmpty());
+        return !(value instanceof Undefined || Boolean.FALSE.equals(value) || size(value) == 0);
     }
 
     static String text(@Nullable Object value) {
@@ -96,8 +120,22 @@ final class JinjaValues {
         throw error("a whole number is expected, not %s", describe(value));
     }
 
+    private static boolean isMap(@Nullable Object value) {
+        return value instanceof Map && !(value instanceof Namespace);
+    }
+
+    private static long size(@Nullable Object value) {
+        if (value instanceof String text) {
+            return text.length();
+        }
+        return value instanceof List<?> list
+                ? list.size()
+                : value instanceof Map<?, ?> map ? map.size() : value == null ? 0 : 1;
+    }
+
     /** Returns what a loop goes over. */
-    static List<@Nullable Object> items(@Nullable Object value) {
+    List<@Nullable Object> items(@Nullable Object value) {
+        spend(1 + size(value));
         if (value instanceof List<?> list) {
             return Collections.unmodifiableList(list);
         }
@@ -105,6 +143,7 @@ final class JinjaValues {
             return new ArrayList<>(map.keySet());
         }
         if (value instanceof String text) {
+            spend(20L * text.length());
             return new ArrayList<>(text.codePoints().mapToObj(Character::toString).toList());
         }
         if (value instanceof Undefined) {
@@ -116,43 +155,71 @@ final class JinjaValues {
     // ---- texts of values
 
     /** Returns a value as Python's str has it. */
-    static String string(@Nullable Object value) {
-        return value instanceof String text ? text : value instanceof Undefined ? "" : repr(value);
+    String string(@Nullable Object value) {
+        return value instanceof String text
+                ? text
+                : value instanceof Undefined ? "" : write(value, false, null, "");
     }
 
-    private static String repr(@Nullable Object value) {
-        if (value instanceof String text) {
-            char quote = text.contains("'") && !text.contains("\"") ? '"' : '\'';
-            String escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t");
-            escaped = escaped.replace("\r", "\\r");
-            return quote + (quote == '"' ? escaped : escaped.replace("'", "\\'")) + quote;
+    /** Writes a value as JSON or as Python's repr, which is on one line. */
+    private String write(
+            @Nullable Object value, boolean json, @Nullable String indent, String margin) {
+        String text;
+        String inner = indent == null ? "" : "\n" + margin + indent;
+        String comma = indent == null ? ", " : "," + inner;
+        String end = indent == null ? "" : "\n" + margin;
+        String deeper = indent == null ? "" : margin + indent;
+        if (value instanceof String string) {
+            text = json ? quoteJson(string) : quote(string);
+        } else if (value instanceof List<?> list) {
+            StringJoiner all = new StringJoiner(comma, "[" + inner, end + "]").setEmptyValue("[]");
+            list.forEach(each -> all.add(write(each, json, indent, deeper)));
+            text = all.toString();
+        } else if (value instanceof Map<?, ?> map && isMap(value)) {
+            StringJoiner all = new StringJoiner(comma, "{" + inner, end + "}").setEmptyValue("{}");
+            map.forEach(
+                    (key, each) -> {
+                        String name = write(json ? string(key) : key, json, null, "");
+                        all.add(name + ": " + write(each, json, indent, deeper));
+                    });
+            text = all.toString();
+        } else if (value instanceof Number number) {
+            text = number(number);
+        } else if (value == null) {
+            text = json ? "null" : "None";
+        } else if (value instanceof Boolean) {
+            text = json ? value.toString() : value.equals(true) ? "True" : "False";
+        } else {
+            throw error("%s has no text", describe(value));
         }
-        if (value instanceof Boolean) {
-            return value.equals(true) ? "True" : "False";
+        spend(text.length());
+        return text;
+    }
+
+    private static String quote(String text) {
+        char quote = text.contains("'") && !text.contains("\"") ? '"' : '\'';
+        String escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t");
+        escaped = escaped.replace("\r", "\\r");
+        return quote + (quote == '"' ? escaped : escaped.replace("'", "\\'")) + quote;
+    }
+
+    private static String quoteJson(String text) {
+        StringBuilder all = new StringBuilder("\"");
+        for (char c : text.toCharArray()) {
+            int known = "\"\\\n\r\t\b\f".indexOf(c);
+            if (known >= 0) {
+                all.append('\\').append("\"\\nrtbf".charAt(known));
+            } else {
+                all.append(c < ' ' ? "\\u%04x".formatted((int) c) : c);
+            }
         }
-        if (value instanceof List<?> list) {
-            StringJoiner all = new StringJoiner(", ", "[", "]");
-            list.forEach(each -> all.add(repr(each)));
-            return all.toString();
-        }
-        if (value instanceof Map<?, ?> map && !(value instanceof Namespace)) {
-            StringJoiner all = new StringJoiner(", ", "{", "}");
-            map.forEach((key, each) -> all.add(repr(key) + ": " + repr(each)));
-            return all.toString();
-        }
-        if (value == null) {
-            return "None";
-        }
-        if (value instanceof Number number) {
-            return number(number);
-        }
-        throw error("%s has no text", describe(value));
+        return all.append('"').toString();
     }
 
     private static String number(Number value) {
         String text = value.toString();
         double size = Math.abs(value.doubleValue());
-        if (value instanceof Double && (size >= 1e-4 && size < 1e16)) {
+        if (value instanceof Double && size >= 1e-4 && size < 1e16) {
             text = new BigDecimal(text).stripTrailingZeros().toPlainString();
             return text.contains(".") ? text : text + ".0";
         }
@@ -163,64 +230,38 @@ final class JinjaValues {
                         + "e%+03d".formatted(Integer.valueOf(text.substring(e + 1)));
     }
 
-    private static String json(@Nullable Object value, @Nullable String indent, String margin) {
-        if (value instanceof String text) {
-            StringBuilder all = new StringBuilder("\"");
-            for (char c : text.toCharArray()) {
-                int known = "\"\\\n\r\t\b\f".indexOf(c);
-                all.append(
-                        known >= 0
-                                ? "\\" + "\"\\nrtbf".charAt(known)
-                                : c < ' ' ? "\\u%04x".formatted((int) c) : c);
-            }
-            return all.append('"').toString();
-        }
-        String inner = indent == null ? "" : margin + indent;
-        String comma = indent == null ? ", " : ",\n" + inner;
-        String begin = indent == null ? "" : "\n" + inner;
-        String end = indent == null ? "" : "\n" + margin;
-        if (value instanceof List<?> list) {
-            StringJoiner all = new StringJoiner(comma, "[" + begin, end + "]").setEmptyValue("[]");
-            list.forEach(each -> all.add(json(each, indent, inner)));
-            return all.toString();
-        }
-        if (value instanceof Map<?, ?> map && !(value instanceof Namespace)) {
-            StringJoiner all = new StringJoiner(comma, "{" + begin, end + "}").setEmptyValue("{}");
-            map.forEach(
-                    (key, each) ->
-                            all.add(
-                                    json(string(key), null, "")
-                                            + ": "
-                                            + json(each, indent, inner)));
-            return all.toString();
-        }
-        if (value == null || value instanceof Boolean) {
-            return String.valueOf(value);
-        }
-        if (value instanceof Number number) {
-            return number(number);
-        }
-        throw error("%s cannot be written as JSON", describe(value));
-    }
-
     // ---- operators
 
-    private static boolean equal(@Nullable Object left, @Nullable Object right) {
+    private boolean equal(@Nullable Object left, @Nullable Object right) {
+        spend(1 + size(left));
         if (left instanceof Number first && right instanceof Number second) {
             return first.doubleValue() == second.doubleValue();
+        }
+        if (left instanceof List<?> first && right instanceof List<?> second) {
+            boolean same = first.size() == second.size();
+            for (int i = 0; same && i < first.size(); i++) {
+                same = equal(first.get(i), second.get(i));
+            }
+            return same;
+        }
+        if (left instanceof Map<?, ?> first && right instanceof Map<?, ?> second) {
+            return first.size() == second.size()
+                    && first.keySet().stream()
+                            .allMatch(
+                                    key ->
+                                            second.containsKey(key)
+                                                    && equal(first.get(key), second.get(key)));
         }
         return left instanceof Undefined ? right instanceof Undefined : Objects.equals(left, right);
     }
 
-    static boolean compare(
-            Run run, String operator, @Nullable Object left, @Nullable Object right) {
-        run.spend(size(left) + size(right));
+    boolean compare(String operator, @Nullable Object left, @Nullable Object right) {
         if (operator.equals("in")) {
             if (right instanceof String text) {
-                return text.contains(text(left));
+                return find(text, left) >= 0;
             }
             return right instanceof Map<?, ?> map
-                    ? map.containsKey(left)
+                    ? map.containsKey(key(left))
                     : items(right).stream().anyMatch(each -> equal(each, left));
         }
         if (operator.equals("==") || operator.equals("!=")) {
@@ -230,6 +271,7 @@ final class JinjaValues {
         if (left instanceof Number first && right instanceof Number second) {
             order = Double.compare(first.doubleValue(), second.doubleValue());
         } else if (left instanceof String first && right instanceof String second) {
+            spend(1L + first.length());
             order = first.compareTo(second);
         } else {
             throw error("%s %s %s is not possible", describe(left), operator, describe(right));
@@ -242,91 +284,72 @@ final class JinjaValues {
         };
     }
 
-    static Object compute(Run run, String operator, @Nullable Object left, @Nullable Object right) {
-        run.spend(1L + size(left) + size(right));
+    Object compute(String operator, @Nullable Object left, @Nullable Object right) {
+        spend(1 + size(left) + size(right));
         if (operator.equals("~")) {
             return string(left) + string(right);
         }
-        if (left instanceof Long a && right instanceof Long b) {
+        if (left instanceof Long a && right instanceof Long b && !operator.equals("/")) {
             return switch (operator) {
                 case "+" -> Math.addExact(a, b);
                 case "-" -> Math.subtractExact(a, b);
                 case "*" -> Math.multiplyExact(a, b);
                 case "//" -> Math.floorDiv(a, b);
-                case "%" -> Math.floorMod(a, b);
-                default -> {
-                    if (b == 0) {
-                        throw error("division by zero");
-                    }
-                    yield (double) a / b;
-                }
+                default -> Math.floorMod(a, b);
             };
         }
-        if (left instanceof Number first && right instanceof Number second) {
+        if (left instanceof Number first
+                && right instanceof Number second
+                && "+-*/".contains(operator)) {
             double a = first.doubleValue();
             double b = second.doubleValue();
-            switch (operator) {
-                case "+":
-                    return a + b;
-                case "-":
-                    return a - b;
-                case "*":
-                    return a * b;
-                case "/":
-                    return a / b;
-                default:
+            if (operator.equals("/") && b == 0) {
+                throw error("division by zero");
             }
+            return switch (operator) {
+                case "+" -> a + b;
+                case "-" -> a - b;
+                case "*" -> a * b;
+                default -> a / b;
+            };
         }
-        if (operator.equals("+")) {
-            if (left instanceof String first && right instanceof String second) {
-                return first + second;
-            }
-            if (left instanceof List<?> first && right instanceof List<?> second) {
-                List<@Nullable Object> all = new ArrayList<>(first);
-                all.addAll(second);
-                return all;
-            }
+        if (operator.equals("+") && left instanceof String a && right instanceof String b) {
+            return a + b;
+        }
+        if (operator.equals("+") && left instanceof List<?> a && right instanceof List<?> b) {
+            List<@Nullable Object> all = new ArrayList<>(a);
+            all.addAll(b);
+            return all;
         }
         if (operator.equals("*") && left instanceof String text && right instanceof Long times) {
-            run.spend(Math.multiplyExact(text.length(), Math.max(0, times)));
+            spend(Math.multiplyExact(text.length(), Math.max(0, times)));
             return text.repeat(Math.max(0, times.intValue()));
         }
         throw error("%s %s %s is not possible", describe(left), operator, describe(right));
     }
 
-    private static long size(@Nullable Object value) {
-        return value instanceof String text
-                ? text.length()
-                : value instanceof List<?> list
-                        ? list.size()
-                        : value instanceof Map<?, ?> map ? map.size() : 1;
-    }
-
     // ---- parts of values
 
-    static @Nullable Object item(@Nullable Object object, @Nullable Object key) {
+    @Nullable Object item(@Nullable Object object, @Nullable Object key) {
         if (key instanceof Long index && (object instanceof List || object instanceof String)) {
-            List<@Nullable Object> list = items(object);
+            List<?> list = object instanceof List<?> known ? known : items(object);
             long place = index < 0 ? index + list.size() : index;
             return place >= 0 && place < list.size()
                     ? list.get((int) place)
                     : new Undefined("[" + index + "]");
         }
-        if (object instanceof Map<?, ?> map && map.containsKey(key)) {
+        if (object instanceof Map<?, ?> map && map.containsKey(key(key))) {
             return map.get(key);
         }
         return attribute(object, string(key));
     }
 
-    static @Nullable Object slice(
-            Run run,
-            @Nullable Object object,
-            @Nullable Object from,
-            @Nullable Object to,
-            @Nullable Object by) {
-        run.spend(size(object));
+    /** Returns a part of a list or string, of [from, to, step]. */
+    @Nullable Object slice(@Nullable Object object, List<@Nullable Object> bounds) {
         List<@Nullable Object> list = items(object);
-        long step = by == null ? 1 : integer(by);
+        Object from = bounds.get(0);
+        Object to = bounds.get(1);
+        long step = bounds.get(2) == null ? 1 : integer(bounds.get(2));
         if (step == 0) {
             throw error("the step of a slice is 0");
         }
@@ -338,9 +361,7 @@ final class JinjaValues {
         for (long i = begin; step > 0 ? i < end : i > end; i += step) {
             part.add(list.get((int) i));
         }
-        return object instanceof String
-                ? String.join("", part.stream().map(p -> text(p)).toList())
-                : part;
+        return object instanceof String ? join(part, "") : part;
     }
 
     private static long bound(Object index, List<?> list, long least, long most) {
@@ -349,79 +370,82 @@ final class JinjaValues {
         return Math.max(least, Math.min(most, place));
     }
 
-    static @Nullable Object attribute(@Nullable Object object, String name) {
+    @Nullable Object attribute(@Nullable Object object, String name) {
         if (object instanceof Undefined missing) {
             throw error("'%s' is undefined, and has no %s", missing.name(), name);
         }
         if (object instanceof Map<?, ?> map) {
-            if (!(object instanceof Namespace)) {
-                switch (name) {
-                    case "items", "keys", "values":
-                        return (Function) (scope, arguments) -> parts(map, name);
-                    case "get":
-                        return (Function)
-                                (scope, arguments) -> {
-                                    Object key = arguments.get(0, "key", null);
-                                    return map.containsKey(key)
-                                            ? map.get(key)
-                                            : arguments.get(1, "default", null);
-                                };
-                    default:
-                }
+            if (isMap(object) && Set.of("items", "keys", "values").contains(name)) {
+                return (Function) (scope, arguments) -> parts(map, name);
+            }
+            if (isMap(object) && name.equals("get")) {
+                return (Function)
+                        (scope, arguments) -> {
+                            Object key = key(arguments.get(0, "key", null));
+                            return map.containsKey(key)
+                                    ? map.get(key)
+                                    : arguments.get(1, "default", null);
+                        };
             }
             return map.containsKey(name) ? map.get(name) : new Undefined(name);
         }
         if (object instanceof String text && METHODS.contains(name)) {
-            Function method =
-                    (scope, arguments) -> {
-                        scope.run.spend(1L + text.length());
-                        return method(scope.run, text, name, arguments);
-                    };
-            return method;
+            return (Function) (scope, arguments) -> method(text, name, arguments);
         }
         return new Undefined(name);
     }
 
-    private static List<@Nullable Object> parts(Map<?, ?> map, String name) {
+    private List<@Nullable Object> parts(Map<?, ?> map, String name) {
+        spend(1 + 10L * map.size());
         List<@Nullable Object> parts = new ArrayList<>();
         map.forEach(
-                (key, value) -> {
-                    List<@Nullable Object> pair = new ArrayList<>();
-                    pair.add(key);
-                    pair.add(value);
-                    parts.add(name.equals("keys") ? key : name.equals("values") ? value : pair);
-                });
+                (key, value) ->
+                        parts.add(
+                                name.equals("keys")
+                                        ? key
+                                        : name.equals("values")
+                                                ? value
+                                                : Arrays.asList(key, value)));
         return parts;
     }
 
     // ---- methods of strings
 
-    private static @Nullable Object method(Run run, String text, String name, Arguments arguments) {
-        Object first = arguments.get(0, name.endsWith("split") ? "sep" : "", null);
+    private @Nullable Object method(String text, String name, Arguments arguments) {
+        spend(1L + text.length());
+        Object first = arguments.get(0, name.equals("split") ? "sep" : "", null);
         return switch (name) {
             case "strip" -> strip(text, first, true, true);
             case "lstrip" -> strip(text, first, true, false);
             case "rstrip" -> strip(text, first, false, true);
-            case "startswith" -> any(first).stream().anyMatch(text::startsWith);
-            case "endswith" -> any(first).stream().anyMatch(text::endsWith);
-            case "removeprefix" ->
-                    text.startsWith(text(first)) ? text.substring(text(first).length()) : text;
-            case "removesuffix" ->
-                    text.endsWith(text(first))
-                            ? text.substring(0, text.length() - text(first).length())
-                            : text;
+            case "startswith" -> any(first).stream().anyMatch(each -> text.startsWith(text(each)));
+            case "endswith" -> any(first).stream().anyMatch(each -> text.endsWith(text(each)));
             case "split" -> split(text, first, integer(arguments.get(1, "maxsplit", -1L)));
-            case "splitlines" -> text.isEmpty() ? List.of() : List.of(text.split("\r\n|\r|\n"));
-            case "join" -> join(run, items(first), text);
-            case "replace" -> replace(run, text, text(first), text(arguments.get(1, "new", null)));
-            case "find" -> (long) text.indexOf(text(first));
-            case "count" -> (long) split(text, text(first), -1).size() - 1;
+            case "join" -> join(items(first), text);
+            case "replace" -> replace(text, text(first), text(arguments.get(1, "new", null)));
+            case "find" -> find(text, first);
             case "upper" -> text.toUpperCase(Locale.ROOT);
             case "lower" -> text.toLowerCase(Locale.ROOT);
             case "capitalize" -> capitalize(text);
-            case "title" -> title(text);
-            default -> throw new IllegalStateException(name);
+            default ->
+                    Pattern.compile("\\p{L}+")
+                            .matcher(text)
+                            .replaceAll(word -> capitalize(word.group()));
         };
+    }
+
+    private List<@Nullable Object> any(@Nullable Object texts) {
+        return texts instanceof List ? items(texts) : List.of(text(texts));
+    }
+
+    /** Spends what a search in a text for another one may take. */
+    private void search(String text, String part) {
+        spend(text.length() * (1 + part.length() / 32L));
+    }
+
+    private long find(String text, @Nullable Object part) {
+        search(text, text(part));
+        return text.indexOf(text(part));
     }
 
     /** As Python's str.isspace. */
@@ -446,53 +470,39 @@ final class JinjaValues {
         return known == null ? isSpace(c) : known.indexOf(c) >= 0;
     }
 
-    private static List<String> any(@Nullable Object texts) {
-        return texts instanceof List<?> list
-                ? list.stream().map(JinjaValues::text).toList()
-                : List.of(text(texts));
-    }
-
-    private static List<@Nullable Object> split(String text, @Nullable Object at, long most) {
+    private List<@Nullable Object> split(String text, @Nullable Object at, long most) {
+        int limit = most < 0 ? -1 : (int) Math.min(most + 1, Integer.MAX_VALUE);
         List<@Nullable Object> parts = new ArrayList<>();
-        if (at != null && text(at).isEmpty()) {
+        if (at == null) {
+            Collections.addAll(parts, strip(text, null, true, false).split(SPACE, limit));
+            if ("".equals(parts.get(parts.size() - 1))) {
+                parts.remove(parts.size() - 1);
+            }
+        } else if (text(at).isEmpty()) {
             throw error("the separator is empty");
+        } else {
+            search(text, text(at));
+            Collections.addAll(parts, text.split(Pattern.quote(text(at)), limit));
         }
-        String rest = at == null ? strip(text, null, true, false) : text;
-        while (parts.size() != most) {
-            int end = at == null ? 0 : rest.indexOf(text(at));
-            if (at == null) {
-                while (end < rest.length() && !isSpace(rest.charAt(end))) {
-                    end++;
-                }
-                end = end == rest.length() ? -1 : end;
-            }
-            if (end < 0) {
-                break;
-            }
-            parts.add(rest.substring(0, end));
-            rest = rest.substring(end + (at == null ? 0 : text(at).length()));
-            rest = at == null ? strip(rest, null, true, false) : rest;
-        }
-        if (at != null || !rest.isEmpty()) {
-            parts.add(rest);
-        }
+        spend(10L * parts.size());
         return parts;
     }
 
-    private static String join(Run run, List<@Nullable Object> parts, String between) {
+    private String join(List<@Nullable Object> parts, String between) {
         StringJoiner all = new StringJoiner(between);
         for (Object part : parts) {
             String text = string(part);
-            run.spend(text.length() + between.length());
+            spend(text.length() + between.length());
             all.add(text);
         }
         return all.toString();
     }
 
-    private static String replace(Run run, String text, String old, String by) {
+    private String replace(String text, String old, String by) {
+        search(text, old);
         if (by.length() > old.length()) {
             long places = old.isEmpty() ? text.length() + 1L : text.length() / old.length();
-            run.spend(Math.multiplyExact(places, by.length()));
+            spend(Math.multiplyExact(places, by.length()));
         }
         return text.replace(old, by);
     }
@@ -504,78 +514,56 @@ final class JinjaValues {
                         + text.substring(1).toLowerCase(Locale.ROOT);
     }
 
-    private static String title(String text) {
-        StringBuilder all = new StringBuilder();
-        boolean begins = true;
-        for (char c : text.toCharArray()) {
-            all.append(begins ? Character.toTitleCase(c) : Character.toLowerCase(c));
-            begins = !Character.isLetter(c);
-        }
-        return all.toString();
-    }
-
     // ---- filters and tests
 
-    static @Nullable Object filter(
-            Scope scope, String name, @Nullable Object value, Arguments arguments) {
-        scope.run.spend(1 + size(value));
+    @Nullable Object filter(String name, @Nullable Object value, Arguments arguments) {
+        spend(1 + size(value));
         return switch (name) {
             case "trim" -> strip(string(value), arguments.get(0, "chars", null), true, true);
             case "string", "safe" -> string(value);
             case "upper", "lower", "capitalize", "title", "replace" ->
-                    method(scope.run, string(value), name, arguments);
+                    method(string(value), name, arguments);
             case "length", "count" ->
                     value instanceof String text
                             ? (long) text.codePointCount(0, text.length())
-                            : items(value).size();
+                            : (long) items(value).size();
             case "list" -> new ArrayList<>(items(value));
             case "first" -> item(items(value), 0L);
             case "last" -> item(items(value), -1L);
-            case "reverse" -> slice(scope.run, value, null, null, -1L);
+            case "reverse" -> slice(value, Arrays.asList(null, null, -1L));
             case "items" -> value instanceof Map<?, ?> map ? parts(map, name) : List.of();
             case "dictsort" -> sorted(value);
             case "int" -> toInteger(value);
-            case "join" -> join(scope.run, items(value), string(arguments.get(0, "d", "")));
+            case "join" -> join(items(value), string(arguments.get(0, "d", "")));
             case "default", "d" ->
                     value instanceof Undefined
                                     || isTrue(arguments.get(1, "boolean", false)) && !isTrue(value)
                             ? arguments.get(0, "default_value", "")
                             : value;
-            case "tojson" -> toJson(scope.run, value, arguments);
-            case "indent" -> indent(scope.run, string(value), arguments);
-            case "map" -> map(scope, items(value), arguments);
-            case "selectattr", "rejectattr", "select", "reject" ->
-                    select(scope, name, items(value), arguments);
+            case "tojson" -> {
+                Object indent = arguments.get(1, "indent", null);
+                yield write(value, true, indent == null ? null : margin(indent), "");
+            }
+            case "indent" -> indent(string(value), arguments);
+            case "map", "selectattr", "rejectattr", "select", "reject" ->
+                    each(name, items(value), arguments);
             default -> throw error("the filter %s is not supported", name);
         };
     }
 
-    private static String toJson(Run run, @Nullable Object value, Arguments arguments) {
-        Object indent = arguments.get(1, "indent", null);
-        String text =
-                json(
-                        value,
-                        indent == null ? null : " ".repeat((int) Math.min(16, integer(indent))),
-                        "");
-        run.spend(text.length());
-        return text;
+    private static String margin(@Nullable Object width) {
+        return " ".repeat((int) Math.max(0, Math.min(16, integer(width))));
     }
 
-    private static String indent(Run run, String text, Arguments arguments) {
-        String margin = " ".repeat((int) Math.min(64, integer(arguments.get(0, "width", 4L))));
-        boolean first = isTrue(arguments.get(1, "first", false));
+    private String indent(String text, Arguments arguments) {
+        String margin = margin(arguments.get(0, "width", 4L));
+        String first = isTrue(arguments.get(1, "first", false)) ? margin : "";
+        spend(text.length() * (1L + margin.length()));
         boolean blank = isTrue(arguments.get(2, "blank", false));
-        StringJoiner all = new StringJoiner("\n");
-        boolean begins = true;
-        for (String line : text.split("\n", -1)) {
-            all.add((begins ? first : blank || !line.isEmpty()) ? margin + line : line);
-            run.spend(margin.length());
-            begins = false;
-        }
-        return all.toString();
+        return first + text.replaceAll(blank ? "\n" : "\n(?=[^\n])", "\n" + margin);
     }
 
-    private static long toInteger(@Nullable Object value) {
+    private long toInteger(@Nullable Object value) {
         try {
             return value instanceof Number number
                     ? number.longValue()
@@ -585,68 +573,42 @@ final class JinjaValues {
         }
     }
 
-    private static List<@Nullable Object> sorted(@Nullable Object value) {
+    private List<@Nullable Object> sorted(@Nullable Object value) {
         if (!(value instanceof Map<?, ?> map)) {
             throw error("dictsort needs a map, not %s", describe(value));
         }
         List<@Nullable Object> all = parts(map, "items");
-        all.sort((a, b) -> key(a).compareTo(key(b)));
+        all.sort((a, b) -> text(item(a, 0L)).compareToIgnoreCase(text(item(b, 0L))));
         return all;
     }
 
-    private static String key(@Nullable Object pair) {
-        return text(items(pair).get(0)).toLowerCase(Locale.ROOT);
-    }
-
-    private static List<@Nullable Object> map(
-            Scope scope, List<@Nullable Object> list, Arguments arguments) {
-        Object attribute = arguments.named().get("attribute");
-        List<@Nullable Object> all = new ArrayList<>();
-        for (Object each : list) {
-            all.add(
-                    attribute != null
-                            ? path(each, string(attribute))
-                            : filter(
-                                    scope,
-                                    text(arguments.get(0, "filter", null)),
-                                    each,
-                                    after(arguments, 1)));
-        }
-        return all;
-    }
-
-    private static @Nullable Object path(@Nullable Object object, String names) {
-        Object value = object;
-        for (String name : names.split("\\.")) {
-            value = item(value, name);
-        }
-        return value;
-    }
-
-    private static Arguments after(Arguments arguments, int count) {
+    /** Maps items to an attribute or by a filter, or selects them by a test. */
+    private List<@Nullable Object> each(
+            String name, List<@Nullable Object> items, Arguments arguments) {
+        int used = name.endsWith("attr") ? 1 : 0;
+        Object path =
+                used == 1 ? arguments.get(0, "attr", null) : arguments.named().get("attribute");
+        Object known = arguments.get(used, "name", null);
         List<@Nullable Object> list = arguments.list();
-        return new Arguments(list.subList(Math.min(count, list.size()), list.size()), Map.of());
-    }
-
-    private static List<@Nullable Object> select(
-            Scope scope, String name, List<@Nullable Object> list, Arguments arguments) {
-        int names = name.endsWith("attr") ? 1 : 0;
-        Object test = arguments.get(names, "test", null);
+        Arguments rest =
+                new Arguments(list.subList(Math.min(used + 1, list.size()), list.size()), Map.of());
         List<@Nullable Object> all = new ArrayList<>();
-        for (Object each : list) {
-            Object value = names == 1 ? path(each, text(arguments.get(0, "attr", null))) : each;
-            boolean found =
-                    test == null
-                            ? isTrue(value)
-                            : test(scope, text(test), value, after(arguments, names + 1));
-            if (found == name.startsWith("select")) {
-                all.add(each);
+        for (Object item : items) {
+            Object value = item;
+            for (String part : path == null ? new String[0] : text(path).split("\\.")) {
+                value = item(value, part);
+            }
+            if (name.equals("map")) {
+                all.add(known == null ? value : filter(text(known), value, rest));
+            } else if ((known == null ? isTrue(value) : test(text(known), value, rest))
+                    == name.startsWith("select")) {
+                all.add(item);
             }
         }
         return all;
     }
 
-    static boolean test(Scope scope, String name, @Nullable Object value, Arguments arguments) {
+    boolean test(String name, @Nullable Object value, Arguments arguments) {
         Object other = arguments.get(0, "other", null);
         return switch (name) {
             case "defined" -> !(value instanceof Undefined);
@@ -659,19 +621,17 @@ final class JinjaValues {
             case "number" -> value instanceof Number || value instanceof Boolean;
             case "integer" -> value instanceof Long;
             case "float" -> value instanceof Double;
-            case "mapping" -> value instanceof Map && !(value instanceof Namespace);
+            case "mapping" -> isMap(value);
             case "iterable", "sequence" ->
                     value instanceof String
                             || value instanceof List
                             || value instanceof Undefined
-                            || value instanceof Map && !(value instanceof Namespace);
-            case "callable" -> value instanceof Function;
+                            || isMap(value);
             case "odd" -> Math.floorMod(integer(value), 2) == 1;
             case "even" -> Math.floorMod(integer(value), 2) == 0;
-            case "divisibleby" -> Math.floorMod(integer(value), integer(other)) == 0;
-            case "equalto", "eq", "==" -> compare(scope.run, "==", value, other);
-            case "ne" -> compare(scope.run, "!=", value, other);
-            case "in" -> compare(scope.run, "in", value, other);
+            case "equalto", "eq", "==" -> equal(value, other);
+            case "ne" -> !equal(value, other);
+            case "in" -> compare("in", value, other);
             default -> throw error("the test %s is not supported", name);
         };
     }
