@@ -34,7 +34,8 @@ public final class LlamaCppBench {
                     WeightType.FLOAT32, Gguf.Type.F32,
                     WeightType.FLOAT16, Gguf.Type.F16,
                     WeightType.BFLOAT16, Gguf.Type.BF16,
-                    WeightType.INT8, Gguf.Type.Q8_0);
+                    WeightType.INT8, Gguf.Type.Q8_0,
+                    WeightType.INT4, Gguf.Type.Q8_0);
     private static final int PREFILL = 256;
     private static final int BLOCK = 16; // tokens of a turn
     private static final int PAUSE = 50; // ms, in which waiting threads stop to spin
@@ -83,25 +84,40 @@ public final class LlamaCppBench {
             Gguf.write(folder, file, other);
         }
         int room = Math.min(longest, 2000 + (turns + 3) * BLOCK);
-        try (Generator ours =
-                        Generator.builder()
-                                .setPath(folder)
-                                .optWeights(type)
-                                .optMaxLength(room)
-                                .build();
-                LlamaCpp theirs = new LlamaCpp(file, room, type != WeightType.FLOAT32, false)) {
-            theirs.setThreads(threads);
+        generator(16).close(); // loads the libraries
+        long before = resident();
+        try (Generator ours = generator(room)) {
+            long grown = resident() - before;
+            long claimed = ours.getBytes().stream().mapToLong(Long::longValue).sum();
             System.out.printf(
-                    "%s by %s on %d ranks, llama.cpp %s on %d threads%n",
-                    type, ours.getKernel(), ours.getRanks(), other, threads);
-            compare(ours, theirs);
-            prefill(ours, theirs);
-            for (int context : new int[] {100, 2000}) {
-                if (context + (turns + 3) * BLOCK <= room) {
-                    decode(ours, theirs, context);
-                }
+                    "memory: %.1f MB claimed, %.1f MB resident%n", claimed / 1e6, grown / 1e6);
+            try (LlamaCpp theirs = new LlamaCpp(file, room, type != WeightType.FLOAT32, false)) {
+                run(ours, theirs, other, room);
             }
         }
+    }
+
+    private void run(Generator ours, LlamaCpp theirs, Gguf.Type other, int room) throws Exception {
+        theirs.setThreads(threads);
+        System.out.printf(
+                "%s by %s on %d ranks, llama.cpp %s on %d threads%n",
+                type, ours.getKernel(), ours.getRanks(), other, threads);
+        compare(ours, theirs);
+        prefill(ours, theirs);
+        for (int context : new int[] {100, 2000}) {
+            if (context + (turns + 3) * BLOCK <= room) {
+                decode(ours, theirs, context);
+            }
+        }
+    }
+
+    private Generator generator(int room) throws Exception {
+        return Generator.builder().setPath(folder).optWeights(type).optMaxLength(room).build();
+    }
+
+    /** Returns the memory of this process. */
+    private static long resident() throws IOException {
+        return Long.parseLong(Files.readString(Path.of("/proc/self/statm")).split(" ")[1]) * 4096;
     }
 
     private int[] prompt(int length, long seed) {

@@ -36,6 +36,10 @@ import java.util.Optional;
 @SuppressWarnings("try") // a scope is used by being open
 enum DecodeKernels {
 
+    /** OneDNN's products of float32, in the calling thread. */
+    ONEDNN_FLOAT32(
+            "oneDNN, float32", (type, weight, bias, rows) -> new OneDnnFloat32(weight, bias, rows)),
+
     /** XNNPACK's products of float32, of packed weights that it reads from first to last. */
     XNNPACK("XNNPACK, float32", (type, weight, bias, rows) -> new Xnnpack(weight, bias, rows)),
 
@@ -92,8 +96,19 @@ enum DecodeKernels {
         return words + type.word() + (type == Type.FLOAT32 ? "" : " widened to float32");
     }
 
-    /** Returns the kernel for weights of a type. */
+    /** Whether oneDNN multiplies float32 here. */
+    private static final class OneDnnFound {
+
+        private static final boolean IS =
+                KeyValueCache.BOUND && ONEDNN_FLOAT32.whyNot(Type.FLOAT32) == null;
+    }
+
+    /** Returns the kernel for weights of a type, in a rank with the threads of the calling one. */
     static synchronized DecodeKernels find(Type type) {
+        LibTorch.load();
+        if (type == Type.FLOAT32 && torch.get_num_threads() == 1 && OneDnnFound.IS) {
+            return ONEDNN_FLOAT32;
+        }
         return FOUND.computeIfAbsent(type, DecodeKernels::choose);
     }
 
@@ -203,6 +218,75 @@ enum DecodeKernels {
         public void close() {
             super.close();
             packed.close();
+        }
+    }
+
+    /**
+     * Panels of outputs that lie side by side, [in, panel], which one row or many read from first
+     * to last. Of any number of rows, a result is added up in the same order.
+     */
+    private static final class OneDnnFloat32 extends PackedWeight {
+
+        private static final int PANEL = 32;
+        private static final int MOST = 32; // rows of a call
+
+        private final Tensor panels;
+        private final long address;
+
+        OneDnnFloat32(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
+            super(ONEDNN_FLOAT32, Type.FLOAT32, weight, bias, rows);
+            long inputs = weight.size(1);
+            long rest = weight.size(0) % PANEL;
+            long whole = weight.size(0) - rest;
+            Tensor first = weight.narrow(0, 0, whole).reshape(whole / PANEL, PANEL, inputs);
+            Tensor last = weight.narrow(0, whole, rest);
+            panels =
+                    torch.cat(
+                                    new TensorVector(
+                                            first.transpose(1, 2).reshape(-1),
+                                            last.t().reshape(-1)),
+                                    0)
+                            .retainReference();
+            address = panels.data_ptr().address();
+        }
+
+        @Override
+        long bytes() {
+            return panels.numel() * Float.BYTES;
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            long in = getInputs();
+            long out = getOutputs();
+            long count = x.size(0);
+            Tensor y = torch.empty(count, out);
+            long from = x.data_ptr().address();
+            long to = y.data_ptr().address();
+            for (long at = 0; at < out; at += PANEL) {
+                long panel = Math.min(PANEL, out - at);
+                long factor = address + Float.BYTES * at * in;
+                long rows;
+                for (long row = 0; row < count; row += rows) {
+                    rows = few(count - row);
+                    long a = from + Float.BYTES * row * in;
+                    long c = to + Float.BYTES * (row * out + at);
+                    KeyValueCache.OneDnn.multiply(
+                            rows, panel, in, in, panel, out, false, a, factor, c, false);
+                }
+            }
+            return y;
+        }
+
+        /** Returns one of few numbers, as a product is compiled for each. */
+        private static long few(long rows) {
+            return rows < 8 ? rows : Math.min(MOST, Long.highestOneBit(rows));
+        }
+
+        @Override
+        public void close() {
+            super.close();
+            panels.close();
         }
     }
 

@@ -35,7 +35,7 @@ public final class KeyValueCache implements AutoCloseable {
 
     private static final int MOST = 4 * STEP;
 
-    private static final boolean BOUND =
+    static final boolean BOUND =
             LibTorchFunctions.bind(OneDnn.class, "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb");
 
     private final int batch;
@@ -62,7 +62,7 @@ public final class KeyValueCache implements AutoCloseable {
     private long maskKey;
 
     /** Products of a few rows by oneDNN, or by libtorch where this processor has no oneDNN. */
-    private static final class OneDnn {
+    static final class OneDnn {
 
         private OneDnn() {}
 

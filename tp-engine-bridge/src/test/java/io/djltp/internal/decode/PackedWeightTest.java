@@ -5,7 +5,9 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.decode.PackedWeight.Type;
+import io.djltp.internal.libtorch.LibTorch;
 
+import org.bytedeco.pytorch.global.torch;
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
@@ -31,12 +33,29 @@ public class PackedWeightTest {
     /** Products of one row and of many are those of float64, by the kernel and in plain form. */
     @Test(dataProvider = "types")
     public void multipliesAsFloat64(Type type, double limit) {
-        for (int[] size :
-                new int[][] {{1, 1}, {3, 5}, {37, 53}, {64, 128}, {300, 257}, {1025, 64}}) {
-            for (int count : new int[] {1, 2, 7, 33}) {
-                check(type, size[0], size[1], count, false, limit);
-                check(type, size[0], size[1], count, true, limit);
-            }
+        int[][] sizes = {{1, 1}, {3, 5}, {37, 53}, {64, 128}, {300, 257}, {1025, 64}};
+        for (int threads : type == Type.FLOAT32 ? new int[] {1, 2} : new int[] {2}) {
+            withThreads(
+                    threads,
+                    () -> {
+                        for (int[] size : sizes) {
+                            for (int count : new int[] {1, 2, 7, 33, 61}) {
+                                check(type, size[0], size[1], count, false, limit);
+                                check(type, size[0], size[1], count, true, limit);
+                            }
+                        }
+                    });
+        }
+    }
+
+    private static void withThreads(int threads, Runnable work) {
+        LibTorch.load();
+        int before = torch.get_num_threads();
+        torch.set_num_threads(threads);
+        try {
+            work.run();
+        } finally {
+            torch.set_num_threads(before);
         }
     }
 
@@ -158,7 +177,11 @@ public class PackedWeightTest {
         if (!"amd64".equals(System.getProperty("os.arch"))) {
             throw new SkipException("FBGEMM is a library of x86-64");
         }
-        Assert.assertEquals(PackedWeight.kernelOf(Type.FLOAT32), "XNNPACK, float32");
+        for (int threads = 1; threads < 3; threads++) {
+            String name = (threads == 1 ? "oneDNN" : "XNNPACK") + ", float32";
+            withThreads(
+                    threads, () -> Assert.assertEquals(PackedWeight.kernelOf(Type.FLOAT32), name));
+        }
         Assert.assertTrue(PackedWeight.kernelOf(Type.FLOAT16).startsWith("FBGEMM"));
         Assert.assertTrue(PackedWeight.kernelOf(Type.INT8).startsWith("FBGEMM"));
         Assert.assertTrue(PackedWeight.kernelOf(Type.INT4).startsWith("libtorch, int4 weights in"));
