@@ -334,7 +334,8 @@ public final class ModelServer implements AutoCloseable {
     private void checkKey(Request request, String path) {
         if (apiKey != null && path.startsWith("/v1/")) {
             String given = request.getHeaders().get(HttpHeader.AUTHORIZATION);
-            byte[] bytes = (given == null ? "" : given).getBytes(StandardCharsets.UTF_8);
+            String named = given == null ? "" : given.replaceFirst("(?i)^bearer ", "Bearer ");
+            byte[] bytes = named.getBytes(StandardCharsets.UTF_8);
             if (!MessageDigest.isEqual(apiKey, bytes)) {
                 throw new ApiException(
                         401,
