@@ -16,7 +16,6 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
 
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -239,13 +238,13 @@ final class FinetuneOptions extends JobOptions {
             throw new BadInputException(
                     "--save %s is a file: name a folder, which may be new", save);
         }
-        try {
-            Files.createDirectories(save);
-        } catch (IOException e) {
-            throw new BadInputException("--save " + save + " cannot be made: " + e, e);
+        Path there = save.toAbsolutePath();
+        while (!Files.exists(there) && there.getParent() != null) {
+            there = there.getParent();
         }
-        if (!Files.isWritable(save)) {
-            throw new BadInputException("--save %s cannot be written: name another folder", save);
+        if (!Files.isDirectory(there) || !Files.isWritable(there)) {
+            throw new BadInputException(
+                    "--save %s cannot be made in %s: name another folder", save, there);
         }
     }
 
