@@ -16,7 +16,6 @@ import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
-import io.djltp.llm.WeightType;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
@@ -24,21 +23,16 @@ import io.djltp.rank.ParallelMode;
 import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine.Command;
-import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.Parameters;
-import picocli.CommandLine.TypeConversionException;
 
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
@@ -63,40 +57,21 @@ public final class GenerateCommand implements Callable<Integer> {
     @Override
     public Integer call() throws IOException {
         options.check();
-        try (LanguageModel model = open(options.folder, options.adapter)) {
-            int ranks = ranks(options.tp, model);
-            DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
-            try (Job job = options.where.join(ranks)) {
-                options.where.checkDevices(job, ranks);
+        try (LanguageModel model = options.model.open()) {
+            int ranks = options.model.ranks(model);
+            try (Job job = options.model.where.join(ranks)) {
+                options.model.where.checkDevices(job, ranks);
                 run(model, job, ranks);
             }
         }
         return 0;
     }
 
-    static LanguageModel open(Path folder, @Nullable Path adapter) {
-        LanguageModel.Builder builder = LanguageModel.builder(folder);
-        try {
-            return (adapter == null ? builder : builder.optAdapter(adapter)).load();
-        } catch (IOException | MalformedModelException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
-    }
-
-    /** Returns the number of ranks of all processes, where it is not given one per processor. */
-    static int ranks(@Nullable Integer tp, LanguageModel model) {
-        int heads = model.getConfig().getHeads();
-        if (tp == null && DeviceOptions.processes() == 1) {
-            return Math.min(Runtime.getRuntime().availableProcessors(), heads);
-        }
-        return DeviceOptions.ranks(tp);
-    }
-
     private void run(LanguageModel model, @Nullable Job job, int ranks) throws IOException {
         PrintStream out = TrainingJob.out(job);
         boolean first = job == null || job.getProcess() == 0;
         ParallelConfig.Builder config =
-                options.where.config(job, DeviceMesh.of(ParallelMode.TENSOR, ranks));
+                options.model.where.config(job, DeviceMesh.of(ParallelMode.TENSOR, ranks));
         if (options.isChat() || options.chat) {
             template(model); // before the weights are read
         }
@@ -118,7 +93,7 @@ public final class GenerateCommand implements Callable<Integer> {
                                 ids,
                                 text.getIds(0),
                                 ranks,
-                                options.weights.toString(),
+                                options.model.weights.toString(),
                                 generator.getKernel(),
                                 generator.getBytes());
                 FinishReason reason = text.getFinishReason(0);
@@ -184,14 +159,8 @@ public final class GenerateCommand implements Callable<Integer> {
     }
 
     private Generator generator(LanguageModel model, ParallelConfig config) throws IOException {
-        Generator.Builder builder =
-                Generator.builder().setModel(model).optConfig(config).optWeights(options.weights);
-        Integer length = options.length;
-        if (length != null) {
-            builder.optMaxLength(length);
-        }
         try {
-            return builder.build();
+            return options.model.generator(model, config).build();
         } catch (IllegalArgumentException | MalformedModelException e) {
             throw new BadInputException(e.getMessage(), e);
         }
@@ -215,7 +184,7 @@ public final class GenerateCommand implements Callable<Integer> {
                 "%d rank%s, %s weights by %s, %.1f MB a rank for weights and cache%n",
                 generator.getRanks(),
                 generator.getRanks() == 1 ? "" : "s",
-                options.weights,
+                options.model.weights,
                 generator.getKernel(),
                 generator.getBytes().get(0) / 1e6);
     }
@@ -223,8 +192,7 @@ public final class GenerateCommand implements Callable<Integer> {
     /** The options of {@link GenerateCommand}. */
     private static final class GenerateOptions {
 
-        @Parameters(paramLabel = "FOLDER", description = "The folder of the model.")
-        private Path folder;
+        @Mixin private ModelOptions model;
 
         @Option(
                 names = {"-p", "--prompt"},
@@ -289,36 +257,6 @@ public final class GenerateCommand implements Callable<Integer> {
         @Option(names = "--stop", description = "A text that ends the generated one; repeatable.")
         private List<String> stops = new ArrayList<>();
 
-        @Option(
-                names = "--tp",
-                description =
-                        "Number of ranks of all processes (one for each processor, or for each"
-                                + " process that a launcher has started).")
-        private @Nullable Integer tp;
-
-        @Option(
-                names = "--weights",
-                defaultValue = "float32",
-                converter = WeightTypes.class,
-                description =
-                        "How weights are held: float32, bfloat16, float16, int8 or int4"
-                                + " (${DEFAULT-VALUE}).")
-        private WeightType weights;
-
-        @Option(
-                names = "--adapter",
-                paramLabel = "FOLDER",
-                description =
-                        "A folder of LoRA adapters in PEFT's files, which are added to the weights.")
-        private @Nullable Path adapter;
-
-        @Option(
-                names = "--length",
-                description =
-                        "The most tokens of prompt and text, for which the cache has room (the"
-                                + " positions of the model, at most 2048).")
-        private @Nullable Integer length;
-
         @Option(names = "--json", description = "File to write tokens, text and times to.")
         private @Nullable Path json;
 
@@ -327,20 +265,11 @@ public final class GenerateCommand implements Callable<Integer> {
                 description = "Write the logits after the prompt to the file, too.")
         private boolean logits;
 
-        @Mixin private DeviceOptions where = new DeviceOptions();
-
         /** Checks what can be checked before the model is opened. */
         void check() {
-            where.check();
             positive("--tokens", tokens);
-            positive("--tp", tp);
-            positive("--length", length);
             JsonFile.check("--json", json);
-            if (!Files.isDirectory(folder)) {
-                throw new BadInputException(
-                        "There is no folder %s: name one with config.json and model.safetensors",
-                        folder);
-            }
+            model.check();
             if (prompt != null && ids != null) {
                 throw new BadInputException(
                         "Give the prompt as a text, -p \"...\", or as --ids 1,2,3, or leave both out"
@@ -415,21 +344,6 @@ public final class GenerateCommand implements Callable<Integer> {
                 builder.optRepetitionPenalty(penalty);
             }
             return builder.optStopStrings(stops).build();
-        }
-    }
-
-    /** Reads the name of a type of weights. */
-    static final class WeightTypes implements ITypeConverter<WeightType> {
-
-        @Override
-        public WeightType convert(String value) {
-            try {
-                return WeightType.of(value.toLowerCase(Locale.ROOT));
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(
-                        "expected one of %s but was '%s'"
-                                .formatted(Arrays.toString(WeightType.values()), value));
-            }
         }
     }
 }

@@ -11,7 +11,6 @@ import io.djltp.job.JobFailedException;
 import io.djltp.llm.Embedder;
 import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
-import io.djltp.llm.WeightType;
 import io.djltp.llm.serve.ModelServer;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
@@ -22,12 +21,10 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.Parameters;
 
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Locale;
@@ -63,19 +60,18 @@ public final class ServeCommand implements Callable<Integer> {
         options.check();
         Thread stop = new Thread(this::stop, "tp-stop");
         Runtime.getRuntime().addShutdownHook(stop);
-        try (LanguageModel model = GenerateCommand.open(options.folder, options.adapter)) {
-            int ranks = GenerateCommand.ranks(options.tp, model);
-            DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
-            if (model.getConfig().isEncoder() && options.adapter != null) {
+        try (LanguageModel model = options.model.open()) {
+            int ranks = options.model.ranks(model);
+            if (model.getConfig().isEncoder() && options.model.adapter != null) {
                 throw new BadInputException("--adapter needs a model that generates text");
             }
             if (model.getConfig().isEncoder() && DeviceOptions.processes() > 1) {
                 throw new BadInputException("An encoder is served by one process");
             }
-            try (Job job = options.where.join(ranks)) {
-                options.where.checkDevices(job, ranks);
+            try (Job job = options.model.where.join(ranks)) {
+                options.model.where.checkDevices(job, ranks);
                 DeviceMesh mesh = DeviceMesh.of(ParallelMode.TENSOR, ranks);
-                ParallelConfig config = options.where.config(job, mesh).build();
+                ParallelConfig config = options.model.where.config(job, mesh).build();
                 if (job == null || job.getProcess() == 0) {
                     serve(model, config, job);
                 } else {
@@ -146,7 +142,7 @@ public final class ServeCommand implements Callable<Integer> {
     }
 
     private Embedder embedder(ParallelConfig config) throws IOException, MalformedModelException {
-        Embedder embedder = Embedder.load(options.folder, config);
+        Embedder embedder = Embedder.load(options.model.folder, config);
         loaded =
                 String.format(
                         Locale.ROOT,
@@ -158,24 +154,19 @@ public final class ServeCommand implements Callable<Integer> {
 
     private Generator generator(LanguageModel model, ParallelConfig config)
             throws IOException, MalformedModelException {
-        Generator.Builder builder =
-                Generator.builder()
-                        .setModel(model)
-                        .optConfig(config)
-                        .optWeights(options.weights)
+        Generator generator =
+                options.model
+                        .generator(model, config)
                         .optBatch(options.batch)
-                        .optLeader(true);
-        if (options.length != null) {
-            builder.optMaxLength(options.length);
-        }
-        Generator generator = builder.build();
+                        .optLeader(true)
+                        .build();
         loaded =
                 String.format(
                         Locale.ROOT,
                         "%d ranks, %s weights by %s, %d texts of %d tokens at a time, %.1f MB a"
                                 + " rank",
                         generator.getRanks(),
-                        options.weights,
+                        options.model.weights,
                         generator.getKernel(),
                         options.batch,
                         generator.getMaxLength(),
@@ -186,8 +177,7 @@ public final class ServeCommand implements Callable<Integer> {
     /** The options of {@link ServeCommand}. */
     private static final class ServeOptions {
 
-        @Parameters(paramLabel = "FOLDER", description = "The folder of the model.")
-        private Path folder;
+        @Mixin private ModelOptions model;
 
         @Option(
                 names = "--host",
@@ -228,47 +218,10 @@ public final class ServeCommand implements Callable<Integer> {
                                 + " (${DEFAULT-VALUE}).")
         private int queue;
 
-        @Option(
-                names = "--length",
-                description =
-                        "The most tokens of prompt and text, for which the cache has room (the"
-                                + " positions of the model, at most 2048).")
-        private @Nullable Integer length;
-
-        @Option(
-                names = "--weights",
-                defaultValue = "float32",
-                converter = GenerateCommand.WeightTypes.class,
-                description = "How weights are held, as in tp generate (${DEFAULT-VALUE}).")
-        private WeightType weights;
-
-        @Option(
-                names = "--adapter",
-                paramLabel = "FOLDER",
-                description =
-                        "A folder of LoRA adapters in PEFT's files, which are added to the weights.")
-        private @Nullable Path adapter;
-
-        @Option(
-                names = "--tp",
-                description =
-                        "Number of ranks of all processes (one for each processor, or for each"
-                                + " process that a launcher has started).")
-        private @Nullable Integer tp;
-
-        @Mixin private DeviceOptions where = new DeviceOptions();
-
         /** Checks what can be checked before the model is opened. */
         void check() {
-            where.check();
-            positive("--tp", tp);
             positive("--batch", batch);
-            positive("--length", length);
-            if (!Files.isDirectory(folder)) {
-                throw new BadInputException(
-                        "There is no folder %s: name one with config.json and model.safetensors",
-                        folder);
-            }
+            model.check();
             builder();
             try {
                 if (apiKey == null && !InetAddress.getByName(host).isLoopbackAddress()) {
@@ -283,7 +236,7 @@ public final class ServeCommand implements Callable<Integer> {
         }
 
         String name() {
-            Path last = folder.toAbsolutePath().normalize().getFileName();
+            Path last = model.folder.toAbsolutePath().normalize().getFileName();
             return name != null ? name : last == null ? "model" : last.toString();
         }
 
