@@ -92,12 +92,7 @@ final class Decoder implements AutoCloseable {
         List<RankDecoder> made = new ArrayList<>();
         try {
             started = new RankPool(parallel);
-            int ranks = parallel.getRanks();
-            boolean together =
-                    ranks > 1
-                            && ranks == parallel.getLocalRanks()
-                            && ranks <= Runtime.getRuntime().availableProcessors();
-            SharedRows shared = together ? new SharedRows(ranks) : null;
+            SharedRows shared = sharedRows(parallel);
             boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
             made.addAll(
                     started.run(
@@ -130,6 +125,16 @@ final class Decoder implements AutoCloseable {
         pool = started;
         decoders = made;
         isLed = leader && pool.isDistributed();
+    }
+
+    /** Returns where ranks sum if all are of this process and have a processor each. */
+    static @Nullable SharedRows sharedRows(ParallelConfig parallel) {
+        int ranks = parallel.getRanks();
+        boolean together =
+                ranks > 1
+                        && ranks == parallel.getLocalRanks()
+                        && ranks <= Runtime.getRuntime().availableProcessors();
+        return together ? new SharedRows(ranks) : null;
     }
 
     private static void checkAgreed(@Nullable Job job, String settings) {

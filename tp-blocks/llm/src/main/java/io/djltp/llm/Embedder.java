@@ -72,12 +72,7 @@ public final class Embedder implements AutoCloseable {
         RankPool started = null;
         try {
             started = new RankPool(parallel);
-            int size = parallel.getRanks();
-            boolean together =
-                    size > 1
-                            && size == parallel.getLocalRanks()
-                            && size <= Runtime.getRuntime().availableProcessors();
-            SharedRows shared = together ? new SharedRows(size) : null;
+            SharedRows shared = Decoder.sharedRows(parallel);
             ranks =
                     started.run(
                             context ->

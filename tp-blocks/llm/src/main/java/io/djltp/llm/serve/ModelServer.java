@@ -11,7 +11,7 @@ import io.djltp.internal.Errors;
 import io.djltp.job.JobFailedException;
 import io.djltp.llm.Embedder;
 import io.djltp.llm.Generator;
-import io.djltp.llm.LanguageModel;
+import io.djltp.llm.ModelConfig;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 
@@ -514,10 +514,7 @@ public final class ModelServer implements AutoCloseable {
         admit(1, 1 + maxQueue, request);
         JsonArray data = new JsonArray();
         long tokens = 0;
-        List<float[]> vectors;
-        synchronized (embedder) {
-            vectors = TextRequest.checked("input", () -> embedder.embed(texts));
-        }
+        List<float[]> vectors = TextRequest.checked("input", () -> embedder.embed(texts));
         for (int i = 0; i < vectors.size(); i++) {
             tokens += embedder.countTokens(texts.get(i));
             JsonObject each = new JsonObject();
@@ -749,12 +746,11 @@ public final class ModelServer implements AutoCloseable {
         }
 
         private static AutoCloseable open(Path folder) throws IOException, MalformedModelException {
-            int ranks = Runtime.getRuntime().availableProcessors();
-            try (LanguageModel model = LanguageModel.load(folder)) {
-                if (model.getConfig().isEncoder()) {
-                    ranks = Math.min(ranks, model.getConfig().getHeads());
-                    return Embedder.load(folder, ParallelConfig.tensor(ranks));
-                }
+            ModelConfig config = ModelConfig.read(folder);
+            if (config.isEncoder()) {
+                int processors = Runtime.getRuntime().availableProcessors();
+                int ranks = Math.min(processors, config.getHeads());
+                return Embedder.load(folder, ParallelConfig.tensor(ranks));
             }
             return Generator.builder().setPath(folder).optBatch(BATCH).build();
         }

@@ -20,6 +20,7 @@ import io.djltp.llm.Embedder;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
+import io.djltp.llm.ModelConfig;
 import io.djltp.llm.WeightType;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
@@ -151,16 +152,15 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
 
     private static LanguageModelBlock open(Path folder, Map<String, Object> options)
             throws IOException, MalformedModelException {
+        ModelConfig config = ModelConfig.read(folder);
+        boolean max = "max".equals(options.get(DEGREE));
+        if (config.isEncoder()) {
+            int most = Math.min(Runtime.getRuntime().availableProcessors(), config.getHeads());
+            int ranks = max ? most : number(options, DEGREE, 1);
+            return new LanguageModelBlock(Embedder.load(folder, config(ranks)));
+        }
         LanguageModel model = LanguageModel.load(folder);
         try {
-            int processors = Runtime.getRuntime().availableProcessors();
-            boolean max = "max".equals(options.get(DEGREE));
-            int heads = model.getConfig().getHeads();
-            if (model.getConfig().isEncoder()) {
-                int ranks = max ? Math.min(processors, heads) : number(options, DEGREE, 1);
-                model.close(); // the embedder has its own
-                return new LanguageModelBlock(Embedder.load(folder, config(ranks)));
-            }
             Generator.Builder builder = Generator.builder().setModel(model);
             if (!max && options.containsKey(DEGREE)) {
                 builder.optConfig(config(number(options, DEGREE, 1)));
