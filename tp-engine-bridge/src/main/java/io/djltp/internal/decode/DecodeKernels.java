@@ -100,7 +100,7 @@ enum DecodeKernels {
     private static final class OneDnnFound {
 
         private static final boolean IS =
-                KeyValueCache.BOUND && ONEDNN_FLOAT32.whyNot(Type.FLOAT32) == null;
+                Brgemm.Direct.IS_BOUND && ONEDNN_FLOAT32.whyNot(Type.FLOAT32) == null;
     }
 
     /** Returns the kernel for weights of a type, in a rank with the threads of the calling one. */
@@ -271,7 +271,7 @@ enum DecodeKernels {
                     rows = few(count - row);
                     long a = from + Float.BYTES * row * in;
                     long c = to + Float.BYTES * (row * out + at);
-                    KeyValueCache.OneDnn.multiply(
+                    Brgemm.Direct.multiply(
                             rows, panel, in, in, panel, out, false, a, factor, c, false);
                 }
             }

@@ -1,6 +1,6 @@
 package io.djltp.internal.decode;
 
-import io.djltp.internal.libtorch.LibTorchFunctions;
+import io.djltp.internal.torch.Brgemm;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.DoubleOptional;
@@ -35,9 +35,6 @@ public final class KeyValueCache implements AutoCloseable {
 
     private static final int MOST = 4 * STEP;
 
-    static final boolean BOUND =
-            LibTorchFunctions.bind(OneDnn.class, "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb");
-
     private final int batch;
     private final int heads; // of keys and values
     private final int length; // a multiple of STEP
@@ -61,26 +58,6 @@ public final class KeyValueCache implements AutoCloseable {
     private @Nullable Tensor mask; // of the last rows
     private long maskKey;
 
-    /** Products of a few rows by oneDNN, or by libtorch where this processor has no oneDNN. */
-    static final class OneDnn {
-
-        private OneDnn() {}
-
-        /** Computes c = a b, or c += a b, of [m, k] and [k, n], in the calling thread. */
-        static native void multiply(
-                long m,
-                long n,
-                long k,
-                long strideOfA,
-                long strideOfB,
-                long strideOfC,
-                boolean add,
-                long a,
-                long b,
-                long c,
-                boolean inPairs);
-    }
-
     /**
      * Allocates the cache.
      *
@@ -95,7 +72,7 @@ public final class KeyValueCache implements AutoCloseable {
      */
     public KeyValueCache(
             int layers, int batch, int heads, int group, int[] places, int length, int features) {
-        this(layers, batch, heads, group, places, length, features, BOUND);
+        this(layers, batch, heads, group, places, length, features, Brgemm.Direct.IS_BOUND);
     }
 
     KeyValueCache(
@@ -354,10 +331,10 @@ public final class KeyValueCache implements AutoCloseable {
                 }
                 long factor = layerAt + (long) Float.BYTES * from;
                 if (ofKeys) {
-                    OneDnn.multiply(
+                    Brgemm.Direct.multiply(
                             group, count, d, d, block, room, false, row, factor, weight, false);
                 } else {
-                    OneDnn.multiply(
+                    Brgemm.Direct.multiply(
                             group, d, count, room, d, d, at > first, weight, factor, row, false);
                 }
             }

@@ -54,6 +54,8 @@ public final class Brgemm {
      */
     private static final long LEAST_BYTES = 4L << 20;
 
+    private static final String FLOAT32_NAME = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb";
+
     private static final int[] STEP = {1};
 
     /** {@code float sdot_(int *n, float *x, int *step, float *y, int *step)} of BLAS. */
@@ -63,6 +65,44 @@ public final class Brgemm {
     private static final @Nullable Kernel FLOAT32 = findFloat32();
 
     private Brgemm() {}
+
+    /** The products in float32 for many that are short: a call costs a tenth of the others. */
+    public static final class Direct {
+
+        /** Whether there are such products here. */
+        public static final boolean IS_BOUND = LibTorchFunctions.bind(Direct.class, FLOAT32_NAME);
+
+        private Direct() {}
+
+        /**
+         * Computes {@code c = a b}, or {@code c += a b}, of float32 at addresses, in the calling
+         * thread.
+         *
+         * @param m the rows of a and c
+         * @param n the columns of b and c
+         * @param k the columns of a, and the rows of b
+         * @param strideOfA how many numbers the rows of a are apart
+         * @param strideOfB how many numbers the rows of b are apart
+         * @param strideOfC how many numbers the rows of c are apart
+         * @param add whether the product is added to what is there
+         * @param a the address of a
+         * @param b the address of b
+         * @param c the address of c
+         * @param inPairs false, as b is not in pairs of rows
+         */
+        public static native void multiply(
+                long m,
+                long n,
+                long k,
+                long strideOfA,
+                long strideOfB,
+                long strideOfC,
+                boolean add,
+                long a,
+                long b,
+                long c,
+                boolean inPairs);
+    }
 
     /** Looked up when the first product in bfloat16 is computed. */
     private static final class InBFloat16 {
@@ -84,8 +124,8 @@ public final class Brgemm {
     }
 
     private static @Nullable Kernel findFloat32() {
-        String symbol = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb";
-        Function function = OneDnnLinear.hasFasterKernels() ? LibTorchFunctions.find(symbol) : null;
+        Function function =
+                OneDnnLinear.hasFasterKernels() ? LibTorchFunctions.find(FLOAT32_NAME) : null;
         return function == null ? null : new Kernel(function, Float.BYTES, 1024, false);
     }
 
