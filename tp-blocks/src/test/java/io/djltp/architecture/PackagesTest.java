@@ -83,7 +83,8 @@ public class PackagesTest {
                     "checkpoint",
                     "exchange",
                     "report",
-                    "zoo");
+                    "zoo",
+                    "classes");
 
     /** The module that only tp-spark's run of this test has on its class path. */
     private static final List<String> SPARK =

@@ -1,0 +1,2 @@
+/** Contains the tests of classifiers that are trained from files. */
+package io.djltp.classes;
