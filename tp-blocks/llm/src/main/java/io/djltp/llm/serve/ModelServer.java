@@ -27,14 +27,15 @@ import org.eclipse.jetty.server.Response;
 import org.eclipse.jetty.server.Server;
 import org.eclipse.jetty.server.ServerConnector;
 import org.eclipse.jetty.server.handler.ErrorHandler;
+import org.eclipse.jetty.util.BufferUtil;
 import org.eclipse.jetty.util.Callback;
-import org.eclipse.jetty.util.Promise;
 import org.eclipse.jetty.util.thread.Invocable;
 import org.eclipse.jetty.util.thread.QueuedThreadPool;
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -82,6 +83,7 @@ public final class ModelServer implements AutoCloseable {
 
     private static final int BATCH = 8; // by default
     private static final int MAX_BODY = 4 << 20;
+    private static final int MAX_READ = 64 << 20; // of a body that is too long
     private static final int MAX_INPUTS = 2048; // as OpenAI
     private static final int SPARE_THREADS = 24; // for what does not wait
     private static final Duration WATCH = Duration.ofMillis(250);
@@ -278,43 +280,92 @@ public final class ModelServer implements AutoCloseable {
                 checkKey(request, path);
                 checkMethod(request, response, path, route);
                 checkType(request, method);
+                if (request.getLength() > MAX_BODY) {
+                    throw tooLarge();
+                }
             } catch (ApiException e) {
                 wrong = e;
             }
-            answerAfterBody(wrong, route, path, request, response, callback);
+            boolean asks = request.getHeaders().contains(HttpHeader.EXPECT, "100-continue");
+            if (wrong != null && asks) {
+                send(wrong, response, callback);
+            } else {
+                new Body(wrong, route, path, request, response, callback).run();
+            }
             return true;
         }
     }
 
-    /** Reads the body, also of a wrong request: a client may listen only after it has sent it. */
-    private void answerAfterBody(
-            @Nullable ApiException wrong,
-            String route,
-            String path,
-            Request request,
-            Response response,
-            Callback callback) {
-        if (request.getLength() > MAX_BODY) {
-            failBody(new IllegalStateException(), response, callback);
-            return;
+    /**
+     * Reads the body to its end, and then answers. Most clients listen only after they have sent
+     * their body, so a body that is too long or belongs to a wrong request is read too.
+     */
+    private final class Body implements Invocable.Task {
+
+        private final ByteArrayOutputStream kept = new ByteArrayOutputStream();
+        private final @Nullable ApiException wrong;
+        private final String route;
+        private final String path;
+        private final Request request;
+        private final Response response;
+        private final Callback callback;
+        private long length;
+
+        Body(
+                @Nullable ApiException wrong,
+                String route,
+                String path,
+                Request request,
+                Response response,
+                Callback callback) {
+            this.wrong = wrong;
+            this.route = route;
+            this.path = path;
+            this.request = request;
+            this.response = response;
+            this.callback = callback;
         }
-        Content.Source.asByteArrayAsync(
-                request,
-                MAX_BODY,
-                Promise.Invocable.from(
-                        Invocable.InvocationType.NON_BLOCKING,
-                        body ->
-                                threads.execute(
-                                        () -> {
-                                            if (wrong != null) {
-                                                send(wrong, response, callback);
-                                            } else {
-                                                answer(
-                                                        route, path, body, request, response,
-                                                        callback);
-                                            }
-                                        }),
-                        e -> failBody(e, response, callback)));
+
+        @Override
+        public InvocationType getInvocationType() {
+            return InvocationType.NON_BLOCKING;
+        }
+
+        @Override
+        public void run() {
+            for (boolean last = false; !last; ) {
+                Content.Chunk chunk = request.read();
+                if (chunk == null) {
+                    request.demand(this);
+                    return;
+                }
+                if (Content.Chunk.isFailure(chunk)) {
+                    response.getHeaders().put(HttpHeader.CONNECTION, "close");
+                    send(
+                            new ApiException(408, null, null, "The body has not come"),
+                            response,
+                            callback);
+                    return;
+                }
+                length += chunk.remaining();
+                if (wrong == null && length <= MAX_BODY) {
+                    kept.writeBytes(BufferUtil.toArray(chunk.getByteBuffer()));
+                }
+                last = chunk.isLast() || length > MAX_READ;
+                chunk.release();
+            }
+            threads.execute(this::answerNow);
+        }
+
+        private void answerNow() {
+            if (wrong != null) {
+                send(wrong, response, callback);
+            } else if (length > MAX_BODY) {
+                send(tooLarge(), response, callback);
+            } else {
+                answer(route, path, kept.toByteArray(), request, response, callback);
+            }
+        }
     }
 
     private static void checkMethod(Request request, Response response, String path, String route) {
@@ -577,15 +628,6 @@ public final class ModelServer implements AutoCloseable {
         int status = response.getStatus();
         send(new ApiException(status, null, null, status + " " + message), response, callback);
         return true;
-    }
-
-    private static void failBody(Throwable e, Response response, Callback callback) {
-        boolean large = e instanceof IllegalStateException; // says asByteArrayAsync
-        response.getHeaders().put(HttpHeader.CONNECTION, "close");
-        send(
-                large ? tooLarge() : new ApiException(408, null, null, "The body has not come"),
-                response,
-                callback);
     }
 
     /**

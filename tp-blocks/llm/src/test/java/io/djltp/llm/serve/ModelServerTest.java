@@ -17,10 +17,12 @@ import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.net.Socket;
 import java.net.URI;
 import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublisher;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
@@ -32,6 +34,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -228,8 +231,6 @@ public class ModelServerTest {
                         .POST(BodyPublishers.ofString("{}"))
                         .build();
         assertError(served.client.send(text, BodyHandlers.ofString()), 415, "must be application");
-        String big = "{'prompt': '" + "a".repeat(5 << 20) + "'}";
-        assertError(served.post(COMPLETIONS, big), 413, "more than 4194304 bytes");
         served.ask(COMPLETIONS, "{'prompt': 'a'}");
         String metrics = served.get("/metrics").body();
         for (String line :
@@ -240,6 +241,46 @@ public class ModelServerTest {
                         "tp_memory_bytes{rank=\"1\"} ",
                         "tp_texts_running 0\n")) {
             Assert.assertTrue(metrics.contains("\n" + line), line + " in " + metrics);
+        }
+    }
+
+    @DataProvider
+    public static Object[][] longBodies() {
+        Map<String, String> json = Map.of("Content-Type", "application/json");
+        return new Object[][] {
+            {COMPLETIONS, 5, json, 413, "more than 4194304 bytes"},
+            {COMPLETIONS, 20, json, 413, "more than 4194304 bytes"},
+            {COMPLETIONS, 20, Map.of(), 415, "must be application"},
+            {"/v1/other", 20, json, 404, "There is no /v1/other"},
+            {"/v1/models", 20, json, 405, "Use GET"},
+        };
+    }
+
+    /** A client that listens only after it has sent a long body sees the error. */
+    @Test(dataProvider = "longBodies", timeOut = 60_000)
+    public void errorsOfLongBodiesAreRead(
+            String path, int mebibytes, Map<String, String> headers, int status, String message)
+            throws Exception {
+        byte[] body = "a".repeat(mebibytes << 20).getBytes(StandardCharsets.US_ASCII);
+        BodyPublisher known = BodyPublishers.ofByteArray(body);
+        BodyPublisher chunked = BodyPublishers.ofInputStream(() -> new ByteArrayInputStream(body));
+        for (int i = 0; i < 20; i++) {
+            HttpRequest.Builder request = served.request(path).POST(i % 2 == 0 ? known : chunked);
+            headers.forEach(request::header);
+            assertError(send(request.build()), status, message);
+        }
+    }
+
+    /** A client that asks before it sends a long body gets the error instead of leave to send. */
+    @Test(timeOut = 60_000)
+    public void aLongBodyIsNotAskedFor() throws Exception {
+        try (Socket socket = new Socket("127.0.0.1", served.server.getPort())) {
+            String head = new String(raw(""), StandardCharsets.US_ASCII);
+            String asking = head.replace("Length: 0", "Length: 5000000\r\nExpect: 100-continue");
+            socket.getOutputStream().write(asking.getBytes(StandardCharsets.US_ASCII));
+            byte[] answer = socket.getInputStream().readAllBytes();
+            Assert.assertTrue(
+                    new String(answer, StandardCharsets.UTF_8).startsWith("HTTP/1.1 413"));
         }
     }
 
