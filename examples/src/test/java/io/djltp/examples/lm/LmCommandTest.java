@@ -14,18 +14,24 @@ import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
 
+import io.djltp.examples.ForkedTp;
 import io.djltp.examples.TpRun;
+import io.djltp.llm.Generation;
+import io.djltp.llm.GenerationOptions;
+import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
 import io.djltp.torch.Precision;
 
 import org.testng.SkipException;
 import org.testng.annotations.Test;
 
+import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 
 /** The language model learns the same on any ranks, with the collectives that it should have. */
 public class LmCommandTest {
@@ -113,6 +119,45 @@ public class LmCommandTest {
                                     .replace("<|endoftext|>", "\n");
                 }
                 assertEquals(text.substring(0, 12), text(run, "sample"));
+            }
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
+    /** llama.cpp reads what it saves, and generates the same. */
+    @Test(timeOut = 240_000)
+    public void llamaCppGeneratesTheSame() throws Exception {
+        Path folder = Files.createTempDirectory("lm");
+        String prompt = "She said";
+        String options = "--layers 2 --width 32 --heads 4 --kv-heads 2 --context 400 --steps 40";
+        try {
+            TpRun.line("lm " + options + " --batch 4 --lr 0.01 --characters 5 --save " + folder)
+                    .assertPrints(0);
+            List<String> command = ForkedTp.command();
+            int last = command.size() - 1;
+            String tests = "../tp-blocks/llm/target/test-classes" + File.pathSeparator;
+            command.set(last - 1, tests + command.get(last - 1));
+            command.set(last, "io.djltp.llm.LlamaCpp");
+            command.addAll(List.of(folder.toString(), prompt));
+            ForkedTp.Result peer;
+            try (ForkedTp process = ForkedTp.script(command, Map.of())) {
+                peer = process.await();
+            }
+            if (peer.err().contains(SkipException.class.getName())) {
+                throw new SkipException(peer.err());
+            }
+            assertEquals(peer.status(), 0, peer.err());
+            String[] expected = peer.out().split("\\R");
+            try (Generator generator = Generator.builder().setPath(folder).build()) {
+                int[] ids = generator.encodeChat(prompt);
+                assertEquals(Arrays.toString(ids), expected[0]);
+                Generation text =
+                        generator.generateIds(
+                                List.of(ids),
+                                GenerationOptions.builder().optMaxTokens(300).build());
+                text.finish();
+                assertEquals(Arrays.toString(text.getIds(0)), expected[1]);
             }
         } finally {
             Utils.deleteQuietly(folder);

@@ -21,7 +21,7 @@ import java.util.Arrays;
  * llama.cpp by its C API, which the library inside {@code de.kherud:llama:4.2.0} exports: its build
  * 4916, of March 2025. Its Java API gives no logits.
  */
-final class LlamaCpp implements AutoCloseable {
+public final class LlamaCpp implements AutoCloseable {
 
     /** {@code llama_model_params}. */
     @Structure.FieldOrder({
@@ -267,6 +267,24 @@ final class LlamaCpp implements AutoCloseable {
                 encoder
                         ? all.llama_model_n_embd(model)
                         : all.llama_vocab_n_tokens(all.llama_model_get_vocab(model));
+    }
+
+    /**
+     * Prints ids for tests of other modules: those of a prompt, then the 300 that follow it, each
+     * the likeliest.
+     *
+     * @param arguments a folder of Hugging Face, and the prompt
+     * @throws Exception if the folder cannot be written as GGUF or read
+     */
+    public static void main(String... arguments) throws Exception {
+        Path folder = Path.of(arguments[0]);
+        Path file = folder.resolve("model.gguf");
+        Gguf.write(folder, file, Gguf.Type.F32);
+        try (LlamaCpp model = new LlamaCpp(file, 400, false, false)) {
+            int[] prompt = model.tokenize(arguments[1]);
+            System.out.println(Arrays.toString(prompt));
+            System.out.println(Arrays.toString(model.greedy(prompt, 300)));
+        }
     }
 
     /** Sets the number of threads, 1 at first. */

@@ -4,24 +4,14 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.EasyTrain;
 import ai.djl.training.ParameterStore;
-import ai.djl.training.TrainingConfig;
-import ai.djl.training.dataset.ArrayDataset;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.training.ParallelTrainer;
 
-import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -34,7 +24,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 
-/** Logits and greedy tokens of random models, against llama.cpp with float32 weights and cache. */
+/** Logits of random models, against llama.cpp with float32 weights and cache. */
 public class LlamaCppTest {
 
     private static final double TOLERANCE = 1e-5; // of the largest
@@ -114,63 +104,6 @@ public class LlamaCppTest {
             }
             double[] flat = expected.stream().flatMapToDouble(Arrays::stream).toArray();
             Expected.check(outputs(model, ids), flat, tolerance, "llama.cpp, " + config);
-        }
-    }
-
-    /** Trains a model with a tokenizer, as {@code tp lm} writes it, until it can say a sentence. */
-    @Test(timeOut = 120_000)
-    public void testATrainedModelWritesTheSame() throws Exception {
-        Path random = folder.resolve("random");
-        Path trained = folder.resolve("trained");
-        String fields =
-                "'vocab_size': 263, 'hidden_size': 32, 'intermediate_size': 64,"
-                        + " 'max_position_embeddings': 400, 'tie_word_embeddings': true";
-        RandomFolder.write(random, RandomFolder.config("llama", fields), 3);
-        ByteTokenizer.write(random);
-        String said = " hello, she said; ";
-        try (LanguageModel model = LanguageModel.builder(random).optShardedLogits(true).load()) {
-            long[] ids = model.getTokenizer().encode(said.repeat(40), false, false).getIds();
-            train(model, Arrays.copyOf(ids, 4 * 65));
-            model.save(trained, DataType.FLOAT32);
-        }
-        Path file = folder.resolve("trained.gguf");
-        Gguf.write(trained, file, Gguf.Type.F32);
-        GenerationOptions options = GenerationOptions.builder().optMaxTokens(300).build();
-        try (LlamaCpp other = new LlamaCpp(file, 400, false, false);
-                Generator generator =
-                        Generator.builder()
-                                .setPath(trained)
-                                .optConfig(ParallelConfig.tensor(3))
-                                .build()) {
-            String prompt = said + " hell";
-            int[] ids = other.tokenize(prompt);
-            Assert.assertEquals(ids, generator.encode(prompt));
-            Generation text = generator.generate(prompt, options);
-            text.finish();
-            Assert.assertTrue(text.getText(0).contains(said), text.getText(0));
-            Assert.assertEquals(text.getIds(0), other.greedy(ids, 300));
-        }
-    }
-
-    private static void train(LanguageModel model, long[] ids) throws Exception {
-        TrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                Optimizer.adam()
-                                        .optLearningRateTracker(Tracker.fixed(0.01f))
-                                        .build());
-        try (ParallelTrainer trainer =
-                        new ParallelTrainer(model.getModel(), config, ParallelConfig.tensor(2));
-                NDManager manager = NDManager.newBaseManager()) {
-            trainer.initialize(new Shape(4, 64));
-            NDArray rows = manager.create(ids, new Shape(4, 65));
-            ArrayDataset data =
-                    new ArrayDataset.Builder()
-                            .setData(rows.get(":, :-1"))
-                            .optLabels(rows.get(":, 1:"))
-                            .setSampling(4, false)
-                            .build();
-            EasyTrain.fit(trainer, 40, data, null);
         }
     }
 
