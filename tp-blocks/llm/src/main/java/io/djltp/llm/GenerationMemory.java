@@ -1,14 +1,16 @@
 package io.djltp.llm;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.decode.KeyValueCache;
 import io.djltp.sharding.AxisPart;
 
 import java.util.List;
+import java.util.function.LongBinaryOperator;
 import java.util.stream.IntStream;
 
 /**
- * The memory of a rank of a {@link Generator}, computed from the sizes of a model alone. Biases,
- * norms and the scales of rounded weights are left out.
+ * The memory of a rank of a {@link Generator}, computed from the sizes of a model alone. Biases and
+ * norms are left out.
  *
  * @param weights the bytes of the weights, all of which a step reads
  * @param cache the bytes of the keys and values, which a step reads as far as they are filled
@@ -38,16 +40,24 @@ public record GenerationMemory(long weights, long cache) {
         long layers = config.getLayers();
         long width = config.getWidth();
         long dim = config.getHeadDim();
+        long tokens = KeyValueCache.steps(length);
+        LongBinaryOperator bytes = type.type()::getBytes;
         return IntStream.range(0, ranks)
                 .mapToObj(
                         i -> {
-                            long own = keys.getRange(i).length();
-                            long rows = 2 * (heads.getRange(i).length() + own) * dim;
-                            rows += (config.isGated() ? 3 : 2) * hidden.getRange(i).length();
-                            long numbers = (rows * layers + ids.getRange(i).length()) * width;
+                            long query = heads.getRange(i).length() * dim;
+                            long key = keys.getRange(i).length() * dim;
+                            long features = hidden.getRange(i).length();
+                            long up = config.isGated() ? 2 * features : features;
+                            long layer =
+                                    bytes.applyAsLong(query + 2 * key, width)
+                                            + bytes.applyAsLong(width, query)
+                                            + bytes.applyAsLong(up, width)
+                                            + bytes.applyAsLong(width, features);
+                            long head = bytes.applyAsLong(ids.getRange(i).length(), width);
                             return new GenerationMemory(
-                                    (long) (numbers * type.type().getBytes()),
-                                    2L * Float.BYTES * layers * batch * length * own * dim);
+                                    layers * layer + head,
+                                    2L * Float.BYTES * layers * batch * tokens * key);
                         })
                 .toList();
     }

@@ -361,7 +361,7 @@ public class GeneratorTest {
         }
     }
 
-    /** What is forecast from the sizes is what is held, but for biases, norms and scales. */
+    /** What is forecast from the sizes is what is held, but for biases and norms. */
     @Test(timeOut = 120_000)
     public void memoryIsForecast() throws Exception {
         Path own = folder.resolve("large");
@@ -377,15 +377,15 @@ public class GeneratorTest {
                                     .setModel(large)
                                     .optWeights(type)
                                     .optBatch(3)
-                                    .optMaxLength(128)
+                                    .optMaxLength(70)
                                     .optConfig(ParallelConfig.tensor(ranks))
                                     .build()) {
                         List<GenerationMemory> expected =
-                                GenerationMemory.of(large.getConfig(), type, ranks, 3, 128);
+                                GenerationMemory.of(large.getConfig(), type, ranks, 3, 70);
                         for (int i = 0; i < ranks; i++) {
                             long bytes = expected.get(i).weights() + expected.get(i).cache();
                             long held = generator.getBytes().get(i);
-                            Assert.assertEquals(held, bytes, 0.1 * bytes, type + ", rank " + i);
+                            Assert.assertEquals(held, bytes, 0.02 * bytes, type + ", rank " + i);
                         }
                     }
                 }

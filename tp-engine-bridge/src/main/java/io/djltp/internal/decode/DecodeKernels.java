@@ -369,7 +369,7 @@ enum DecodeKernels {
                     bias,
                     rows,
                     pack(weight),
-                    weight.numel() + weight.size(0) * 12); // a scale, a zero point and a sum
+                    Type.INT8.getBytes(weight.size(0), weight.size(1)));
         }
 
         private static IValue pack(Tensor weight) {
@@ -682,8 +682,7 @@ enum DecodeKernels {
 
         @Override
         long bytes() {
-            long scaled = scales == null ? 0 : scales.numel() * 4;
-            return (long) (weight.numel() * getType().getBytes()) + scaled;
+            return weight.nbytes() + (scales == null ? 0 : scales.nbytes());
         }
 
         @Override

@@ -132,7 +132,13 @@ public final class KeyValueCache implements AutoCloseable {
         nothing = new float[STEP * features];
     }
 
-    private static int steps(int tokens) {
+    /**
+     * Returns the tokens of a text for which a cache has room.
+     *
+     * @param tokens the most tokens of a text
+     * @return as many, or a few more
+     */
+    public static int steps(int tokens) {
         return (tokens + STEP - 1) / STEP * STEP;
     }
 

@@ -26,33 +26,34 @@ public abstract class PackedWeight implements AutoCloseable {
     public enum Type {
 
         /** As they are. */
-        FLOAT32(4),
+        FLOAT32,
 
         /** Rounded to 8 bits of significand. */
-        BFLOAT16(2),
+        BFLOAT16,
 
         /** Rounded to 11 bits of significand, and at most 65,504. */
-        FLOAT16(2),
+        FLOAT16,
 
         /** Rounded to 8 bits, with a scale for each row; the rows that are multiplied have 14. */
-        INT8(1),
+        INT8,
 
         /** Rounded to 4 bits, with a scale and an offset of 2 bytes for each 32 of a row. */
-        INT4(0.625);
-
-        private final double bytes;
-
-        Type(double bytes) {
-            this.bytes = bytes;
-        }
+        INT4;
 
         /**
-         * Returns the size of a number.
+         * Returns the memory of a weight.
          *
-         * @return its bytes, with its part of the scale of a group
+         * @param outputs the features of a result
+         * @param inputs the features of a row
+         * @return the bytes of the numbers, and of their scales
          */
-        public double getBytes() {
-            return bytes;
+        public long getBytes(long outputs, long inputs) {
+            return switch (this) {
+                case FLOAT32 -> 4 * outputs * inputs;
+                case BFLOAT16, FLOAT16 -> 2 * outputs * inputs;
+                case INT8 -> outputs * (inputs + 12); // a scale, a zero point and a sum
+                case INT4 -> (outputs + 31) / 32 * 32 * ((inputs + 31) / 32) * (16 + 4);
+            };
         }
 
         String word() {

@@ -89,7 +89,9 @@ public class PackedWeightTest {
                 Assert.assertEquals(packed.getOutputs(), out);
                 Assert.assertEquals(packed.getInputs(), in);
                 Assert.assertEquals(packed.getType(), type);
-                Assert.assertTrue(packed.getBytes() >= out * in * type.getBytes());
+                long bytes = type.getBytes(out, in) + (b == null ? 0 : 4L * out);
+                Assert.assertTrue(packed.getBytes() >= bytes - 8 * out, "" + packed.getBytes());
+                Assert.assertTrue(packed.getBytes() <= 2 * bytes, "" + packed.getBytes());
                 for (int repeat = 0; repeat < 2; repeat++) {
                     packed.multiply(x, count, y);
                     double error = 0;
