@@ -25,10 +25,12 @@ import java.util.Random;
  */
 public final class LlamaCppBench {
 
-    private static final String SIZES =
+    /** Of a Llama of 125 million numbers. */
+    static final String SIZES =
             "'hidden_size': 768, 'num_hidden_layers': 12, 'num_attention_heads': 12,"
                     + " 'num_key_value_heads': 4, 'head_dim': 64, 'intermediate_size': 2048,"
                     + " 'vocab_size': 32000, 'max_position_embeddings': 4096";
+
     private static final Map<WeightType, Gguf.Type> TYPES =
             Map.of(
                     WeightType.FLOAT32, Gguf.Type.F32,
@@ -116,7 +118,7 @@ public final class LlamaCppBench {
     }
 
     /** Returns the memory of this process. */
-    private static long resident() throws IOException {
+    static long resident() throws IOException {
         return Long.parseLong(Files.readString(Path.of("/proc/self/statm")).split(" ")[1]) * 4096;
     }
 

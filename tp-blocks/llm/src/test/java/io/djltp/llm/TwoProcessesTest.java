@@ -16,6 +16,7 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelPredictor;
 
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -27,6 +28,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -38,6 +40,7 @@ public class TwoProcessesTest {
     private static final long[][] IDS = {{3, 50, 7, 7, 12, 41, 0, 2, 33, 9, 18, 26, 5}};
     private static final List<int[]> PROMPTS = List.of(new int[] {5, 2, 9}, new int[] {101});
     private static final String TEXTS = "texts";
+    private static final int LENGTH = 1024; // of a text that fills the cache
     static final int SECONDS = 200;
 
     /** A process, which writes the logits and ids that it has. */
@@ -102,6 +105,82 @@ public class TwoProcessesTest {
         return texts;
     }
 
+    /** A process, which writes by how many bytes a generator with a full cache makes it grow. */
+    public static final class OfMemory {
+
+        private OfMemory() {}
+
+        /** Takes the folder of the models, a file, the number of ranks and the type of weights. */
+        public static void main(String[] arguments) throws Exception {
+            Path root = Path.of(arguments[0]);
+            int ranks = Integer.parseInt(arguments[2]);
+            WeightType type = WeightType.of(arguments[3]);
+            try (Job job = Launcher.join(System.getenv(), ranks, Duration.ofSeconds(SECONDS))) {
+                ParallelConfig config =
+                        ParallelConfig.builder()
+                                .setMode(ParallelMode.TENSOR)
+                                .setRanks(ranks)
+                                .optThreadsPerRank(1)
+                                .optJob(job)
+                                .build();
+                resident(root.resolve("small"), type, config); // loads the libraries
+                long before = LlamaCppBench.resident();
+                long after = resident(root.resolve("large"), type, config);
+                Files.writeString(Path.of(arguments[1]), "" + (after - before));
+            }
+        }
+
+        private static long resident(Path folder, WeightType type, ParallelConfig config)
+                throws Exception {
+            try (Generator generator =
+                    Generator.builder()
+                            .setPath(folder)
+                            .optWeights(type)
+                            .optMaxLength(LENGTH)
+                            .optConfig(config)
+                            .build()) {
+                int[] prompt = new Random(5).ints(LENGTH - 20, 0, 50).toArray();
+                GenerationOptions options = GenerationOptions.builder().optMaxTokens(20).build();
+                generator.generateIds(List.of(prompt), options).finish();
+                return LlamaCppBench.resident();
+            }
+        }
+    }
+
+    /** A rank takes the memory of its weights and its cache, and little else. */
+    @Test(groups = "sweep", timeOut = 600_000)
+    public void testResidentMemoryIsForecast() throws Exception {
+        if (!Files.exists(Path.of("/proc/self/statm"))) {
+            throw new SkipException("This system has no /proc");
+        }
+        Path folder = Files.createTempDirectory("memory");
+        try {
+            String positions = "'max_position_embeddings': " + LENGTH;
+            RandomFolder.write(folder.resolve("small"), RandomFolder.config("llama", positions), 3);
+            Path large = folder.resolve("large");
+            RandomFolder.write(large, RandomFolder.config("llama", LlamaCppBench.SIZES), 3);
+            List<String> wrong = new ArrayList<>();
+            for (WeightType type : WeightType.values()) {
+                List<GenerationMemory> forecast =
+                        GenerationMemory.of(ModelConfig.read(large), type, 2, 1, LENGTH);
+                List<String> grown = run(OfMemory.class, folder, 2, "" + type);
+                for (int i = 0; i < 2; i++) {
+                    long bytes = forecast.get(i).weights() + forecast.get(i).cache();
+                    double share = Double.parseDouble(grown.get(i)) / bytes;
+                    if (Boolean.getBoolean("djltp.figures")) {
+                        System.out.printf("%s, rank %d: %.3f of %d%n", type, i, share, bytes);
+                    }
+                    if (share < 0.9 || share > 1.1) {
+                        wrong.add("%s, rank %d: %.3f of %d".formatted(type, i, share, bytes));
+                    }
+                }
+            }
+            Assert.assertEquals(wrong, List.of());
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
     @Test(timeOut = 300_000)
     public void testAreThoseOfPyTorchAndOfOneRank() throws Exception {
         Path folder = Files.createTempDirectory("llm");
@@ -142,6 +221,8 @@ public class TwoProcessesTest {
             command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
             command.add("-XX:+UseSerialGC");
             command.add("-XX:TieredStopAtLevel=1");
+            // the heap is there from the start: what grows is native
+            command.addAll(List.of("-Xms128m", "-Xmx128m", "-XX:+AlwaysPreTouch"));
             command.add("-Dai.djl.offline=true");
             command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
             command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
