@@ -1,6 +1,6 @@
 package io.djltp.examples.lemma;
 
-import io.djltp.examples.lemma.LemmaDataset.Permutation;
+import io.djltp.internal.files.Permutation;
 
 import java.io.IOException;
 import java.nio.file.Files;

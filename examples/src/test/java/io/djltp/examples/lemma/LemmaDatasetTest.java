@@ -5,7 +5,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.dataset.Batch;
 
-import io.djltp.examples.lemma.LemmaDataset.Permutation;
+import io.djltp.internal.files.Permutation;
 import io.djltp.zoo.CharNGrams;
 
 import org.testng.Assert;
