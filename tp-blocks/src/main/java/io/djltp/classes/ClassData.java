@@ -121,6 +121,7 @@ public final class ClassData {
     private final boolean manyLabels;
     private final int featureCount;
     private final long[] classCounts;
+    private final long[] filter;
     private final long unknownLabels;
     private final long unknownFeatures;
 
@@ -133,6 +134,7 @@ public final class ClassData {
         manyLabels = builder.manyLabels == null ? scan.severalLabels : builder.manyLabels;
         featureCount = scan.featureCount;
         classCounts = scan.counts;
+        filter = scan.filter;
         unknownLabels = scan.unknownLabels;
         unknownFeatures = scan.unknownFeatures;
     }
@@ -233,6 +235,25 @@ public final class ClassData {
     }
 
     /**
+     * Returns the classes that do not count for a row, according to {@link Builder#optFilterFile}:
+     * neither are they labels of the row, nor are they wrong.
+     *
+     * @param row the number of the row, from 0
+     * @return the classes, ascending
+     */
+    public int[] getFilteredClasses(long row) {
+        int from = Arrays.binarySearch(filter, ParsedRow.pair(row, 0));
+        from = from < 0 ? -1 - from : from;
+        int to = from;
+        while (to < filter.length && filter[to] < ParsedRow.pair(row + 1, 0)) {
+            to++;
+        }
+        return Arrays.stream(filter, from, to)
+                .mapToInt(pair -> (int) (pair & Integer.MAX_VALUE))
+                .toArray();
+    }
+
+    /**
      * Returns how many lines were skipped, since they cannot be read.
      *
      * @return the number of lines, at most that of {@link Builder#optSkipBadLines}
@@ -267,7 +288,7 @@ public final class ClassData {
      * @throws IOException if the file cannot be read
      */
     public Stream<Row> stream() throws IOException {
-        RowReader reader = new RowReader(source);
+        RowReader reader = new RowReader(source, newRow());
         Iterator<Row> rows =
                 new Iterator<>() {
                     private long number;
@@ -287,6 +308,11 @@ public final class ClassData {
                 .onClose(() -> close(reader));
     }
 
+    /** Returns a row that rows are read into. */
+    ParsedRow newRow() {
+        return new ParsedRow(classes, filter, getFeatures() == Features.SPARSE ? featureCount : 0);
+    }
+
     private Row read(RowReader reader, long number) {
         try {
             do {
@@ -294,14 +320,14 @@ public final class ClassData {
                     throw source.files.get(0).changed("it has fewer rows");
                 }
             } while (index.isBad(reader.cursors[0].offset()));
-            reader.parse();
+            reader.parse(false);
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         } catch (BadRow e) {
             throw source.files.get(0).changed(String.valueOf(e.getMessage()));
         }
         ParsedRow row = reader.row;
-        row.findClasses(classes, false);
+        row.resolve(number, false);
         boolean sparse = getFeatures() == Features.SPARSE;
         boolean text = getFeatures() == Features.TEXT;
         return new Row(
@@ -327,8 +353,8 @@ public final class ClassData {
         @Nullable Format format;
         @Nullable Path labelFile;
         @Nullable Path filterFile;
-        @Nullable String textField;
-        @Nullable String labelField;
+        String textField = "text";
+        @Nullable String labelField = "label";
         boolean fields;
         @Nullable Character separator;
         @Nullable Boolean manyLabels;

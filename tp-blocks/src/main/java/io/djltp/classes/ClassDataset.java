@@ -89,8 +89,9 @@ final class ClassDataset implements ResumableDataset {
         private final long pass;
         private final long count = (index.getRows() + batchSize - 1) / batchSize;
         private final Permutation order;
+        private final Features kind = data.getFeatures();
         private final RowParser[] parsers = data.source.newParsers();
-        private final ParsedRow row = new ParsedRow();
+        private final ParsedRow parsed = data.newRow();
         private long done;
         private @Nullable CompletableFuture<Rows> ahead; // once a batch was taken
 
@@ -165,15 +166,17 @@ final class ClassDataset implements ResumableDataset {
             long size = Math.min(batchSize, index.getRows() - number * batchSize);
             Function<? super String, int[]> features = data.textFeatures;
             for (int i = 0; i < size; i++) {
-                rows.numbers.add(mixed().parse(place, parsers, row));
-                place++;
-                row.findClasses(data.getClasses(), false);
-                rows.classes.add(Arrays.copyOf(row.classes, row.classCount));
-                if (features != null && data.getFeatures() == Features.TEXT) {
-                    rows.ids.add(features.apply(row.getText()));
+                long row = mixed().parse(place++, parsers, parsed);
+                parsed.resolve(row, false);
+                rows.numbers.add(row);
+                rows.classes.add(Arrays.copyOf(parsed.classes, parsed.classCount));
+                if (features != null && kind == Features.TEXT) {
+                    rows.ids.add(features.apply(parsed.getText()));
                 } else {
-                    rows.values.add(Arrays.copyOf(row.values, row.count));
-                    rows.ids.add(Arrays.copyOf(row.ids, row.count));
+                    rows.values.add(Arrays.copyOf(parsed.values, parsed.count));
+                }
+                if (kind == Features.SPARSE) {
+                    rows.ids.add(Arrays.copyOf(parsed.ids, parsed.count));
                 }
             }
             return rows;
@@ -213,7 +216,6 @@ final class ClassDataset implements ResumableDataset {
         }
 
         private NDList data(Rows rows, NDManager own) {
-            Features kind = data.getFeatures();
             NDList arrays = new NDList();
             int size = rows.numbers.size();
             if (kind != Features.DENSE) {

@@ -5,6 +5,8 @@ import io.djltp.classes.ClassData.Format;
 import io.djltp.classes.RowFile.Split;
 import io.djltp.internal.Errors;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
@@ -20,6 +22,8 @@ final class DataSource {
 
     private static final int HEAD = 1 << 16;
     private static final Pattern FEATURES = Pattern.compile("[^\\s:]*(\\s+\\d+:\\S+)+\\s*(#.*)?");
+
+    private static final int HIGHEST = Integer.MAX_VALUE - 1; // below it are features
 
     final Format format;
     final List<RowFile> files; // of the features, and maybe of the labels
@@ -51,41 +55,169 @@ final class DataSource {
         Path file = builder.file;
         Head head = Head.of(file);
         Format format = builder.format == null ? guess(file, head) : builder.format;
+        Errors.check(
+                builder.labelFile == null || format == Format.XC_NEW || format == Format.NPY,
+                "%s has its labels itself, as %s: it needs no file of labels",
+                file,
+                format);
+        Split lines = Split.LINES;
         return switch (format) {
-            case FASTTEXT -> lines(format, file, head, RowParser.FastText::new);
-            case LIBSVM ->
-                    lines(
-                            format,
-                            file,
-                            head,
-                            () ->
-                                    new RowParser.Sparse(
-                                            true, true, Long.MAX_VALUE, Integer.MAX_VALUE - 1));
+            case FASTTEXT -> text(format, head, lines, RowParser.FastText::new);
+            case JSONL -> {
+                String text = builder.textField;
+                String label = builder.labelField;
+                yield text(format, head, lines, () -> new RowParser.Json(text, label));
+            }
+            case LIBSVM -> text(format, head, lines, () -> sparse(true, Long.MAX_VALUE, HIGHEST));
+            case TSV, CSV -> table(builder, format, head);
             case XC_OLD -> {
-                int[] header = head.numbers(file, "rows features labels", 3);
-                RowFile rows = new RowFile(file, head.secondLine, 2, Split.LINES);
+                int[] header = head.numbers("rows features labels", 3);
                 yield new DataSource(
                         format,
-                        List.of(rows),
-                        List.of(() -> new RowParser.Sparse(true, false, header[2], header[1])),
+                        List.of(new RowFile(file, head.secondLine, 2, lines)),
+                        List.of(() -> sparse(true, header[2], header[1])),
                         header[0],
                         header[2],
                         header[1]);
             }
-            default -> throw new IllegalArgumentException(format + " cannot be read yet");
+            case XC_NEW -> pair(builder, head);
+            case NPY -> vectors(builder);
+            case SAFETENSORS -> {
+                StoredArray labels = StoredArray.ofTensor(file, "labels");
+                yield arrays(format, StoredArray.ofTensor(file, "features"), labels);
+            }
         };
     }
 
-    private static DataSource lines(Format format, Path file, Head head, Supplier<RowParser> parser)
-            throws IOException {
-        RowFile rows = new RowFile(file, head.begin, 1, Split.LINES);
+    private static RowParser sparse(boolean labelled, long labels, int features) {
+        return new RowParser.Sparse(labelled, labels == Long.MAX_VALUE, labels, features);
+    }
+
+    private static DataSource text(
+            Format format, Head head, Split split, Supplier<RowParser> parser) throws IOException {
+        RowFile rows = new RowFile(head.file, head.begin, 1, split);
         return new DataSource(format, List.of(rows), List.of(parser), -1, -1, -1);
+    }
+
+    private static int separator(Builder builder) {
+        Character given = builder.separator;
+        return given != null ? given : Boolean.TRUE.equals(builder.manyLabels) ? ',' : 0;
+    }
+
+    /** Returns fields, whose first row may be their names. */
+    private static DataSource table(Builder builder, Format format, Head head) throws IOException {
+        char delimiter = format == Format.CSV ? ',' : '\t';
+        Split split = format == Format.CSV ? Split.quoted(delimiter) : Split.LINES;
+        int separator = separator(builder);
+        int stop = split.end(head.bytes, (int) head.begin, head.bytes.length);
+        int end = stop < 0 ? head.bytes.length : stop;
+        RowFile rows = new RowFile(head.file, head.begin, 1, split);
+        int to = rows.contentEnd(head.bytes, (int) head.begin, end);
+        List<String> fields = RowParser.Table.fields(head.bytes, (int) head.begin, to, delimiter);
+        String labelField = builder.labelField;
+        int text = fields.indexOf(builder.textField);
+        int label = fields.indexOf(labelField);
+        boolean named = builder.fields || text >= 0 && label >= 0;
+        if (!named) {
+            return text(
+                    format, head, split, () -> new RowParser.Table(delimiter, 2, 1, 0, separator));
+        }
+        Errors.check(
+                text >= 0 && (label >= 0 || labelField == null),
+                "%s, line 1: expected the fields \"%s\" and \"%s\", found %s",
+                head.file,
+                builder.textField,
+                labelField,
+                fields);
+        long firstLine = 1 + head.text.substring(0, end).lines().count();
+        return new DataSource(
+                format,
+                List.of(new RowFile(head.file, end, firstLine, split)),
+                List.of(
+                        () ->
+                                new RowParser.Table(
+                                        delimiter, fields.size(), text, label, separator)),
+                -1,
+                -1,
+                -1);
+    }
+
+    private static DataSource pair(Builder builder, Head head) throws IOException {
+        int[] header = head.numbers("rows features", 2);
+        RowFile rows = new RowFile(head.file, head.secondLine, 2, Split.LINES);
+        Supplier<RowParser> parser = () -> sparse(false, Long.MAX_VALUE - 1, header[1]);
+        Path labelFile = builder.labelFile;
+        if (labelFile == null) {
+            Path beside =
+                    head.file.resolveSibling(
+                            head.file.getFileName().toString().replace("_X_Xf", "_X_Y"));
+            labelFile = Files.exists(beside) && !beside.equals(head.file) ? beside : null;
+        }
+        if (labelFile == null) {
+            return new DataSource(
+                    Format.XC_NEW, List.of(rows), List.of(parser), header[0], -1, header[1]);
+        }
+        Head labelHead = Head.of(labelFile);
+        int[] labels = labelHead.numbers("rows labels", 2);
+        Errors.check(
+                labels[0] == header[0],
+                "The headers disagree: %s has %s rows, and %s has %s",
+                head.file,
+                header[0],
+                labelFile,
+                labels[0]);
+        return new DataSource(
+                Format.XC_NEW,
+                List.of(rows, new RowFile(labelFile, labelHead.secondLine, 2, Split.LINES)),
+                List.of(parser, () -> new RowParser.LabelPairs(labels[1])),
+                header[0],
+                labels[1],
+                header[1]);
+    }
+
+    private static DataSource vectors(Builder builder) throws IOException {
+        StoredArray vectors = StoredArray.ofNumpy(builder.file);
+        Path labelFile = builder.labelFile;
+        if (labelFile == null) {
+            return arrays(Format.NPY, vectors, null);
+        }
+        Head head = Head.of(labelFile);
+        if (head.isNumpy()) {
+            return arrays(Format.NPY, vectors, StoredArray.ofNumpy(labelFile));
+        }
+        int separator = separator(builder);
+        return new DataSource(
+                Format.NPY,
+                List.of(vectors.file(), new RowFile(labelFile, head.begin, 1, Split.LINES)),
+                List.of(vectors.vectors(), () -> new RowParser.LabelLines(separator)),
+                vectors.rows(),
+                -1,
+                vectors.width());
+    }
+
+    private static DataSource arrays(
+            Format format, StoredArray vectors, @Nullable StoredArray labels) throws IOException {
+        Errors.check(
+                labels == null || labels.rows() == vectors.rows(),
+                "%s has %s vectors and %s rows of labels",
+                vectors.path(),
+                vectors.rows(),
+                labels == null ? 0 : labels.rows());
+        return new DataSource(
+                format,
+                labels == null ? List.of(vectors.file()) : List.of(vectors.file(), labels.file()),
+                labels == null
+                        ? List.of(vectors.vectors())
+                        : List.of(vectors.vectors(), labels.labels()),
+                vectors.rows(),
+                -1,
+                vectors.width());
     }
 
     private static Format guess(Path file, Head head) {
         String name = file.getFileName().toString().toLowerCase(Locale.ROOT);
         String line = head.firstContent();
-        if (head.text.startsWith("\u0093NUMPY")) {
+        if (head.isNumpy()) {
             return Format.NPY;
         } else if (name.endsWith(".safetensors")) {
             return Format.SAFETENSORS;
@@ -116,7 +248,8 @@ final class DataSource {
     }
 
     /** The beginning of a file. */
-    private record Head(String text, String firstLine, long begin, long secondLine) {
+    private record Head(
+            Path file, byte[] bytes, String text, String firstLine, long begin, long secondLine) {
 
         static Head of(Path file) throws IOException {
             byte[] bytes;
@@ -125,17 +258,24 @@ final class DataSource {
             }
             Errors.check(bytes.length > 0, "%s is empty", file);
             String text = RowParser.ascii(bytes, 0, bytes.length);
+            boolean binary = file.toString().endsWith(".safetensors");
             Errors.check(
-                    !text.startsWith("\u00fe\u00ff") && !text.startsWith("\u00ff\u00fe"),
-                    "%s is UTF-16: convert it, iconv -f UTF-16 -t UTF-8",
+                    binary || !text.startsWith("\u00fe\u00ff") && !text.startsWith("\u00ff\u00fe"),
+                    "%s is UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
                     file);
             Errors.check(
-                    !text.startsWith("\u001f\u008b"), "%s is compressed: unpack it, gunzip", file);
+                    binary || !text.startsWith("\u001f\u008b"),
+                    "%s is compressed: unpack it with gunzip",
+                    file);
             int begin = text.startsWith("\u00ef\u00bb\u00bf") ? 3 : 0;
             int end = text.indexOf('\n', begin);
             int stop = end < 0 ? bytes.length : end;
             String line = new String(bytes, begin, stop - begin, StandardCharsets.UTF_8);
-            return new Head(text, line, begin, stop + 1L);
+            return new Head(file, bytes, text, line, begin, stop + 1L);
+        }
+
+        boolean isNumpy() {
+            return text.startsWith("\u0093NUMPY");
         }
 
         /** Returns the first line that says something. */
@@ -147,7 +287,7 @@ final class DataSource {
                     .orElse(firstLine);
         }
 
-        int[] numbers(Path file, String names, int count) {
+        int[] numbers(String names, int count) {
             String[] words = firstLine.trim().split("\\s+");
             int[] numbers = new int[count];
             try {

@@ -14,11 +14,21 @@ final class ParsedRow {
     int count; // of the features
     int[] classes = new int[8]; // ascending
     int classCount;
+    int labelCount; // as the row has them
     int unknownLabels;
+    int unknownFeatures;
 
+    private final ClassNames names;
+    private final long[] filter; // pairs that do not count, ascending
+    private final int featureLimit; // of sparse features, or 0
     private byte[] labels = new byte[64]; // in UTF-8, one after another
     private int[] labelEnds = new int[8];
-    int labelCount;
+
+    ParsedRow(ClassNames names, long[] filter, int featureLimit) {
+        this.names = names;
+        this.filter = filter;
+        this.featureLimit = featureLimit;
+    }
 
     void clear() {
         textTo = textFrom;
@@ -45,6 +55,15 @@ final class ParsedRow {
         values[count++] = value;
     }
 
+    /** Makes place for values without ids, and returns it. */
+    float[] newValues(int size) {
+        if (values.length < size) {
+            values = new float[size];
+        }
+        count = size;
+        return values;
+    }
+
     void addLabel(byte[] bytes, int from, int to) {
         int begin = labelCount == 0 ? 0 : labelEnds[labelCount - 1];
         int end = begin + to - from;
@@ -59,12 +78,12 @@ final class ParsedRow {
     }
 
     /**
-     * Looks up the classes of the labels.
+     * Looks up the classes of the labels, and leaves out features beyond the limit.
      *
-     * @param names the names
+     * @param number the number of the row
      * @param add whether names that are new become classes
      */
-    void findClasses(ClassNames names, boolean add) {
+    void resolve(long number, boolean add) {
         if (classes.length < labelCount) {
             classes = new int[labelEnds.length];
         }
@@ -72,9 +91,9 @@ final class ParsedRow {
         int from = 0;
         for (int i = 0; i < labelCount; i++) {
             int to = labelEnds[i];
-            int number = add ? names.add(labels, from, to) : names.find(labels, from, to);
-            if (number >= 0) {
-                classes[found++] = number;
+            int each = add ? names.add(labels, from, to) : names.find(labels, from, to);
+            if (each >= 0) {
+                classes[found++] = each;
             }
             from = to;
         }
@@ -82,9 +101,25 @@ final class ParsedRow {
         Arrays.sort(classes, 0, found);
         classCount = 0;
         for (int i = 0; i < found; i++) {
-            if (i == 0 || classes[i] != classes[i - 1]) {
-                classes[classCount++] = classes[i];
+            int each = classes[i];
+            boolean again = classCount > 0 && classes[classCount - 1] == each;
+            if (!again && Arrays.binarySearch(filter, pair(number, each)) < 0) {
+                classes[classCount++] = each;
             }
         }
+        int kept = 0;
+        for (int i = 0; featureLimit > 0 && i < count; i++) {
+            if (ids[i] < featureLimit) {
+                ids[kept] = ids[i];
+                values[kept++] = values[i];
+            }
+        }
+        unknownFeatures = featureLimit > 0 ? count - kept : 0;
+        count -= unknownFeatures;
+    }
+
+    /** Returns a row and a class as one number. */
+    static long pair(long row, int number) {
+        return row << 31 | number;
     }
 }

@@ -1,8 +1,27 @@
 package io.djltp.classes;
 
+import com.google.gson.Strictness;
+import com.google.gson.stream.JsonReader;
+import com.google.gson.stream.JsonToken;
+
 import io.djltp.classes.RowFile.BadRow;
 
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.io.StringReader;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.CharBuffer;
+import java.nio.charset.CharsetDecoder;
+import java.nio.charset.CoderResult;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** Reads what a row of one of the formats says. */
 abstract class RowParser {
@@ -260,6 +279,264 @@ abstract class RowParser {
         }
         if (number >= labels) {
             throw new BadRow(from, "a label below " + labels);
+        }
+    }
+
+    /** Throws an exception for bytes that are not UTF-8. */
+    static void checkUtf8(byte[] bytes, int from, int to) {
+        int at = from;
+        while (at + Long.BYTES <= to && ((long) LONGS.get(bytes, at) & HIGH_BITS) == 0) {
+            at += Long.BYTES;
+        }
+        while (at < to && bytes[at] >= 0) {
+            at++;
+        }
+        if (at == to) {
+            return;
+        }
+        ByteBuffer in = ByteBuffer.wrap(bytes, at, to - at);
+        CharBuffer out = CharBuffer.allocate(1024);
+        CharsetDecoder decoder = StandardCharsets.UTF_8.newDecoder(); // which reports
+        CoderResult result;
+        do {
+            result = decoder.decode(in, out.clear(), true);
+        } while (result.isOverflow());
+        if (result.isError()) {
+            throw new BadRow(in.position(), "UTF-8");
+        }
+    }
+
+    private static final VarHandle LONGS =
+            MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
+    private static final long HIGH_BITS = 0x8080808080808080L;
+
+    /** Fields that a delimiter separates. */
+    static final class Table extends RowParser {
+
+        private final byte delimiter;
+        private final boolean quotes;
+        private final int fields;
+        private final int textField;
+        private final int labelField; // or -1
+        private final int separator; // of labels, or 0
+        private byte[] value = {}; // of the field that was read last
+        private int begin;
+        private int end;
+
+        Table(char delimiter, int fields, int textField, int labelField, int separator) {
+            this.delimiter = (byte) delimiter;
+            quotes = delimiter == ',';
+            this.fields = fields;
+            this.textField = textField;
+            this.labelField = labelField;
+            this.separator = separator;
+        }
+
+        /** Returns the fields of a row. */
+        static List<String> fields(byte[] bytes, int from, int to, char delimiter) {
+            Table table = new Table(delimiter, 0, -1, -1, 0);
+            List<String> all = new ArrayList<>();
+            for (int at = from; at <= to; at++) {
+                at = table.field(bytes, at, to);
+                all.add(
+                        new String(
+                                table.value,
+                                table.begin,
+                                table.end - table.begin,
+                                StandardCharsets.UTF_8));
+            }
+            return all;
+        }
+
+        @Override
+        void parse(byte[] bytes, int from, int to, ParsedRow row) {
+            int field = 0;
+            for (int at = from; at <= to; at++) {
+                at = field(bytes, at, to);
+                if (field == textField) {
+                    row.setText(value, begin, end);
+                } else if (field == labelField) {
+                    addLabels(value, begin, end, separator, row);
+                }
+                field++;
+            }
+            if (field != fields) {
+                throw new BadRow(to, fields + " fields, not " + field);
+            }
+        }
+
+        /** Reads a field and returns its end: a delimiter or the end of the row. */
+        private int field(byte[] bytes, int from, int to) {
+            value = bytes;
+            begin = from;
+            int at = from;
+            if (quotes && at < to && bytes[at] == '"') {
+                at = quoted(bytes, from + 1, to);
+                if (at < to && bytes[at] != delimiter) {
+                    throw new BadRow(at, "a comma or the end of the line behind a quote");
+                }
+                return at;
+            }
+            while (at < to && bytes[at] != delimiter) {
+                at++;
+            }
+            end = at;
+            return at;
+        }
+
+        private int quoted(byte[] bytes, int from, int to) {
+            int doubled = 0;
+            int at = from;
+            while (at < to && (bytes[at] != '"' || at + 1 < to && bytes[at + 1] == '"')) {
+                doubled += bytes[at] == '"' ? 1 : 0;
+                at += bytes[at] == '"' ? 2 : 1;
+            }
+            if (at >= to) {
+                throw new BadRow(from - 1, "a quote that is closed");
+            }
+            begin = from;
+            end = at;
+            if (doubled > 0) {
+                value = new byte[at - from - doubled];
+                begin = 0;
+                end = 0;
+                for (int i = from; i < at; i++) {
+                    value[end++] = bytes[i];
+                    i += bytes[i] == '"' ? 1 : 0;
+                }
+            }
+            return at + 1;
+        }
+    }
+
+    /** Adds labels that a separator separates, without spaces around them; 0 for one label. */
+    static void addLabels(byte[] bytes, int from, int to, int separator, ParsedRow row) {
+        int begin = from;
+        for (int at = from; at <= to; at++) {
+            if (at == to || separator != 0 && bytes[at] == separator) {
+                int first = skipSpaces(bytes, begin, at);
+                int last = at;
+                while (last > first && isSpace(bytes[last - 1])) {
+                    last--;
+                }
+                if (last > first) {
+                    row.addLabel(bytes, first, last);
+                }
+                begin = at + 1;
+            }
+        }
+    }
+
+    /** Labels alone: lines that belong to rows of another file. */
+    static final class LabelLines extends RowParser {
+
+        private final int separator;
+
+        LabelLines(int separator) {
+            this.separator = separator;
+        }
+
+        @Override
+        void parse(byte[] bytes, int from, int to, ParsedRow row) {
+            addLabels(bytes, from, to, separator, row);
+        }
+    }
+
+    /** Labels alone, as {@code label:value}, of which those with value 0 do not count. */
+    static final class LabelPairs extends RowParser {
+
+        private final int labels;
+
+        LabelPairs(int labels) {
+            this.labels = labels;
+        }
+
+        @Override
+        void parse(byte[] bytes, int from, int to, ParsedRow row) {
+            int at = skipSpaces(bytes, from, to);
+            while (at < to) {
+                int colon = -1;
+                int end = at;
+                boolean zero = true;
+                for (; end < to && !isSpace(bytes[end]); end++) {
+                    colon = bytes[end] == ':' ? end : colon;
+                    zero &= colon < 0 || bytes[end] < '1' || bytes[end] > '9';
+                }
+                if (colon < 0 || colon == end - 1) {
+                    throw new BadRow(at, "label:value");
+                }
+                checkLabel(bytes, at, colon, labels);
+                if (!zero) {
+                    row.addLabel(bytes, at, colon);
+                }
+                at = skipSpaces(bytes, end, to);
+            }
+        }
+    }
+
+    /** Objects of JSON. */
+    static final class Json extends RowParser {
+
+        private static final Pattern COLUMN = Pattern.compile("column (\\d+)");
+
+        private final String textField;
+        private final @Nullable String labelField;
+
+        Json(String textField, @Nullable String labelField) {
+            this.textField = textField;
+            this.labelField = labelField;
+        }
+
+        @Override
+        void parse(byte[] bytes, int from, int to, ParsedRow row) {
+            String line = new String(bytes, from, to - from, StandardCharsets.UTF_8);
+            boolean text = false;
+            boolean label = labelField == null;
+            try (JsonReader reader = new JsonReader(new StringReader(line))) {
+                reader.setStrictness(Strictness.STRICT);
+                reader.beginObject();
+                while (reader.hasNext()) {
+                    String name = reader.nextName();
+                    if (name.equals(textField)) {
+                        byte[] own = reader.nextString().getBytes(StandardCharsets.UTF_8);
+                        row.setText(own, 0, own.length);
+                        text = true;
+                    } else if (name.equals(labelField)) {
+                        readLabels(reader, row);
+                        label = true;
+                    } else {
+                        reader.skipValue();
+                    }
+                }
+                reader.endObject();
+                reader.peek(); // fails if there is anything but spaces
+            } catch (IOException | IllegalStateException | NumberFormatException e) {
+                Matcher column = COLUMN.matcher(String.valueOf(e.getMessage()));
+                int chars = column.find() ? Integer.parseInt(column.group(1)) - 1 : 0;
+                String before = line.substring(0, Math.min(chars, line.length()));
+                int at = from + before.getBytes(StandardCharsets.UTF_8).length;
+                throw new BadRow(at, "a JSON object with texts and labels");
+            }
+            if (!text || !label) {
+                throw new BadRow(from, "a field \"" + (text ? labelField : textField) + "\"");
+            }
+        }
+
+        private static void readLabels(JsonReader reader, ParsedRow row) throws IOException {
+            if (reader.peek() == JsonToken.BEGIN_ARRAY) {
+                reader.beginArray();
+                while (reader.hasNext()) {
+                    addLabel(reader.nextString(), row);
+                }
+                reader.endArray();
+            } else {
+                addLabel(reader.nextString(), row);
+            }
+        }
+
+        private static void addLabel(String label, ParsedRow row) {
+            byte[] own = label.getBytes(StandardCharsets.UTF_8);
+            row.addLabel(own, 0, own.length);
         }
     }
 }

@@ -11,13 +11,14 @@ import java.io.IOException;
 final class RowReader implements Closeable {
 
     final Cursor[] cursors;
-    final ParsedRow row = new ParsedRow();
+    final ParsedRow row;
 
     private final DataSource source;
     private final RowParser[] parsers;
 
-    RowReader(DataSource source) throws IOException {
+    RowReader(DataSource source, ParsedRow row) throws IOException {
         this.source = source;
+        this.row = row;
         parsers = source.newParsers();
         cursors = new Cursor[parsers.length];
         try {
@@ -51,13 +52,17 @@ final class RowReader implements Closeable {
     /**
      * Parses the row.
      *
+     * @param check whether to check that it is UTF-8
      * @throws BadRow if it cannot be read; its message says where and why
      */
-    void parse() {
+    void parse(boolean check) {
         row.clear();
         for (int i = 0; i < cursors.length; i++) {
             Cursor at = cursors[i];
             try {
+                if (check && source.files.get(i).isText()) {
+                    RowParser.checkUtf8(at.bytes, at.from, at.to);
+                }
                 parsers[i].parse(at.bytes, at.from, at.to, row);
             } catch (BadRow e) {
                 throw new BadRow(e.at, at.describe(e));

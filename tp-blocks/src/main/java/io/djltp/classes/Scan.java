@@ -6,7 +6,9 @@ import io.djltp.internal.Errors;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.Objects;
 
 /** The first pass over the rows, which finds what there is, and what is wrong. */
 final class Scan {
@@ -18,6 +20,7 @@ final class Scan {
     boolean severalLabels;
     long unknownLabels;
     long unknownFeatures;
+    long[] filter = {};
 
     Scan(Builder builder, DataSource source) throws IOException {
         index = new RowIndex(source.files.size());
@@ -27,10 +30,13 @@ final class Scan {
             byte[] name = Integer.toString(i).getBytes(StandardCharsets.US_ASCII);
             names.add(name, 0, name.length);
         }
+        if (builder.filterFile != null) {
+            filter = readFilter(builder, source, names);
+        }
+        ParsedRow row = new ParsedRow(names, filter, builder.featureCount);
         long[] found = new long[Math.max(16, names.size())];
         int highest = -1;
-        try (RowReader reader = new RowReader(source)) {
-            ParsedRow row = reader.row;
+        try (RowReader reader = new RowReader(source, row)) {
             long blockEnd = 0;
             while (reader.next()) {
                 long offset = reader.cursors[0].offset();
@@ -39,7 +45,7 @@ final class Scan {
                     blockEnd = offset + builder.blockBytes;
                 }
                 try {
-                    reader.parse();
+                    reader.parse(true);
                     if (Boolean.FALSE.equals(builder.manyLabels) && row.labelCount != 1) {
                         throw reader.bad("one label, not " + row.labelCount);
                     }
@@ -53,17 +59,18 @@ final class Scan {
                     index.addBad(offset);
                     continue;
                 }
+                row.resolve(index.getRows(), add);
                 index.addRow();
-                row.findClasses(names, add);
                 if (names.size() > found.length) {
                     found = Arrays.copyOf(found, 2 * names.size());
                 }
                 for (int i = 0; i < row.classCount; i++) {
                     found[row.classes[i]]++;
                 }
-                for (int i = 0; i < row.count; i++) {
+                for (int i = 0; source.features < 0 && i < row.count; i++) {
                     highest = Math.max(highest, row.ids[i]);
                 }
+                unknownFeatures += row.unknownFeatures;
                 unknownLabels += row.unknownLabels;
                 severalLabels |= row.labelCount != 1;
             }
@@ -87,6 +94,43 @@ final class Scan {
         for (int i = 0; i < counts.length; i++) {
             counts[moved[i]] = found[i];
         }
-        featureCount = source.features >= 0 ? source.features : highest + 1;
+        int own = source.features >= 0 ? source.features : highest + 1;
+        featureCount = builder.featureCount > 0 ? builder.featureCount : own;
+    }
+
+    /** Reads pairs of rows and classes that do not count. */
+    private static long[] readFilter(Builder builder, DataSource source, ClassNames names)
+            throws IOException {
+        Path file = Objects.requireNonNull(builder.filterFile);
+        Errors.check(
+                source.labels >= 0 && builder.skipBadLines == 0,
+                "%s needs rows and classes that have numbers: those of XC_OLD or XC_NEW, without"
+                        + " optSkipBadLines",
+                file);
+        long[] pairs = new long[1024];
+        int count = 0;
+        RowFile rows = new RowFile(file, 0, 1, RowFile.Split.LINES);
+        try (RowFile.Cursor at = rows.open()) {
+            while (at.next()) {
+                String line = RowParser.ascii(at.bytes, at.from, at.to).trim();
+                if (line.isEmpty()) {
+                    continue;
+                }
+                if (!line.matches("\\d{1,9}\\s+\\d{1,9}")) {
+                    throw Errors.argument("%s", at.describe(new BadRow(at.from, "row label")));
+                }
+                String[] pair = line.split("\\s+");
+                int number = names.indexOf(pair[1]);
+                if (number >= 0) {
+                    if (count == pairs.length) {
+                        pairs = Arrays.copyOf(pairs, 2 * count);
+                    }
+                    pairs[count++] = ParsedRow.pair(Long.parseLong(pair[0]), number);
+                }
+            }
+        }
+        long[] sorted = Arrays.copyOf(pairs, count);
+        Arrays.sort(sorted);
+        return sorted;
     }
 }
