@@ -46,10 +46,7 @@ public class ManyProcessesTest {
         return new Object[][] {
             // two ranks each, one of them with all the rows of a data group
             {LM + " --mesh 2x2 --sequence-parallel", 2, LM_FIGURES},
-            // a rank each, which the heads cannot be divided by
-            {LM + " --tp 3", 3, LM_FIGURES},
             {"embed sea --tp 2", 2, "vector"},
-            {TRAIN + " --tp 4 --mode tensor", 2, TRAIN_FIGURES},
             {TRAIN + " --tp 4 --mesh 2x2", 2, TRAIN_FIGURES},
         };
     }
@@ -79,13 +76,19 @@ public class ManyProcessesTest {
     }
 
     @DataProvider
-    public static Object[][] otherModes() {
-        return new Object[][] {{"mixed"}, {"data"}};
+    public static Object[][] otherJobs() {
+        return new Object[][] {
+            // a rank each, which the heads cannot be divided by
+            {LM + " --tp 3", 3, LM_FIGURES},
+            {TRAIN + " --tp 4 --mode tensor", 2, TRAIN_FIGURES},
+            {TRAIN + " --tp 4 --mode mixed", 2, TRAIN_FIGURES},
+            {TRAIN + " --tp 4 --mode data", 2, TRAIN_FIGURES},
+        };
     }
 
-    @Test(groups = "sweep", dataProvider = "otherModes", timeOut = 240_000)
-    public void otherModes(String mode) throws Exception {
-        theJobComputesTheSame(TRAIN + " --tp 4 --mode " + mode, 2, TRAIN_FIGURES);
+    @Test(groups = "sweep", dataProvider = "otherJobs", timeOut = 240_000)
+    public void otherJobs(String command, int processes, String figures) throws Exception {
+        theJobComputesTheSame(command, processes, figures);
     }
 
     @Test(timeOut = 240_000)

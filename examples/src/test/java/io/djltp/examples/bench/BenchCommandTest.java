@@ -60,13 +60,6 @@ public class BenchCommandTest {
                         STOCK + "2x5x12x48 sgd float32 1 x 1")
             },
             {
-                "step --shapes 8x4x3000 --threads-per-rank 1",
-                List.of(
-                        OURS + "8x4x3000 sgd float32 1 x 1",
-                        FLOOR + "8x4x3000 sgd float32 -",
-                        STOCK + "8x4x3000 sgd float32 1 x 1")
-            },
-            {
                 "collective --ranks 2 --bytes 64",
                 List.of(
                         OURS + "64 all-reduce float32 2",
@@ -88,6 +81,19 @@ public class BenchCommandTest {
                         STOCK + head + "1 x 1",
                         "PyTorch " + head + "1 x 1")
             },
+        };
+    }
+
+    @DataProvider
+    public static Object[][] otherBenches() {
+        return new Object[][] {
+            {
+                "step --shapes 8x4x3000 --threads-per-rank 1",
+                List.of(
+                        OURS + "8x4x3000 sgd float32 1 x 1",
+                        FLOOR + "8x4x3000 sgd float32 -",
+                        STOCK + "8x4x3000 sgd float32 1 x 1")
+            },
             {
                 PYTORCH ? "layer --shapes 4x8x16 --peers pytorch --threads-per-rank 1" : "",
                 List.of(
@@ -105,6 +111,11 @@ public class BenchCommandTest {
                         "a copy 64 copy float32 2")
             },
         };
+    }
+
+    @Test(groups = "sweep", dataProvider = "otherBenches", timeOut = 180_000)
+    public void everySideOfOthersHasALine(String line, List<String> expected) throws IOException {
+        everySideHasALine(line, expected);
     }
 
     @Test(dataProvider = "benches", timeOut = 180_000)

@@ -18,7 +18,7 @@ public class KillAndResumeTest {
     private static final int MOST_STEPS = 16;
     private static final long SEED = 20260101;
 
-    @Test(timeOut = 480_000)
+    @Test(groups = "sweep", timeOut = 480_000)
     public void killedTrainingsGoOnAsIfNothingHadBeen() throws Exception {
         if (File.separatorChar != '/') {
             throw new SkipException("The signals are those of Unix");
