@@ -62,11 +62,17 @@ public final class Embedder implements AutoCloseable {
         tokenizer = found;
         pooling = Pooling.read(folder, config.getMaxPositions());
         Errors.check(
-                !parallel.getMesh().isCut(DeviceMesh.DATA)
-                        && parallel.getDevices().stream().noneMatch(Device::isGpu),
-                "An Embedder splits a model over ranks on CPUs, and cannot use %s. Use"
+                !parallel.getMesh().isCut(DeviceMesh.DATA),
+                "An Embedder cuts a model over all ranks, and has none for %s. Use"
                         + " ParallelConfig.tensor(ranks)",
                 parallel.describe());
+        for (Device device : parallel.getDevices()) {
+            Errors.check(
+                    !device.isGpu(),
+                    "An Embedder runs on CPUs only, and a rank is to run on %s. Leave the devices"
+                            + " out",
+                    device);
+        }
         RankWeights.checkRanks(config, parallel.getRanks());
         files = SafetensorsFolder.open(folder);
         RankPool started = null;

@@ -14,8 +14,10 @@ import io.djltp.internal.decode.EncoderLayers;
 import io.djltp.internal.decode.EncoderLayers.Layer;
 import io.djltp.internal.decode.EncoderLayers.Linear;
 import io.djltp.internal.decode.EncoderLayers.Norm;
+import io.djltp.internal.decode.PackedWeight;
 import io.djltp.internal.decode.RankRows;
 import io.djltp.internal.decode.RowActivation;
+import io.djltp.internal.decode.RowBuffer;
 import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.internal.safetensors.StoredTensor;
@@ -42,6 +44,8 @@ final class RankEncoder implements AutoCloseable {
     private final @Nullable SharedRows shared;
     private final RankRows group;
     private final EncoderLayers layers;
+    private final List<Layer> weights = new ArrayList<>();
+    private final RowBuffer row; // that packed weights ask for
 
     RankEncoder(
             ModelConfig config,
@@ -66,15 +70,15 @@ final class RankEncoder implements AutoCloseable {
         ShardRange own = new ShardRange(heads.start() * dim, heads.length() * dim);
         ShardRange hidden =
                 Cut.balanced(config.getHiddenFeatures(), ranks.getSize()).getRange(rank);
-        List<Layer> all = new ArrayList<>();
+        row = new RowBuffer(PackedWeight.roomFor(1, Math.max(width, config.getHiddenFeatures())));
         for (int i = 0; i < config.getLayers(); i++) {
             String at = root + "encoder.layer." + i + ".";
-            all.add(
+            weights.add(
                     new Layer(
                             queryKeyValue(at + "attention.self.", own),
                             rows(at + "attention.output.dense", own),
                             norm(at + "attention.output."),
-                            new Linear(
+                            linear(
                                     read(at + "intermediate.dense.weight", 0, hidden),
                                     read(at + "intermediate.dense.bias", 0, hidden)),
                             rows(at + "output.dense", hidden),
@@ -87,7 +91,7 @@ final class RankEncoder implements AutoCloseable {
                         config.getEpsilon(),
                         RowActivation.valueOf(config.getActivation().name()),
                         norm(root + "embeddings."),
-                        all,
+                        weights,
                         group);
     }
 
@@ -105,13 +109,19 @@ final class RankEncoder implements AutoCloseable {
         }
         try (weights;
                 biases) {
-            return new Linear(NDArrays.concat(weights, 0), NDArrays.concat(biases, 0));
+            return linear(NDArrays.concat(weights, 0), NDArrays.concat(biases, 0));
+        }
+    }
+
+    private Linear linear(NDArray weight, @Nullable NDArray bias) {
+        try (weight) {
+            return Linear.of(weight, bias, row);
         }
     }
 
     /** Reads a layer whose inputs are cut. */
     private Linear rows(String name, ShardRange inputs) throws IOException {
-        return new Linear(
+        return linear(
                 read(name + ".weight", 1, inputs), first ? read(name + ".bias", 0, whole) : null);
     }
 
@@ -166,6 +176,8 @@ final class RankEncoder implements AutoCloseable {
     @Override
     public void close() {
         group.close();
+        weights.forEach(Layer::close);
+        row.close();
         manager.close();
     }
 }

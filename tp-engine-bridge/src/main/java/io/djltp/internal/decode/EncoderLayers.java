@@ -2,6 +2,7 @@ package io.djltp.internal.decode;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.internal.decode.PackedWeight.Type;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
@@ -35,12 +36,28 @@ public final class EncoderLayers {
      * @param weight the rank's part of the weight, [out, in]
      * @param bias its bias, [out], or {@code null}
      */
-    public record Linear(NDArray weight, @Nullable NDArray bias) {
+    public record Linear(PackedWeight weight, @Nullable NDArray bias) {
+
+        /**
+         * Packs a weight for products in the threads of the calling rank.
+         *
+         * @param weight the rank's part of the weight, [out, in], not used afterwards
+         * @param bias its bias, [out], or {@code null}
+         * @param rows with room for a row
+         * @return the layer
+         */
+        public static Linear of(NDArray weight, @Nullable NDArray bias, RowBuffer rows) {
+            boolean packed = DecodeKernels.find(Type.FLOAT32) == DecodeKernels.ONEDNN_FLOAT32;
+            return new Linear(
+                    packed
+                            ? PackedWeight.of(weight, null, Type.FLOAT32, rows)
+                            : PackedWeight.plain(weight, null, Type.FLOAT32, rows),
+                    bias);
+        }
 
         private Tensor of(Tensor x) {
-            return bias == null
-                    ? torch.linear(x, tensor(weight))
-                    : torch.linear(x, tensor(weight), new TensorOptional(tensor(bias)));
+            Tensor y = weight.product(x);
+            return bias == null ? y : y.add_(tensor(bias));
         }
     }
 
@@ -68,7 +85,15 @@ public final class EncoderLayers {
             Norm attentionNorm,
             Linear up,
             Linear down,
-            Norm mlpNorm) {}
+            Norm mlpNorm) {
+
+        /** Frees the weights of the linear layers. */
+        public void close() {
+            for (Linear each : List.of(queryKeyValue, output, up, down)) {
+                each.weight().close();
+            }
+        }
+    }
 
     /**
      * Creates the layers.
@@ -162,7 +187,10 @@ public final class EncoderLayers {
             Tensor mixed =
                     torch.scaled_dot_product_attention(
                             heads3.select(0, 0), heads3.select(0, 1), heads3.select(0, 2));
-            parts.add(mixed.transpose(1, 2).reshape((long) texts * length, heads * features));
+            parts.add(
+                    mixed.transpose(1, 2)
+                            .reshape((long) texts * length, heads * features)
+                            .contiguous());
             from += texts * length;
             i = same;
         }

@@ -8,6 +8,7 @@ import io.djltp.internal.torch.TorchScope;
 import org.bytedeco.pytorch.Tensor;
 import org.jspecify.annotations.Nullable;
 
+import java.nio.FloatBuffer;
 import java.util.Arrays;
 
 /** Rows in Java arrays that the ranks of a group add up, or put together. */
@@ -50,8 +51,9 @@ public final class RankRows implements AutoCloseable {
             return;
         }
         sums++;
-        if (shared != null && count <= SharedRows.CAPACITY) {
-            shared.sum(group.getRank(), meetings++, x, count);
+        if (shared != null && shared.hasRoom(count)) {
+            System.arraycopy(x, 0, room(shared, count), 0, count);
+            shared.sum(group.getRank(), meetings++, count, x);
             return;
         }
         own.memory().put(0, x, 0, count);
@@ -68,16 +70,21 @@ public final class RankRows implements AutoCloseable {
         }
         sums++;
         int count = Math.toIntExact(x.numel());
-        if (shared != null && count <= SharedRows.CAPACITY) {
+        if (shared != null && shared.hasRoom(count)) {
             if (few.length < count) {
-                few = new float[SharedRows.CAPACITY];
+                few = new float[count];
             }
-            RowBuffer.read(x, few, count);
-            shared.sum(group.getRank(), meetings++, few, count);
-            RowBuffer.memoryOf(x).put(0, few, 0, count);
+            FloatBuffer memory = RowBuffer.memoryOf(x);
+            memory.get(0, room(shared, count), 0, count);
+            shared.sum(group.getRank(), meetings++, count, few);
+            memory.put(0, few, 0, count);
         } else {
             group.allReduce(TensorView.of(x), ReduceOp.SUM).await();
         }
+    }
+
+    private float[] room(SharedRows place, int count) {
+        return place.room(group.getRank(), meetings, count);
     }
 
     /**
@@ -101,8 +108,9 @@ public final class RankRows implements AutoCloseable {
             System.arraycopy(x, 0, all, 0, count);
             return;
         }
-        if (shared != null && count <= SharedRows.CAPACITY) {
-            shared.gather(group.getRank(), meetings++, x, count, all);
+        if (shared != null && shared.hasRoom(count)) {
+            System.arraycopy(x, 0, room(shared, count), 0, count);
+            shared.gather(group.getRank(), meetings++, count, all);
             return;
         }
         Arrays.fill(counts, count);

@@ -19,8 +19,7 @@ import java.util.concurrent.locks.LockSupport;
  */
 public final class SharedRows {
 
-    /** The most numbers that a rank puts in. */
-    static final int CAPACITY = 1 << 15;
+    private static final int CAPACITY = 1 << 20; // numbers of all ranks, as each adds up all
 
     private static final int SPINS = 16; // between two looks at the clock
     private static final long MOST_NANOS = TimeUnit.MICROSECONDS.toNanos(100);
@@ -43,7 +42,7 @@ public final class SharedRows {
      */
     public SharedRows(int ranks) {
         this.ranks = ranks;
-        parts = new float[2][ranks][CAPACITY];
+        parts = new float[2][ranks][0];
         threads = new AtomicReferenceArray<>(ranks);
         patience = new long[ranks * APART];
         Arrays.fill(patience, MOST_NANOS);
@@ -59,10 +58,22 @@ public final class SharedRows {
         wake();
     }
 
-    /** Puts numbers in as the meeting of a number, and waits for those of the others. */
-    private float[][] meet(int rank, long number, float[] x, int count) {
+    /** Returns whether there is room for so many numbers of each rank. */
+    boolean hasRoom(int count) {
+        return count <= CAPACITY / ranks;
+    }
+
+    /** Returns where a rank puts its numbers before the meeting of a number. */
+    float[] room(int rank, long number, int count) {
         float[][] all = parts[(int) (number & 1)];
-        System.arraycopy(x, 0, all[rank], 0, count);
+        if (all[rank].length < count) {
+            all[rank] = new float[count];
+        }
+        return all[rank];
+    }
+
+    /** Waits for the numbers of the others. */
+    private float[][] meet(int rank, long number) {
         long target = (number + 1) * ranks;
         long come = arrived.incrementAndGet();
         if (come < target) {
@@ -70,7 +81,7 @@ public final class SharedRows {
         } else if (sleepers.get() > 0) {
             wake();
         }
-        return all;
+        return parts[(int) (number & 1)];
     }
 
     /**
@@ -120,21 +131,21 @@ public final class SharedRows {
         }
     }
 
-    /** Adds up numbers in the order of ranks. */
-    void sum(int rank, long number, float[] x, int count) {
-        float[][] all = meet(rank, number, x, count);
-        System.arraycopy(all[0], 0, x, 0, count);
+    /** Adds up the numbers that are there, in the order of ranks. */
+    void sum(int rank, long number, int count, float[] to) {
+        float[][] all = meet(rank, number);
+        System.arraycopy(all[0], 0, to, 0, count);
         for (int i = 1; i < ranks; i++) {
             float[] more = all[i];
             for (int j = 0; j < count; j++) {
-                x[j] += more[j];
+                to[j] += more[j];
             }
         }
     }
 
-    /** Puts numbers one after another. */
-    void gather(int rank, long number, float[] x, int count, float[] to) {
-        float[][] all = meet(rank, number, x, count);
+    /** Puts the numbers that are there one after another. */
+    void gather(int rank, long number, int count, float[] to) {
+        float[][] all = meet(rank, number);
         for (int i = 0; i < ranks; i++) {
             System.arraycopy(all[i], 0, to, i * count, count);
         }

@@ -20,6 +20,8 @@ import java.util.concurrent.TimeUnit;
 
 public class SharedRowsTest {
 
+    private static final int MANY = 600_000; // of two ranks, more than what is shared
+
     @DataProvider
     public Object[][] ways() {
         return new Object[][] {{1, true}, {2, true}, {3, true}, {4, true}, {2, false}, {3, false}};
@@ -33,7 +35,7 @@ public class SharedRowsTest {
         List<Callable<float[][]>> tasks = new ArrayList<>();
         for (int i = 0; i < ranks; i++) {
             int rank = i;
-            tasks.add(() -> meet(new RankRows(group.get(rank), shared, 70_000, 10), rank, ranks));
+            tasks.add(() -> meet(new RankRows(group.get(rank), shared, MANY, 10), rank, ranks));
         }
         List<float[][]> all = run(tasks);
         for (float[][] each : all) {
@@ -50,8 +52,7 @@ public class SharedRowsTest {
                 if (random.nextInt(20) == 0) {
                     Thread.sleep(random.nextInt(3)); // the others sleep meanwhile, or not
                 }
-                // some are larger than what is shared
-                int count = i % 50 == 0 ? 70_000 : 1 + i;
+                int count = i % 50 == 0 ? MANY : 1 + i;
                 float[] x = new float[count];
                 for (int j = 0; j < count; j++) {
                     x[j] = rank + j + i;
