@@ -263,6 +263,16 @@ final class Decoder implements AutoCloseable {
         return choices;
     }
 
+    /** Returns the features that the logits of the last step were made of, [asked, width]. */
+    float[] features(int asked) {
+        return decoders.get(0).features(asked);
+    }
+
+    /** Copies keys and values into the cache or out of it, see {@link RankDecoder#copy}. */
+    void copy(int text, int tokens, float[][] all, int offset, int room, boolean into) {
+        decoders.forEach(rank -> rank.copy(text, tokens, all, offset, room, into));
+    }
+
     /** Stops the ranks, and frees what they hold. */
     @Override
     public void close() {

@@ -20,6 +20,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
@@ -214,26 +215,51 @@ final class GenerationLoop implements AutoCloseable {
     }
 
     private void step() {
-        List<Text> asked = new ArrayList<>();
+        computing(
+                () -> {
+                    while (!waiting.isEmpty() && !free.isEmpty()) {
+                        start(waiting.remove());
+                    }
+                    List<Text> asked = new ArrayList<>();
+                    DecoderStep step = fill(asked);
+                    long begin = System.nanoTime();
+                    DecoderStep.Choice[] choices = unlocked(() -> decoder.choose(step));
+                    long nanos = System.nanoTime() - begin;
+                    running.forEach(text -> text.generation.addTime(nanos));
+                    for (int i = 0; i < choices.length; i++) {
+                        accept(asked.get(i), choices[i]);
+                    }
+                    return choices;
+                });
+    }
+
+    /** Computes between two steps, with free places of the cache, one or more up to a number. */
+    <T> T alone(int most, Function<List<Integer>, T> compute) {
+        lock.lock();
+        try {
+            checkUsable();
+            while (stepping || free.isEmpty()) {
+                if (stepping) {
+                    stepped.awaitUninterruptibly();
+                } else {
+                    step();
+                }
+                checkUsable();
+            }
+            List<Slot> used = free.subList(0, Math.min(most, free.size()));
+            used.replaceAll(slot -> new Slot(slot.number, new int[0], 0));
+            List<Integer> places = used.stream().map(Slot::number).toList();
+            return computing(() -> unlocked(() -> compute.apply(places)));
+        } finally {
+            wakeNext();
+            lock.unlock();
+        }
+    }
+
+    private <T> T computing(Supplier<T> work) {
         stepping = true;
         try {
-            while (!waiting.isEmpty() && !free.isEmpty()) {
-                start(waiting.remove());
-            }
-            DecoderStep step = fill(asked);
-            long begin = System.nanoTime();
-            DecoderStep.Choice[] choices;
-            lock.unlock();
-            try {
-                choices = decoder.choose(step);
-            } finally {
-                lock.lock();
-            }
-            long nanos = System.nanoTime() - begin;
-            running.forEach(text -> text.generation.addTime(nanos));
-            for (int i = 0; i < choices.length; i++) {
-                accept(asked.get(i), choices[i]);
-            }
+            return work.get();
         } catch (RuntimeException | Error e) {
             failure = e;
             sleeping.forEach(generation -> generation.arrived.signal());
@@ -242,6 +268,15 @@ final class GenerationLoop implements AutoCloseable {
             stepping = false;
             removeCancelled();
             stepped.signalAll();
+        }
+    }
+
+    private <T> T unlocked(Supplier<T> work) {
+        lock.unlock();
+        try {
+            return work.get();
+        } finally {
+            lock.lock();
         }
     }
 

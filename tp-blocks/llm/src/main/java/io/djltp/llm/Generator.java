@@ -2,6 +2,7 @@ package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+import ai.djl.ndarray.NDList;
 
 import io.djltp.internal.Errors;
 import io.djltp.internal.report.SystemMemory;
@@ -314,6 +315,31 @@ public final class Generator implements AutoCloseable {
             text.next();
             return Objects.requireNonNull(text.lastLogits);
         }
+    }
+
+    /**
+     * Computes the next tokens of texts whose keys and values the caller keeps, as DJL's causal
+     * models do: {@code TextGenerator} searches with it, by a predictor of {@link
+     * io.djltp.llm.zoo.LanguageModelFactory}. All ranks must be of this process. As many texts as
+     * {@link Builder#optBatch} has places for are computed together.
+     *
+     * @param inputs token ids [B, T], their positions [B, T] and a mask [B, S + T], int64, then the
+     *     keys and values of the S tokens before, of each layer in turn, [B, key/value heads, S, d]
+     *     float32, which are left out if S is 0. A row of the mask is 0 for padding, then 1.
+     *     Positions count from 0 at the first token that is no padding
+     * @return logits [B, T, vocabulary], the keys and values of all S + T tokens, and the features
+     *     behind the last norm, [B, T, width], float32 and by the manager of the ids; those of
+     *     padding are 0
+     * @throws IllegalArgumentException if the inputs are others, or a text is longer than {@link
+     *     #getMaxLength}
+     * @throws IllegalStateException if the generator is closed
+     */
+    public NDList forward(NDList inputs) {
+        checkOpen();
+        Errors.check(
+                !decoder.isDistributed(),
+                "The ranks of a causal model must be of one process. Use generate");
+        return new CausalForward(decoder, inputs).compute(loop, inputs.head().getManager());
     }
 
     /**

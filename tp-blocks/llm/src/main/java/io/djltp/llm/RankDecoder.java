@@ -159,6 +159,48 @@ final class RankDecoder implements AutoCloseable {
         return choices;
     }
 
+    /** Returns the normalized features of the tokens that the last step asked for. */
+    float[] features(int asked) {
+        return Arrays.copyOf(y, asked * width);
+    }
+
+    /**
+     * Copies the keys and values of the first tokens of a text into the cache, or out of it. A head
+     * that several ranks have is copied out by the first of them.
+     *
+     * @param text the number of the text
+     * @param tokens how many tokens
+     * @param all keys and values of each layer in turn, [heads of the model, room, d]
+     * @param offset where the first token of the first head is
+     * @param room how many tokens the heads are apart
+     * @param into whether they go into the cache
+     */
+    void copy(int text, int tokens, float[][] all, int offset, int room, boolean into) {
+        float[] token = new float[2 * keyHeads * dim];
+        int first = (int) weights.keyHeads().start();
+        int sharing = config.getHeads() / config.getKeyValueHeads();
+        boolean shares = first * sharing < weights.queryHeads().start();
+        for (int i = 0; i < config.getLayers(); i++) {
+            for (int t = 0; t < tokens; t++) {
+                if (!into) {
+                    cache.get(i, text, t, token);
+                }
+                for (int h = 0; h < 2 * keyHeads; h++) {
+                    float[] array = all[2 * i + h / keyHeads];
+                    int at = offset + ((first + h % keyHeads) * room + t) * dim;
+                    if (into) {
+                        System.arraycopy(array, at, token, h * dim, dim);
+                    } else if (!shares || h % keyHeads > 0) {
+                        System.arraycopy(token, h * dim, array, at, dim);
+                    }
+                }
+                if (into) {
+                    cache.put(i, text, t, token, 0);
+                }
+            }
+        }
+    }
+
     private void run(DecoderStep step) throws IOException {
         try {
             compute(step);

@@ -201,6 +201,26 @@ public final class KeyValueCache implements AutoCloseable {
     }
 
     /**
+     * Copies the key and the value of a token that is there.
+     *
+     * @param layer the layer
+     * @param text the number of the text
+     * @param position the position of the token
+     * @param to where they go, the keys of all heads, then the values, [2, heads, d]
+     */
+    public void get(int layer, int text, int position, float[] to) {
+        int inBlock = position % block;
+        for (int i = 0; i < heads; i++) {
+            int at = begin(text, i) + (position - inBlock) * features + inBlock;
+            for (int j = 0; j < features; j++) {
+                to[i * features + j] = memory[layer][0].get(at + j * block);
+            }
+            at = begin(text, i) + position * features;
+            memory[layer][1].get(at, to, (heads + i) * features, features);
+        }
+    }
+
+    /**
      * Computes the attention of the rows of one text whose keys and values are there.
      *
      * @param layer the layer

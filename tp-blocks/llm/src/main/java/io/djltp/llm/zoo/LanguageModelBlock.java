@@ -41,7 +41,8 @@ import java.util.Objects;
  *   <li>output: the texts that follow, [B, M] in UTF-8, or their vectors [B, D]
  * </ul>
  *
- * <p>Rows of bytes are int8, and -1, which UTF-8 does not have, fills them up.
+ * <p>Rows of bytes are int8, and -1, which UTF-8 does not have, fills them up. Given ids, positions
+ * and a mask, it is {@link Generator#forward}.
  */
 final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, AutoCloseable {
 
@@ -164,6 +165,9 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
             NDList inputs,
             boolean training,
             @Nullable PairList<String, Object> params) {
+        if (generator != null && inputs.size() > 1) {
+            return generator.forward(inputs);
+        }
         NDManager manager = inputs.head().getManager();
         List<Request> requests = parse(inputs.head());
         if (embedder != null) {

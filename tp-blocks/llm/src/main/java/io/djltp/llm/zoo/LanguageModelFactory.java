@@ -5,12 +5,16 @@ import ai.djl.Model;
 import ai.djl.inference.streaming.IteratorBytesSupplier;
 import ai.djl.modality.Input;
 import ai.djl.modality.Output;
+import ai.djl.modality.nlp.generate.CausalLMOutput;
 import ai.djl.ndarray.BytesSupplier;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockFactory;
+import ai.djl.translate.NoBatchifyTranslator;
 import ai.djl.translate.Translator;
+import ai.djl.translate.TranslatorContext;
 import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.JsonUtils;
 import ai.djl.util.Pair;
@@ -61,6 +65,9 @@ import java.util.TreeSet;
  * <tr><td>{@code Input}</td><td>{@code Output}</td><td>for DJL Serving: a text, or {@code
  * {"inputs": text, "parameters": {"max_new_tokens": 50}}}; the answer is {@code {"generated_text":
  * text}}, streamed as text, or of an encoder the numbers of the vector</td></tr>
+ * <tr><td>{@code NDList}</td><td>{@code CausalLMOutput}</td><td>{@link Generator#forward}, for DJL's
+ * {@code TextGenerator}: greedy, beam and contrastive search; {@code batch} is best the number of
+ * texts times that of beams or candidates</td></tr>
  * </table>
  *
  * <table>
@@ -210,6 +217,7 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
                 new Pair<>(String.class, String.class),
                 new Pair<>(String.class, IteratorBytesSupplier.class),
                 new Pair<>(String.class, float[].class),
+                new Pair<>(NDList.class, CausalLMOutput.class),
                 new Pair<>(Input.class, Output.class));
     }
 
@@ -228,7 +236,7 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
                 LanguageModelFactory.class.getName());
         LanguageModelBlock block = (LanguageModelBlock) model.getBlock();
         boolean vectors = output == float[].class;
-        if (input == String.class && vectors != block.isEncoder()) {
+        if (input != Input.class && vectors != block.isEncoder()) {
             model.close(); // DJL forgets it
             throw new IllegalArgumentException(
                     "The model in %s is %s. Use setTypes(String.class, %s.class)"
@@ -240,6 +248,8 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
         Translator<?, ?> translator;
         if (vectors) {
             translator = TextTranslator.of(LanguageModelBlock::request, NDArray::toFloatArray);
+        } else if (output == CausalLMOutput.class) {
+            translator = new CausalTranslator();
         } else if (output == String.class) {
             translator = TextTranslator.of(LanguageModelBlock::request, LanguageModelBlock::text);
         } else if (output == IteratorBytesSupplier.class) {
@@ -266,6 +276,21 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
                             });
         }
         return (Translator<I, O>) translator;
+    }
+
+    private static final class CausalTranslator
+            implements NoBatchifyTranslator<NDList, CausalLMOutput> {
+
+        @Override
+        public NDList processInput(TranslatorContext context, NDList input) {
+            return input;
+        }
+
+        @Override
+        public CausalLMOutput processOutput(TranslatorContext context, NDList output) {
+            int last = output.size() - 1;
+            return new CausalLMOutput(output.head(), output.get(last), output.subNDList(1, last));
+        }
     }
 
     private static IteratorBytesSupplier supplier(Iterator<String> pieces) {
