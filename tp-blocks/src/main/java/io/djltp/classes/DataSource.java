@@ -2,6 +2,7 @@ package io.djltp.classes;
 
 import io.djltp.classes.ClassData.Builder;
 import io.djltp.classes.ClassData.Format;
+import io.djltp.classes.RowFile.BadRow;
 import io.djltp.classes.RowFile.Split;
 import io.djltp.internal.Errors;
 
@@ -113,7 +114,12 @@ final class DataSource {
         int end = stop < 0 ? head.bytes.length : stop;
         RowFile rows = new RowFile(head.file, head.begin, 1, split);
         int to = rows.contentEnd(head.bytes, (int) head.begin, end);
-        List<String> fields = RowParser.Table.fields(head.bytes, (int) head.begin, to, delimiter);
+        List<String> fields;
+        try {
+            fields = RowParser.Table.fields(head.bytes, (int) head.begin, to, delimiter);
+        } catch (BadRow e) {
+            fields = List.of(); // whoever reads the row says where
+        }
         String labelField = builder.labelField;
         int text = fields.indexOf(builder.textField);
         int label = fields.indexOf(labelField);
@@ -129,6 +135,7 @@ final class DataSource {
                 builder.textField,
                 labelField,
                 fields);
+        int count = fields.size();
         long firstLine = 1 + head.text.substring(0, end).lines().count();
         return new DataSource(
                 format,
@@ -136,7 +143,7 @@ final class DataSource {
                 List.of(
                         () ->
                                 new RowParser.Table(
-                                        delimiter, fields.size(), text, label, separator)),
+                                        delimiter, count, text, label, separator)),
                 -1,
                 -1,
                 -1);

@@ -157,7 +157,8 @@ final class RowFile {
             return true;
         }
 
-        private int lines() {
+        /** Returns how many lines the row has. */
+        int lines() {
             int lines = 0;
             for (int i = from; i < next; i++) {
                 lines += bytes[i] == '\n' ? 1 : 0;

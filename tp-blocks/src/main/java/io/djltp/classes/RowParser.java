@@ -158,11 +158,11 @@ abstract class RowParser {
                 while (at < to && isDigit(bytes[at]) && id <= Integer.MAX_VALUE) {
                     id = 10 * id + bytes[at++] - '0';
                 }
-                if (at == begin || at == to || bytes[at] != ':') {
-                    throw new BadRow(begin, "feature:value");
-                }
                 if (id >= features) {
                     throw new BadRow(begin, "a feature below " + features);
+                }
+                if (at == begin || at == to || bytes[at] != ':') {
+                    throw new BadRow(begin, "feature:value");
                 }
                 at = number(bytes, at + 1, to, (int) id, row);
             }
@@ -477,7 +477,7 @@ abstract class RowParser {
     /** Objects of JSON. */
     static final class Json extends RowParser {
 
-        private static final Pattern COLUMN = Pattern.compile("column (\\d+)");
+        private static final Pattern COLUMN = Pattern.compile("column (\\d+)( path (\\S+))?");
 
         private final String textField;
         private final @Nullable String labelField;
@@ -512,10 +512,12 @@ abstract class RowParser {
                 reader.peek(); // fails if there is anything but spaces
             } catch (IOException | IllegalStateException | NumberFormatException e) {
                 Matcher column = COLUMN.matcher(String.valueOf(e.getMessage()));
-                int chars = column.find() ? Integer.parseInt(column.group(1)) - 1 : 0;
+                boolean known = column.find();
+                int chars = known ? Integer.parseInt(column.group(1)) - 1 : 0;
+                String path = known && column.group(3) != null ? column.group(3) : "$";
                 String before = line.substring(0, Math.min(chars, line.length()));
                 int at = from + before.getBytes(StandardCharsets.UTF_8).length;
-                throw new BadRow(at, "a JSON object with texts and labels");
+                throw new BadRow(at, "a JSON object, with a text or number at " + path);
             }
             if (!text || !label) {
                 throw new BadRow(from, "a field \"" + (text ? labelField : textField) + "\"");

@@ -51,8 +51,9 @@ final class Scan {
                     }
                 } catch (BadRow e) {
                     int before = index.getBad();
+                    boolean several = reader.cursors[0].lines() > 1; // maybe a quote is open
                     Errors.check(
-                            before < builder.skipBadLines,
+                            before < builder.skipBadLines && !several,
                             "%s%s",
                             e.getMessage(),
                             before > 0 ? "; " + before + " lines before it are bad, too" : "");
