@@ -140,10 +140,7 @@ final class DataSource {
         return new DataSource(
                 format,
                 List.of(new RowFile(head.file, end, firstLine, split)),
-                List.of(
-                        () ->
-                                new RowParser.Table(
-                                        delimiter, count, text, label, separator)),
+                List.of(() -> new RowParser.Table(delimiter, count, text, label, separator)),
                 -1,
                 -1,
                 -1);

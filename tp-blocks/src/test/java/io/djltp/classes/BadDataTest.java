@@ -63,7 +63,11 @@ public class BadDataTest {
             },
             {Format.LIBSVM, "1 2:nan", "column 5: expected a finite number, found \"nan\""},
             {Format.LIBSVM, "1 2:1e39", "column 5: expected a finite number, found \"1e39\""},
-            {Format.LIBSVM, "1 2:", "column 5: expected a finite number, found the end of the line"},
+            {
+                Format.LIBSVM,
+                "1 2:",
+                "column 5: expected a finite number, found the end of the line"
+            },
             {Format.LIBSVM, "1 2:1f", "column 5: expected a finite number, found \"1f\""},
             {Format.LIBSVM, "1 2:1:3", "column 5: expected a finite number, found \"1:3\""},
             {Format.LIBSVM, "1 -2:1", "column 3: expected feature:value, found \"-2:1\""},
@@ -74,7 +78,11 @@ public class BadDataTest {
                 "1 99999999999:1",
                 "column 3: expected a feature below 2147483646, found \"99999999999:1\""
             },
-            {Format.XC_OLD, "1 2:3", "line 1, column 1: expected rows features labels, found \"1 2:3\""},
+            {
+                Format.XC_OLD,
+                "1 2:3",
+                "line 1, column 1: expected rows features labels, found \"1 2:3\""
+            },
             {null, "3 5 4\n0 1:1\n", "line 1: the header says 3 rows, and the file has 1"},
             {null, "1 5 4\n0 1:1\n1 1:1", "line 1: the header says 1 rows, and the file has 2"},
             {null, "1 5 4\n0,4 1:1", "line 2, column 3: expected a label below 4, found \"4 1:1\""},
@@ -98,8 +106,16 @@ public class BadDataTest {
                 "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"\u00c3\u00a4\", \"label\": true}",
                 "line 2, column 28: expected a JSON object, with a text or number at $.label, found"
             },
-            {Format.JSONL, "{\"text\": \"a\"}", "line 1, column 1: expected a field \"label\", found"},
-            {Format.JSONL, "{\"text\": \"a\", \"label\": 1} {}", "column 28: expected a JSON object, with a text or number at $"},
+            {
+                Format.JSONL,
+                "{\"text\": \"a\"}",
+                "line 1, column 1: expected a field \"label\", found"
+            },
+            {
+                Format.JSONL,
+                "{\"text\": \"a\", \"label\": 1} {}",
+                "column 28: expected a JSON object, with a text or number at $"
+            },
         };
         return all;
     }
@@ -133,7 +149,12 @@ public class BadDataTest {
                 "__label__a x\n__label__a __label__b y",
                 "line 2, column 1: expected one label, not 2, found \"__label__a __label__\""
             },
-            {labels, Format.CSV, "a,b", "has its labels itself, as CSV: it needs no file of labels"},
+            {
+                labels,
+                Format.CSV,
+                "a,b",
+                "has its labels itself, as CSV: it needs no file of labels"
+            },
             {filter, Format.CSV, "a,b", "needs rows and classes that have numbers"},
         };
     }
@@ -149,11 +170,23 @@ public class BadDataTest {
     @DataProvider
     public Object[][] arrays() {
         return new Object[][] {
-            {"'<f4', 'fortran_order': True, 'shape': (1, 2)", 8, "has its columns one after another"},
+            {
+                "'<f4', 'fortran_order': True, 'shape': (1, 2)",
+                8,
+                "has its columns one after another"
+            },
             {"'>f4', 'fortran_order': False, 'shape': (1, 2)", 8, "has elements of type >f4"},
-            {"'<f4', 'fortran_order': False, 'shape': (2, 2)", 8, "and an array of [2, 2] would have"},
+            {
+                "'<f4', 'fortran_order': False, 'shape': (2, 2)",
+                8,
+                "and an array of [2, 2] would have"
+            },
             {"'<i4', 'fortran_order': False, 'shape': (1, 2)", 8, "has vectors of int32"},
-            {"'<f4', 'fortran_order': False, 'shape': (1, 1, 2)", 8, "has an array of shape [1, 1, 2]"},
+            {
+                "'<f4', 'fortran_order': False, 'shape': (1, 1, 2)",
+                8,
+                "has an array of shape [1, 1, 2]"
+            },
             {
                 "'<f4', 'fortran_order': False, 'shape': (2, 1)",
                 8,
