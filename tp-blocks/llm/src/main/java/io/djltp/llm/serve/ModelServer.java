@@ -18,7 +18,6 @@ import io.djltp.rank.RankFailedException;
 import org.eclipse.jetty.http.HttpHeader;
 import org.eclipse.jetty.http.UriCompliance;
 import org.eclipse.jetty.io.Content;
-import org.eclipse.jetty.io.EofException;
 import org.eclipse.jetty.server.Handler;
 import org.eclipse.jetty.server.HttpConfiguration;
 import org.eclipse.jetty.server.HttpConnectionFactory;
@@ -274,7 +273,10 @@ public final class ModelServer implements AutoCloseable {
                     request,
                     e ->
                             metrics.countRequest(
-                                    method == null ? "other" : route, response.getStatus()));
+                                    method == null ? "other" : route,
+                                    e instanceof IOException
+                                            ? GONE.status()
+                                            : response.getStatus()));
             ApiException wrong = null;
             try {
                 checkKey(request, path);
@@ -604,7 +606,7 @@ public final class ModelServer implements AutoCloseable {
         String error = e.toJson().toString();
         if (e == GONE) {
             response.setStatus(e.status());
-            callback.failed(new EofException(e.getMessage()));
+            callback.succeeded(); // if it failed, Jetty would write an error of status 500
         } else if (response.isCommitted()) {
             Content.Sink.write(response, true, TextCall.event(e.toJson()), callback);
         } else {

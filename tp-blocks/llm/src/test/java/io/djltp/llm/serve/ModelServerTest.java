@@ -337,8 +337,12 @@ public class ModelServerTest {
      */
     @Test(dataProvider = "streams", timeOut = 60_000)
     public void aLostClientEndsItsText(boolean stream, boolean waiting) throws Exception {
-        try (ServedModel own = ServedModel.start(1, 1, builder -> builder.optMaxQueue(9))) {
-            String body = LONG.replace("}", ", 'stream': " + stream + "}").replace('\'', '"');
+        Path slow = ServedModel.write(4, 64, 2048); // its text ends after the server has looked
+        try (ServedModel own = ServedModel.start(slow, 1, 1, builder -> builder.optMaxQueue(9))) {
+            String body =
+                    LONG.replace("500", "2000")
+                            .replace("}", ", 'stream': " + stream + "}")
+                            .replace('\'', '"');
             Generation other = waiting ? own.generator.generate("a", slow(own)) : null;
             if (other != null) {
                 other.next();
@@ -353,6 +357,10 @@ public class ModelServerTest {
             }
             awaitTexts(own.generator, 0);
             own.ask(COMPLETIONS, "{'prompt': 'a'}");
+            String lost = "requests_total{route=\"/v1/completions\",status=\"499\"}";
+            while (own.metric(lost) != 1) { // counted after the places are free
+                Thread.sleep(2);
+            }
         }
     }
 
