@@ -7,6 +7,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
 
 import org.jspecify.annotations.Nullable;
 
@@ -51,7 +52,7 @@ public final class ChatTemplate {
      * @param folder a folder of Hugging Face
      * @return the template, or {@code null} if the folder has none
      * @throws IOException if a file cannot be read
-     * @throws MalformedModelException if a file is not JSON
+     * @throws MalformedModelException if a file is not JSON, or the template is not a string
      * @throws IllegalArgumentException if the template is not valid, or uses what this library does
      *     not support
      */
@@ -66,7 +67,7 @@ public final class ChatTemplate {
             if (found instanceof JsonArray named) {
                 source = byDefault(file, named);
             } else if (found != null && !found.isJsonNull()) {
-                source = found.getAsString();
+                source = string(file, found);
             }
         }
         return source == null
@@ -74,18 +75,30 @@ public final class ChatTemplate {
                 : new ChatTemplate(JinjaTemplate.parse(file.toString(), source), tokens(folder));
     }
 
-    private static String byDefault(Path file, JsonArray templates) {
+    private static String byDefault(Path file, JsonArray templates) throws MalformedModelException {
         List<String> names = new ArrayList<>();
         for (JsonElement each : templates) {
-            JsonObject template = each.getAsJsonObject();
-            String name = template.get("name").getAsString();
+            JsonObject template = each instanceof JsonObject object ? object : new JsonObject();
+            String name = string(file, template.get("name"));
             if (name.equals("default")) {
-                return template.get("template").getAsString();
+                return string(file, template.get("template"));
             }
             names.add(name);
         }
         throw new IllegalArgumentException(
                 file + " has the chat templates " + names + ", and none is named default");
+    }
+
+    private static String string(Path file, @Nullable JsonElement value)
+            throws MalformedModelException {
+        if (value instanceof JsonPrimitive text && text.isString()) {
+            return text.getAsString();
+        }
+        throw new MalformedModelException(
+                file
+                        + ": chat_template must be a string, or a list of objects with the strings"
+                        + " name and template, and has "
+                        + value);
     }
 
     /** Returns the texts of the special tokens, such as {@code eos_token}. */

@@ -379,6 +379,31 @@ public class ChatTemplateTest {
         }
     }
 
+    @DataProvider
+    public static Object[][] otherTypes() {
+        return new Object[][] {
+            {"1"},
+            {"true"},
+            {"{}"},
+            {"[1]"},
+            {"[null]"},
+            {"['a']"},
+            {"[{}]"},
+            {"[{'name': 1}]"},
+            {"[{'name': 'default'}]"},
+            {"[{'name': 'default', 'template': {}}]"},
+        };
+    }
+
+    @Test(dataProvider = "otherTypes")
+    public void templatesOfOtherTypesAreNamed(String template) throws IOException {
+        write("tokenizer_config.json", "{'chat_template': " + template + "}");
+        String message =
+                Assert.expectThrows(MalformedModelException.class, this::read).getMessage();
+        Assert.assertTrue(
+                message.contains("tokenizer_config.json: chat_template must be a string"), message);
+    }
+
     @Test
     public void noJsonAndNoDefault() throws IOException {
         write("tokenizer_config.json", "[1]");
