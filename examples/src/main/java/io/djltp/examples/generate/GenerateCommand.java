@@ -16,9 +16,7 @@ import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 
 import org.jspecify.annotations.Nullable;
 
@@ -70,18 +68,16 @@ public final class GenerateCommand implements Callable<Integer> {
     private void run(LanguageModel model, @Nullable Job job, int ranks) throws IOException {
         PrintStream out = TrainingJob.out(job);
         boolean first = job == null || job.getProcess() == 0;
-        ParallelConfig.Builder config =
-                options.model.where.config(job, DeviceMesh.of(ParallelMode.TENSOR, ranks));
+        ParallelConfig config = options.model.config(job, ranks);
         if (options.isChat() || options.chat) {
             template(model); // before the weights are read
         }
-        try (Generator generator = generator(model, config.build())) {
+        try (Generator generator = generator(model, config)) {
             if (options.isChat()) {
                 chat(out, generator);
                 return;
             }
             int[] ids = options.prompt(generator);
-            float[] logits = options.logits ? check(() -> generator.getLogits(ids)) : null;
             Generation text =
                     check(() -> generator.generateIds(List.of(ids), options.of(generator)));
             boolean words = model.getTokenizer() != null;
@@ -102,7 +98,7 @@ public final class GenerateCommand implements Callable<Integer> {
                 result.text = words ? text.getText(0) : null;
                 result.prefill = text.getPrefillSeconds();
                 result.decode = text.getDecodeSeconds();
-                result.logits = logits;
+                result.logits = options.logits ? generator.getLogits(ids) : null;
                 JsonFile.write(options.json, result);
             }
         }
@@ -173,8 +169,9 @@ public final class GenerateCommand implements Callable<Integer> {
     private void print(PrintStream out, Generator generator, Generation text) {
         out.printf(
                 Locale.ROOT,
-                "%n%d tokens of the prompt in %.2f s, then %d in %.2f s: %.1f tokens a second%n",
+                "%n%d token%s of the prompt in %.2f s, then %d in %.2f s: %.1f tokens a second%n",
                 text.getPrefillTokens(),
+                text.getPrefillTokens() == 1 ? "" : "s",
                 text.getPrefillSeconds(),
                 text.getDecodeTokens(),
                 text.getDecodeSeconds(),

@@ -6,10 +6,13 @@ import ai.djl.MalformedModelException;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.train.DeviceOptions;
+import io.djltp.job.Job;
 import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
 import io.djltp.llm.WeightType;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelMode;
 
 import org.jspecify.annotations.Nullable;
 
@@ -37,6 +40,15 @@ final class ModelOptions {
                     "Number of ranks of all processes (one for each processor, or for each"
                             + " process that a launcher has started).")
     @Nullable Integer tp;
+
+    @Option(
+            names = "--threads",
+            defaultValue = "1",
+            description =
+                    "Threads of a rank (${DEFAULT-VALUE}). Use more only with fewer ranks than"
+                            + " processors: threads of a rank wait for each other at each"
+                            + " operation, which is slow while other programs compute.")
+    int threads;
 
     @Option(
             names = "--weights",
@@ -67,6 +79,7 @@ final class ModelOptions {
     void check() {
         where.check();
         positive("--tp", tp);
+        positive("--threads", threads);
         positive("--length", length);
         if (!Files.isDirectory(folder)) {
             throw new BadInputException(
@@ -93,6 +106,11 @@ final class ModelOptions {
                         : DeviceOptions.ranks(tp);
         DeviceOptions.checkShared(ranks, "--tp " + ranks + " ranks");
         return ranks;
+    }
+
+    ParallelConfig config(@Nullable Job job, int ranks) {
+        DeviceMesh mesh = DeviceMesh.of(ParallelMode.TENSOR, ranks);
+        return where.config(job, mesh).optThreadsPerRank(threads).build();
     }
 
     Generator.Builder generator(LanguageModel model, ParallelConfig config) {

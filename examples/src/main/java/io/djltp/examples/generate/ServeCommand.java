@@ -12,9 +12,7 @@ import io.djltp.llm.Embedder;
 import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
 import io.djltp.llm.serve.ModelServer;
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 
 import org.jspecify.annotations.Nullable;
 
@@ -70,8 +68,7 @@ public final class ServeCommand implements Callable<Integer> {
             }
             try (Job job = options.model.where.join(ranks)) {
                 options.model.where.checkDevices(job, ranks);
-                DeviceMesh mesh = DeviceMesh.of(ParallelMode.TENSOR, ranks);
-                ParallelConfig config = options.model.where.config(job, mesh).build();
+                ParallelConfig config = options.model.config(job, ranks);
                 if (job == null || job.getProcess() == 0) {
                     serve(model, config, job);
                 } else {

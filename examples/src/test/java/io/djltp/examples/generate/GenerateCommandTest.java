@@ -46,9 +46,10 @@ public class GenerateCommandTest {
         Utils.deleteQuietly(folder);
     }
 
-    private JsonObject run(String options) throws IOException {
+    private JsonObject run(String options, String... printed) throws IOException {
         Path json = folder.resolve("run.json");
-        TpRun.line("generate " + model + " --json " + json + " " + options).assertPrints(0);
+        TpRun.line("generate " + model + " --json " + json + " " + options)
+                .assertPrints(0, printed);
         return TpRun.json(json);
     }
 
@@ -82,7 +83,8 @@ public class GenerateCommandTest {
     @Test(timeOut = 120_000)
     public void takesIdsAndSmallWeights() throws IOException {
         for (String weights : List.of("float32", "bfloat16", "float16", "INT8")) {
-            JsonObject run = run("--ids 5,6,7 --tokens 4 --weights " + weights);
+            String options = "--ids 5,6,7 --tokens 4 --logits --threads 2 --weights " + weights;
+            JsonObject run = run(options, "3 tokens of the prompt in ");
             Assert.assertEquals(run.get("ids").toString(), "[5,6,7]");
             Assert.assertEquals(run.get("weights").getAsString(), weights.toLowerCase(Locale.ROOT));
             Assert.assertFalse(run.get("kernel").getAsString().isEmpty());
@@ -156,6 +158,7 @@ public class GenerateCommandTest {
             {"generate @ --json x", "A chat is for one process and writes no --json"},
             {"generate @ -p a --ids 1", "Give the prompt as a text"},
             {"generate @ -p a --tokens 0", "--tokens must be greater than 0"},
+            {"generate @ -p a --threads 0", "--threads must be greater than 0"},
             {"generate @ -p a --tp 6", "6 ranks are more than the 5 query heads"},
             {"generate @ -p a --weights int3", "expected one of [float32, bfloat16,"},
             {"generate @ -p a --temperature -1", "The temperature must be 0 or more"},
