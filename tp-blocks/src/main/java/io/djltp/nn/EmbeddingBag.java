@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.ndarray.types.SparseFormat;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
@@ -18,19 +17,23 @@ import io.djltp.internal.forecast.PassForecast;
 import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.DelegatedArray;
-import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.TableShard;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.List;
+
 /**
- * Sums of rows of a table, such as the n-grams of a word. In a step few of the rows of a large
- * table are used; under a {@link io.djltp.training.ParallelTrainer} the others are neither read nor
- * written, and the ranks exchange the gradients of the sums instead of that of the table.
+ * Sums of rows of a table, such as the n-grams of a word or the terms of a document. In a step few
+ * of the rows of a large table are used; under a {@link io.djltp.training.ParallelTrainer} the
+ * others are neither read nor written, and the ranks exchange the gradients of the sums instead of
+ * that of the table.
  *
  * <ul>
  *   <li>input: int32 or int64 [batch, places], row numbers, where 0 fills up and counts for nothing
+ *   <li>or two inputs: these, and float32 [batch, places], by which the rows are multiplied, such
+ *       as tf-idf, or 1/n for the mean of n rows; they have no gradient
  *   <li>table: [rows, features], the same on all ranks
  *   <li>output: [batch, features]
  * </ul>
@@ -39,13 +42,18 @@ import org.jspecify.annotations.Nullable;
  * with a gradient of zero alone: SGD without momentum, Adagrad and {@link
  * io.djltp.optimizer.RowwiseAdagrad}, all without weight decay. With the others, and under DJL's
  * own trainer, the table has a gradient as a whole. Collectives, where the batch is cut over the
- * ranks: all-gathers of the sizes, the row numbers and the gradients of the sums.
+ * ranks: all-gathers of the sizes, the row numbers with their weights, and the gradients of the
+ * sums.
+ *
+ * <p>A batch may have short bags beside long ones: places that are filled up cost no more than the
+ * input itself.
  *
  * <p>A row number that the table does not have throws {@link IllegalArgumentException} on every
  * rank, before anything is looked up; then training goes on. That takes the host one number of the
  * device.
  *
- * <p>As PyTorch's {@code EmbeddingBag} with {@code mode="sum"} and {@code padding_idx=0}.
+ * <p>As PyTorch's {@code EmbeddingBag} with {@code mode="sum"}, {@code padding_idx=0} and, with
+ * weights, {@code per_sample_weights}.
  */
 public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
 
@@ -77,42 +85,55 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
             boolean training,
             PairList<String, Object> params) {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDArray ids = checked(inputs.singletonOrThrow(), context);
+        NDArray ids = checked(inputs, context);
+        NDArray weights = inputs.size() == 1 ? null : DelegatedArray.unwrap(inputs.get(1));
         NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
-        boolean trained = training && table.requiresGradient();
-        if (trained && (context == null || !context.isRowSparse())) {
-            return new NDList(sumOfAll(ids, values));
-        }
-        int[] rows = HostReads.ints(ids.toType(DataType.INT32, false));
-        int width = (int) ids.getShape().get(1);
         NDArray own = DelegatedArray.unwrap(values);
-        EmbeddingBags bags = new EmbeddingBags(rows, width, own.getShape().get(0));
-        if (context == null || !trained) {
-            NDArray sums = bags.sum(own, DelegatedArray.unwrap(ids));
-            return new NDList(enterLike(context, sums, ids));
+        NDArray rows = DelegatedArray.unwrap(ids);
+        long width = ids.getShape().get(1);
+        RowGradients.Bags bags =
+                width == 0
+                        ? RowGradients.Bags.empty(ids.getShape().get(0))
+                        : new RowGradients.Bags(
+                                EmbeddingBags.places(rows, weights), (int) width, weights != null);
+        EmbeddingBags inTable = bags.inTable(own.getShape().get(0));
+        boolean trained = training && table.requiresGradient();
+        if (context == null) {
+            return new NDList(inTable.sum(own, rows, trained));
+        }
+        if (!trained || !context.isRowSparse()) {
+            NDArray sums = inTable.sum(own, rows, trained);
+            return new NDList(context.getPass().enterLike(sums, ids, trained ? table : null));
         }
         // not of the pass: the gradient is wanted when it is over
-        NDArray sums = bags.sum(own, own);
+        NDArray sums = inTable.sum(own, own, false);
         sums.setRequiresGradient(true);
         NDArray output = sums.reshape(sums.getShape());
-        output.attach(
-                DelegatedArray.unwrap(ids)
-                        .getManager()); // what is computed from it goes with the pass
+        output.attach(rows.getManager()); // what is computed from it goes with the pass
         context.getParticipants()
                 .get(table, RowGradients.Table.class, () -> new RowGradients.Table(table))
-                .add(rows, width, sums, output);
-        return new NDList(enterLike(context, output, ids));
+                .add(bags, sums, output);
+        return new NDList(context.getPass().enterLike(output, ids));
     }
 
-    private static NDArray enterLike(@Nullable ParallelContext context, NDArray sums, NDArray ids) {
-        return context == null ? sums : context.getPass().enterLike(sums, ids);
-    }
-
-    private NDArray checked(NDArray ids, @Nullable ParallelContext context) {
-        if (ids.getShape().dimension() != 2) {
-            throw Errors.argument(
-                    "The row numbers of an embedding bag must be [batch, places], not %s",
-                    ids.getShape());
+    private NDArray checked(NDList inputs, @Nullable ParallelContext context) {
+        NDArray ids = inputs.head();
+        Shape shape = ids.getShape();
+        Errors.check(
+                shape.dimension() == 2 && inputs.size() <= 2,
+                "The input of an embedding bag must be row numbers [batch, places], and maybe as"
+                        + " many weights, not %s array(s), the first %s",
+                inputs.size(),
+                shape);
+        if (inputs.size() == 2) {
+            NDArray weights = inputs.get(1);
+            Errors.check(
+                    weights.getShape().equals(shape) && weights.getDataType() == DataType.FLOAT32,
+                    "The weights of an embedding bag must be float32 %s, as its row numbers are,"
+                            + " not %s %s",
+                    shape,
+                    weights.getDataType(),
+                    weights.getShape());
         }
         if (!ids.getDataType().isInteger()) {
             throw Errors.argument(
@@ -129,10 +150,11 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
      * {@inheritDoc}
      *
      * <p>Of a table that is updated by rows the ranks gather the number and the places of the bags,
-     * their row numbers, and the gradients of the sums.
+     * their row numbers and weights, and the gradients of the sums.
      */
     @Override
-    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+    public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
+        ForecastArray input = inputs.get(0);
         long features = table.getShape().get(1);
         ForecastArray sums =
                 new ForecastArray(
@@ -145,20 +167,16 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
             pass.own(table);
             if (input.region().isRowsCut()) {
                 String issuer = RowGradients.Table.ISSUER + pass.nameOf(table);
-                RowGradients.forecast(pass, issuer, input.shape(), sums.shape());
+                RowGradients.forecast(pass, issuer, input.shape(), inputs.size() > 1, sums.shape());
             }
         }
         return sums;
     }
 
-    /** The same in operations that autograd knows. */
-    private static NDArray sumOfAll(NDArray ids, NDArray values) {
-        NDArray rows =
-                ids.getNDArrayInternal()
-                        .embedding(ids, values, SparseFormat.DENSE)
-                        .singletonOrThrow(); // [batch, places, features]
-        NDArray mask = ids.neq(0).toType(values.getDataType(), false).expandDims(1);
-        return mask.batchMatMul(rows).squeeze(1);
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        return forecast(pass, List.of(input));
     }
 
     /** {@inheritDoc} */

@@ -38,6 +38,8 @@ import java.util.stream.IntStream;
  */
 final class RowGradients implements AutoCloseable {
 
+    private static final int ONE = Float.floatToRawIntBits(1);
+
     private final Parameter parameter;
     private final List<Leaf> pending = new ArrayList<>();
 
@@ -46,14 +48,75 @@ final class RowGradients implements AutoCloseable {
     }
 
     /**
+     * Bags of row numbers.
+     *
+     * @param places the rows of the bags from 1, of one bag after the other, 0 for none; behind
+     *     each the bits of its weight, if they have weights
+     * @param width the places of a bag
+     * @param weighted whether the rows have weights
+     */
+    record Bags(int[] places, int width, boolean weighted) {
+
+        private static final Bags NONE = new Bags(new int[0], 0, false);
+
+        /** Returns bags without rows. */
+        static Bags empty(long count) {
+            return new Bags(new int[Math.toIntExact(count)], 1, false);
+        }
+
+        EmbeddingBags inTable(long rows) {
+            return new EmbeddingBags(places, numbers(), weighted, rows);
+        }
+
+        int count() {
+            return width == 0 ? 0 : places.length / numbers();
+        }
+
+        /** Returns how many numbers a bag has. */
+        private int numbers() {
+            return weighted ? 2 * width : width;
+        }
+
+        /**
+         * Returns the same bags with more places, and with weights of 1 if they are to have any.
+         */
+        Bags extended(int wider, boolean withWeights) {
+            int from = weighted ? 2 : 1;
+            int to = withWeights ? 2 : 1;
+            if (wider == width && to == from) {
+                return this;
+            }
+            int[] all = new int[count() * wider * to];
+            for (int i = 0; i < places.length; i += from) {
+                int place = i / from;
+                int at = (place / width * wider + place % width) * to;
+                all[at] = places[i];
+                if (withWeights) {
+                    all[at + 1] = weighted ? places[i + 1] : ONE;
+                }
+            }
+            return new Bags(all, wider, withWeights);
+        }
+
+        Bags followedBy(Bags next) {
+            int wider = Math.max(width, next.width);
+            boolean withWeights = weighted || next.weighted;
+            int[] first = extended(wider, withWeights).places;
+            int[] second = next.extended(wider, withWeights).places;
+            int[] all = Arrays.copyOf(first, first.length + second.length);
+            System.arraycopy(second, 0, all, first.length, second.length);
+            return new Bags(all, wider, withWeights);
+        }
+    }
+
+    /**
      * What a forward pass has made of the table.
      *
-     * @param ids the rows of the bags from 1, of one bag after the other, 0 for none
-     * @param width the places of a bag
+     * @param bags which rows
      * @param sums the sum of the rows of each bag: a leaf of the graph
      * @param output what the pass has of them, which is closed with it
      */
-    private record Leaf(int[] ids, int width, NDArray sums, NDArray output) {
+    private record Leaf(Bags bags, NDArray sums, NDArray output) {
 
         /** Returns whether the pass was closed without a backward pass. */
         boolean isOver() {
@@ -70,16 +133,15 @@ final class RowGradients implements AutoCloseable {
     /**
      * Bags of row numbers, and the gradient of the sum of each.
      *
-     * @param ids the rows of the bags, of one bag after the other, 0 for none
-     * @param width the places of a bag
+     * @param bags which rows
      * @param ofSums the gradient of the sums, [bags, features]
      */
-    record Sums(int[] ids, int width, NDArray ofSums) {}
+    record Sums(Bags bags, NDArray ofSums) {}
 
     /** Notes a leaf, until the step, or until the pass is closed without a backward pass. */
-    void add(int[] ids, int width, NDArray sums, NDArray output) {
+    void add(Bags bags, NDArray sums, NDArray output) {
         forget(Leaf::isOver);
-        pending.add(new Leaf(ids, width, sums, output));
+        pending.add(new Leaf(bags, sums, output));
     }
 
     /** Sets whether backward passes to come leave a gradient. */
@@ -147,81 +209,68 @@ final class RowGradients implements AutoCloseable {
     /** Returns what this rank's backward passes have left, one after the other, maybe nothing. */
     private Sums own(NDArray values, boolean filled, NDManager scope) {
         NDList gradients = new NDList();
-        int[] ids = {};
-        int width = 0;
+        Bags bags = Bags.NONE;
         for (Leaf leaf : pending) {
             NDArray gradient = Autograd.gradient(leaf.sums());
             if (gradient == null) {
                 continue; // a forward pass without a backward pass
             }
             gradient.attach(scope);
-            int[] own = leaf.ids();
+            Bags own = leaf.bags();
             if (filled) {
+                int[] ids = own.places();
                 long[] places =
-                        IntStream.range(0, own.length)
-                                .filter(i -> leaf.ids()[i] > 0)
+                        IntStream.range(0, ids.length)
+                                .filter(i -> ids[i] > 0)
                                 .asLongStream()
                                 .toArray();
-                own = Arrays.stream(own).filter(id -> id > 0).toArray();
+                int[] present = Arrays.stream(ids).filter(id -> id > 0).toArray();
+                own = new Bags(present, own.width(), false);
                 NDArray whole = gradient;
-                gradient = own.length == 0 ? null : TableShard.pick(whole, places, scope);
+                gradient = present.length == 0 ? null : TableShard.pick(whole, places, scope);
                 whole.close();
                 if (gradient == null) {
                     continue;
                 }
             }
             gradients.add(gradient);
-            int wider = Math.max(width, leaf.width());
-            int[] before = widened(ids, width, wider);
-            int[] added = widened(own, leaf.width(), wider);
-            ids = Arrays.copyOf(before, before.length + added.length);
-            System.arraycopy(added, 0, ids, before.length, added.length);
-            width = wider;
+            bags = bags.followedBy(own);
         }
         if (gradients.isEmpty()) { // other ranks may have something
             Shape none = new Shape(0, values.getShape().get(1));
-            return new Sums(ids, width, scope.create(none, values.getDataType()));
+            return new Sums(bags, scope.create(none, values.getDataType()));
         }
         NDArray all = gradients.size() == 1 ? gradients.head() : NDArrays.concat(gradients);
-        return new Sums(ids, width, all);
-    }
-
-    /** Returns the same bags with more places. */
-    private static int[] widened(int[] ids, int width, int wider) {
-        if (width == wider || ids.length == 0) {
-            return ids;
-        }
-        int bags = ids.length / width;
-        int[] all = new int[bags * wider];
-        for (int bag = 0; bag < bags; bag++) {
-            System.arraycopy(ids, bag * width, all, bag * wider, width);
-        }
-        return all;
+        return new Sums(bags, all);
     }
 
     /** Puts the bags of all ranks together, in the order of the ranks. */
     private static Sums ofAllRanks(Sums own, Communicator group, NDManager scope) {
-        int width = own.width();
-        int[] sizes = {own.ids().length / Math.max(1, width), width};
-        long[] pairs = new long[group.getSize()];
-        Arrays.fill(pairs, 2);
-        int[] all = HostReads.ints(gather(group, scope.create(sizes), pairs, scope));
-        long[] bags = new long[group.getSize()];
+        Bags bags = own.bags();
+        int[] sizes = {bags.count(), bags.width(), bags.weighted() ? 1 : 0};
+        long[] each = new long[group.getSize()];
+        Arrays.fill(each, sizes.length);
+        int[] all = HostReads.ints(gather(group, scope.create(sizes), each, scope));
+        long[] counts = new long[group.getSize()];
         int widest = 0;
-        for (int rank = 0; rank < bags.length; rank++) {
-            bags[rank] = all[2 * rank];
-            widest = Math.max(widest, all[2 * rank + 1]);
+        boolean weighted = false;
+        for (int rank = 0; rank < counts.length; rank++) {
+            int at = rank * sizes.length;
+            counts[rank] = all[at];
+            widest = Math.max(widest, all[at + 1]);
+            weighted |= all[at + 2] > 0;
         }
         if (widest == 0) {
             return own; // no rank has anything
         }
-        NDArray mine = scope.create(widened(own.ids(), width, widest));
-        int[] ids = HostReads.ints(gather(group, mine, times(bags, widest), scope));
+        NDArray mine = scope.create(bags.extended(widest, weighted).places());
+        long numbers = weighted ? 2L * widest : widest;
+        int[] places = HostReads.ints(gather(group, mine, times(counts, numbers), scope));
         long features = own.ofSums().getShape().get(1);
         NDArray sums = own.ofSums();
         sums = TensorView.of(sums).isContiguous() ? sums : sums.duplicate();
-        NDArray allSums = gather(group, sums, times(bags, features), scope);
-        return new Sums(ids, widest, allSums.reshape(-1, features));
+        NDArray allSums = gather(group, sums, times(counts, features), scope);
+        return new Sums(new Bags(places, widest, weighted), allSums.reshape(-1, features));
     }
 
     private static NDArray gather(Communicator group, NDArray own, long[] counts, NDManager scope) {
@@ -235,11 +284,17 @@ final class RowGradients implements AutoCloseable {
         return Arrays.stream(counts).map(count -> count * length).toArray();
     }
 
-    /** Notes what the step exchanges: sizes, row numbers, and gradients of the bags. */
-    static void forecast(PassForecast pass, String issuer, Shape ids, Shape sums) {
+    /**
+     * Notes what the step exchanges: sizes, row numbers with their weights, and gradients of the
+     * bags.
+     */
+    static void forecast(
+            PassForecast pass, String issuer, Shape ids, boolean weighted, Shape sums) {
         int size = pass.getDataSize();
         long[] all = {
-            2L * size * Integer.BYTES, ids.size() * Integer.BYTES, pass.bytes(sums),
+            3L * size * Integer.BYTES,
+            ids.size() * (weighted ? 2 : 1) * Integer.BYTES,
+            pass.bytes(sums),
         };
         for (long bytes : all) {
             pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
@@ -263,8 +318,8 @@ final class RowGradients implements AutoCloseable {
             gradients = new RowGradients(parameter);
         }
 
-        void add(int[] ids, int width, NDArray sums, NDArray output) {
-            gradients.add(ids, width, sums, output);
+        void add(Bags bags, NDArray sums, NDArray output) {
+            gradients.add(bags, sums, output);
         }
 
         /** {@inheritDoc} */
@@ -309,8 +364,7 @@ final class RowGradients implements AutoCloseable {
             try (NDManager scope = values.getManager().newSubManager()) {
                 Sums sums = gradients.take(step, ISSUER, false, scope);
                 long rows = values.getShape().get(0);
-                new EmbeddingBags(sums.ids(), sums.width(), rows)
-                        .update(values, sums.ofSums(), update);
+                sums.bags().inTable(rows).update(values, sums.ofSums(), update);
             }
         }
 
@@ -350,7 +404,7 @@ final class RowGradients implements AutoCloseable {
             NDArray output = TableShard.copy(rows, ids);
             long[] places = shard.trainedPlaces(ids); // -1 for what has no gradient
             int[] fromOne = Arrays.stream(places).mapToInt(place -> (int) place + 1).toArray();
-            gradients.add(fromOne, 1, rows, output);
+            gradients.add(new Bags(fromOne, 1, false), rows, output);
             return output;
         }
 
@@ -358,7 +412,8 @@ final class RowGradients implements AutoCloseable {
         @Override
         public AddedGradient take(ParticipantStep step, NDManager scope) {
             Sums sums = gradients.take(step, ISSUER, true, scope);
-            long[] places = IntStream.of(sums.ids()).asLongStream().map(id -> id - 1).toArray();
+            long[] places =
+                    IntStream.of(sums.bags().places()).asLongStream().map(id -> id - 1).toArray();
             return new AddedGradient(null, places, sums.ofSums());
         }
 

@@ -311,7 +311,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         }
         Shape rows = new Shape(ids.shape().size(), weight.getShape().get(1));
         RowGradients.forecast(
-                pass, RowGradients.Lookups.ISSUER + pass.nameOf(weight), ids.shape(), rows);
+                pass, RowGradients.Lookups.ISSUER + pass.nameOf(weight), ids.shape(), false, rows);
     }
 
     /** {@inheritDoc} */

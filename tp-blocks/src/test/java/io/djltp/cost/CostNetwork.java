@@ -89,6 +89,7 @@ enum CostNetwork {
     FUSED_HEAD(ROWS, () -> sequence(linear(6), relu(), fused(9))),
     SAMPLED_HEAD(ROWS, () -> sequence(linear(6), relu(), classes().optSampleShare(0.5f).build())),
     BAG(ROWS, () -> sequence(new EmbeddingBag(20, 6), fused(9))),
+    WEIGHTED_BAG(ROWS, () -> sequence(new EmbeddingBag(20, 6), fused(9))),
     CONVOLUTION(
             IMAGES,
             () -> sequence(convolution(), BatchNorm.builder().build(), flatten(), fused(9))),
@@ -185,7 +186,11 @@ enum CostNetwork {
     }
 
     Shape[] inputs() {
-        return this == CROSS ? new Shape[] {data.shape, new Shape(5, 3)} : new Shape[] {data.shape};
+        return switch (this) {
+            case CROSS -> new Shape[] {data.shape, new Shape(5, 3)};
+            case WEIGHTED_BAG -> new Shape[] {data.shape, data.shape};
+            default -> new Shape[] {data.shape};
+        };
     }
 
     private boolean isClassifier() {
@@ -206,10 +211,10 @@ enum CostNetwork {
     NDList batch(NDManager manager) {
         NDList batch = new NDList();
         for (Shape shape : inputs()) {
-            boolean ids = data == TOKENS || this == BAG;
+            boolean bag = this == BAG || this == WEIGHTED_BAG && batch.isEmpty();
             batch.add(
-                    ids
-                            ? ids(manager, shape, this == BAG ? 20 : IDS)
+                    data == TOKENS || bag
+                            ? ids(manager, shape, bag ? 20 : IDS)
                             : manager.randomNormal(shape));
         }
         Shape rows = data == TOKENS || data == VECTORS ? new Shape(5, 7) : new Shape(5);

@@ -22,12 +22,15 @@ import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import com.google.gson.Gson;
+
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
+import io.djltp.testing.PyTorch;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
@@ -36,20 +39,30 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
+import java.util.stream.IntStream;
 
-/** Rows that a step has used are updated as a gradient of the whole table would update them. */
+/**
+ * Rows that a step has used are updated as a gradient of the whole table would update them. Every
+ * second batch has weights, and wider bags.
+ */
 public class EmbeddingBagTest {
 
     private static final int ROWS = 37;
     private static final int FEATURES = 5;
     private static final int CLASSES = 7;
     private static final int PLACES = 4;
+    private static final int LONG = 300;
     private static final int BATCH = 9; // uneven over 2 and 4 ranks
+    private static final int STEPS = 5;
+
+    private float[][] ofPyTorch;
 
     @DataProvider
     public Object[][] cases() {
@@ -85,6 +98,65 @@ public class EmbeddingBagTest {
         assertSame(
                 train(optimizer.get(), kind, zeros),
                 train(optimizer.get(), TrainerKind.PLAIN, zeros));
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void equalsPyTorchInFloat64(TrainerKind kind) throws IOException, InterruptedException {
+        float rate = 0.5f;
+        assertSame(
+                train(Configs.sgd(rate), kind, EmbeddingBagTest::twoBatches),
+                expectedOfPyTorch(rate));
+    }
+
+    private float[][] expectedOfPyTorch(float rate) throws IOException, InterruptedException {
+        if (ofPyTorch == null) {
+            List<Object> steps = new ArrayList<>();
+            try (NDManager manager = NDManager.newBaseManager()) {
+                for (int step = 0; step < STEPS; step++) {
+                    List<Object> batches = new ArrayList<>();
+                    for (int number : new int[] {2 * step, 2 * step + 1}) {
+                        NDList input = ids(manager, number);
+                        batches.add(
+                                Arrays.asList(
+                                        rows(input.head()),
+                                        input.size() == 1 ? null : rows(input.get(1)),
+                                        labels(manager, number).head().toLongArray()));
+                    }
+                    steps.add(batches);
+                }
+            }
+            List<Object> parameters = new ArrayList<>();
+            train(
+                    Configs.sgd(0),
+                    TrainerKind.PLAIN,
+                    (trainer, manager, step) -> {
+                        twoBatches(trainer, manager, step);
+                        parameters.clear();
+                        for (Parameter each :
+                                trainer.getModel().getBlock().getParameters().values()) {
+                            long[] shape = each.getShape().getShape();
+                            parameters.add(List.of(shape, each.getArray().toFloatArray()));
+                        }
+                    });
+            Map<String, Object> input =
+                    Map.of("rate", rate, "parameters", parameters, "steps", steps);
+            String result = PyTorch.run("nn/bags.py", List.of(new Gson().toJson(input))).get(0);
+            ofPyTorch = new Gson().fromJson(result, float[][].class);
+        }
+        return ofPyTorch;
+    }
+
+    private static List<Number[]> rows(NDArray array) {
+        int width = (int) array.getShape().get(1);
+        Number[] all = array.toArray();
+        return IntStream.range(0, BATCH)
+                .mapToObj(row -> Arrays.copyOfRange(all, row * width, (row + 1) * width))
+                .toList();
     }
 
     private static void assertSame(float[][] actual, float[][] expected) {
@@ -213,7 +285,7 @@ public class EmbeddingBagTest {
                     NDManager manager = NDManager.newBaseManager()) {
                 trainer.initialize(new Shape(BATCH, PLACES));
                 int kept = 0;
-                for (int step = 0; step < 5; step++) {
+                for (int step = 0; step < STEPS; step++) {
                     passes.run(trainer, manager, step);
                     trainer.step();
                     if (kind.isParallel() && step > 0) {
@@ -242,12 +314,22 @@ public class EmbeddingBagTest {
     }
 
     private static NDList ids(NDManager manager, int number) {
-        return new NDList(
-                manager.arange(BATCH * PLACES)
-                        .add(5 * number)
+        int places = number % 2 == 0 ? PLACES : LONG;
+        Shape shape = new Shape(BATCH, places);
+        NDArray counted = manager.arange(BATCH * places);
+        NDArray ids =
+                counted.add(5 * number)
                         .mod(19) // of which one is 0; rows 19 and above are never used
                         .toType(DataType.INT32, true)
-                        .reshape(BATCH, PLACES));
+                        .reshape(shape);
+        if (number % 2 == 0) {
+            return new NDList(ids);
+        }
+        NDArray isLong = manager.arange(BATCH).eq(number % BATCH).reshape(-1, 1);
+        NDArray isShort = manager.arange(places).lt(PLACES).reshape(1, -1);
+        NDArray mask = isLong.logicalOr(isShort).toType(DataType.INT64, true);
+        NDArray weights = counted.toType(DataType.FLOAT32, true).sin().reshape(shape);
+        return new NDList(ids.toType(DataType.INT64, true).mul(mask), weights);
     }
 
     private static NDList labels(NDManager manager, int number) {
@@ -292,16 +374,60 @@ public class EmbeddingBagTest {
         }
     }
 
+    /** The weight of a place that is filled up is none; NaN and infinity are weights. */
     @Test
-    public void rowNumbersAreIntegers() {
+    public void weightsMultiplyRows() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            EmbeddingBag bag = new EmbeddingBag(3, 1);
+            bag.initialize(manager, DataType.FLOAT32, new Shape(1, 2), new Shape(1, 2));
+            bag.getParameters().valueAt(0).getArray().set(new float[] {100, 2, 3});
+            Shape shape = new Shape(4, 2);
+            NDArray ids = manager.create(new long[] {1, 2, 0, 0, 2, 0, 1, 1}, shape);
+            float nan = Float.NaN;
+            NDArray weights = manager.create(new float[] {.5f, -1, nan, 7, nan, 1, 0, 2}, shape);
+            ParameterStore store = new ParameterStore(manager, false);
+            for (boolean training : new boolean[] {false, true}) {
+                NDArray sums = bag.forward(store, new NDList(ids, weights), training).head();
+                Assert.assertEquals(sums.toFloatArray(), new float[] {-2, 0, nan, 4});
+            }
+            NDList none = new NDList(manager.create(new Shape(3, 0), DataType.INT32));
+            Assert.assertEquals(bag.forward(store, none, true).head().toFloatArray(), new float[3]);
+        }
+    }
+
+    @DataProvider
+    public Object[][] inputs() {
+        DataType whole = DataType.INT32;
+        DataType real = DataType.FLOAT32;
+        Shape shape = new Shape(2, 3);
+        return new Object[][] {
+            {"row numbers of an embedding bag must be int32 or int64, not float32", real, shape},
+            {"must be row numbers [batch, places], and maybe", whole, new Shape(6)},
+            {
+                "float32 (2, 3), as its row numbers are, not int32 (2, 3)",
+                whole,
+                shape,
+                whole,
+                shape
+            },
+            {"not float32 (2, 2)", whole, shape, real, new Shape(2, 2)},
+            {"not 3 array(s), the first (2, 3)", whole, shape, real, shape, real, shape},
+        };
+    }
+
+    @Test(dataProvider = "inputs")
+    public void inputsAreRowNumbersAndWeights(Object[] arguments) {
         try (NDManager manager = NDManager.newBaseManager()) {
             EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
             bag.initialize(manager, DataType.FLOAT32, new Shape(2, 3));
-            NDList input = new NDList(manager.ones(new Shape(2, 3)));
+            NDList input = new NDList();
+            for (int i = 1; i < arguments.length; i += 2) {
+                input.add(manager.ones((Shape) arguments[i + 1], (DataType) arguments[i]));
+            }
             Refusals.expect(
                     IllegalArgumentException.class,
                     () -> bag.forward(new ParameterStore(manager, false), input, false),
-                    "must be int32 or int64, not float32");
+                    (String) arguments[0]);
         }
     }
 }

@@ -3,13 +3,16 @@ package io.djltp.internal.update;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.internal.torch.FlushDenormals;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.stream.IntStream;
@@ -25,47 +28,84 @@ public final class EmbeddingBags {
 
     private final long[] offsets; // where a bag begins, [bags]
     private final long[] rows; // of one bag after the other
+    private final float @Nullable [] weights; // of the rows, or null: each counts once
 
     /**
      * Reads bags of a fixed width, which zeros fill up.
      *
-     * @param ids the rows of one bag after the other
-     * @param width the places of a bag
+     * @param places the rows of one bag after the other; behind each the bits of its weight, if
+     *     they have weights
+     * @param width the numbers of a bag
+     * @param weighted whether the rows have weights
      * @param tableRows the rows of the table
      * @throws IllegalArgumentException if a row is not in the table
      */
-    public EmbeddingBags(int[] ids, int width, long tableRows) {
-        offsets = new long[width == 0 ? 0 : ids.length / width];
-        long[] found = new long[ids.length];
+    public EmbeddingBags(int[] places, int width, boolean weighted, long tableRows) {
+        int step = weighted ? 2 : 1;
+        offsets = new long[width == 0 ? 0 : places.length / width];
+        long[] found = new long[countRows(places, step)];
+        weights = weighted ? new float[found.length] : null;
         int count = 0;
-        for (int i = 0; i < ids.length; i++) {
+        for (int i = 0; i < places.length; i += step) {
             if (i % width == 0) {
                 offsets[i / width] = count;
             }
-            if (ids[i] < 0 || ids[i] >= tableRows) {
+            if (places[i] < 0 || places[i] >= tableRows) {
                 throw new IllegalArgumentException(
                         ("A row of an embedding bag is %s, but the table has the rows 1 to"
                                         + " %s (or 0 for none)")
-                                .formatted(ids[i], tableRows - 1));
+                                .formatted(places[i], tableRows - 1));
             }
-            if (ids[i] != 0) {
-                found[count++] = ids[i];
+            if (places[i] != 0) {
+                if (weights != null) {
+                    weights[count] = Float.intBitsToFloat(places[i + 1]);
+                }
+                found[count++] = places[i];
             }
         }
-        rows = Arrays.copyOf(found, count);
+        rows = found;
+    }
+
+    private static int countRows(int[] places, int step) {
+        int count = 0;
+        for (int i = 0; i < places.length; i += step) {
+            count += places[i] == 0 ? 0 : 1;
+        }
+        return count;
     }
 
     /**
-     * Returns the sum of the rows of each bag, unseen by autograd.
+     * Reads the rows of bags, and their weights, from the device.
+     *
+     * @param ids the rows, int32 or int64 [bags, places]
+     * @param given their weights, float32 [bags, places], or {@code null}
+     * @return the rows, behind each the bits of its weight, if they have weights
+     */
+    public static int[] places(NDArray ids, @Nullable NDArray given) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor places = TensorView.of(ids).tensor().to(ScalarType.Int);
+            if (given != null) {
+                Tensor bits = TensorView.of(given).tensor().detach().view(ScalarType.Int);
+                places = torch.stack(new TensorVector(places, bits), -1);
+            }
+            try (NDArray all = TensorView.toArray(places, ids.getManager())) {
+                return HostReads.ints(all);
+            }
+        }
+    }
+
+    /**
+     * Returns the sum of the rows of each bag.
      *
      * @param table the table, [rows, features]
      * @param like an array whose manager the result gets
+     * @param recorded whether autograd may record it
      * @return the sums, [bags, features]
      */
-    public NDArray sum(NDArray table, NDArray like) {
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor values = TensorView.of(table).tensor().detach();
-            return TensorView.toArray(sum(values, rows, offsets), like.getManager());
+    public NDArray sum(NDArray table, NDArray like, boolean recorded) {
+        try (TorchScope scope = recorded ? TorchScope.open() : TorchScope.withoutGraph()) {
+            Tensor sums = sum(TensorView.of(table).tensor(), rows, offsets, weights);
+            return TensorView.toArray(sums, like.getManager());
         }
     }
 
@@ -85,7 +125,7 @@ public final class EmbeddingBags {
             Tensor values = TensorView.of(table).tensor().detach();
             Tensor sums = TensorView.of(gradient).tensor().detach().to(ScalarType.Float);
             Transposed byRow = transposed();
-            Tensor ofRows = sum(sums, byRow.bags, byRow.offsets);
+            Tensor ofRows = sum(sums, byRow.bags, byRow.offsets, byRow.weights);
             update.prepare(values.size(0), values.size(1), ofRows.options());
             SparseRows sparse = new SparseRows(values, index(byRow.rows, values), ofRows);
             update.apply(sparse);
@@ -99,16 +139,19 @@ public final class EmbeddingBags {
      * @param rows the rows that are in any bag, ascending
      * @param offsets where the bags of a row begin
      * @param bags the bags of one row after the other
+     * @param weights the weights of the row in the bags, or {@code null}
      */
-    record Transposed(long[] rows, long[] offsets, long[] bags) {}
+    record Transposed(long[] rows, long[] offsets, long[] bags, float @Nullable [] weights) {}
 
     /** Returns the bags by row. */
     Transposed transposed() {
-        long[] pairs = new long[rows.length]; // of a row, and below it a bag: both are from 32 bits
+        int[] bagOf = new int[rows.length];
+        long[] pairs = new long[rows.length]; // of a row, and below it its place: both of 32 bits
         for (int bag = 0; bag < offsets.length; bag++) {
-            long end = bag + 1 < offsets.length ? offsets[bag + 1] : rows.length;
+            int end = (int) (bag + 1 < offsets.length ? offsets[bag + 1] : rows.length);
             for (int i = (int) offsets[bag]; i < end; i++) {
-                pairs[i] = rows[i] << Integer.SIZE | bag;
+                bagOf[i] = bag;
+                pairs[i] = rows[i] << Integer.SIZE | i;
             }
         }
         Arrays.sort(pairs);
@@ -118,16 +161,29 @@ public final class EmbeddingBags {
                         .filter(i -> i == 0 || all[i] != all[i - 1])
                         .asLongStream()
                         .toArray();
+        float[] sorted = null;
+        if (weights != null) {
+            sorted = new float[all.length];
+            for (int i = 0; i < sorted.length; i++) {
+                sorted[i] = weights[(int) pairs[i]];
+            }
+        }
         return new Transposed(
                 Arrays.stream(all).distinct().toArray(),
                 begins,
-                Arrays.stream(pairs).map(pair -> (int) pair).toArray());
+                Arrays.stream(pairs).map(pair -> bagOf[(int) pair]).toArray(),
+                sorted);
     }
 
-    private static Tensor sum(Tensor rows, long[] index, long[] offsets) {
+    private static Tensor sum(
+            Tensor rows, long[] index, long[] offsets, float @Nullable [] weights) {
         Tensor bags = index(offsets, rows);
-        TensorOptional none = new TensorOptional();
-        return torch.embedding_bag(rows, index(index, rows), bags, false, SUM, false, none, false)
+        TensorOptional each =
+                weights == null
+                        ? new TensorOptional()
+                        : new TensorOptional(
+                                torch.tensor(weights).to(rows.device(), rows.scalar_type()));
+        return torch.embedding_bag(rows, index(index, rows), bags, false, SUM, false, each, false)
                 .get0();
     }
 

@@ -137,10 +137,11 @@ public class TableShardTest {
     @Test
     public void theRowsOfBagsInATableOfAnyLength() {
         int[] ids = {7, Integer.MAX_VALUE, 0, 7, 7, 3};
-        EmbeddingBags.Transposed byRow = new EmbeddingBags(ids, 2, 1L << 40).transposed();
+        EmbeddingBags.Transposed byRow = new EmbeddingBags(ids, 2, false, 1L << 40).transposed();
         Assert.assertEquals(byRow.rows(), new long[] {3, 7, Integer.MAX_VALUE});
         Assert.assertEquals(byRow.offsets(), new long[] {0, 1, 4});
         Assert.assertEquals(byRow.bags(), new long[] {2, 0, 1, 2, 0});
-        Assert.assertEquals(new EmbeddingBags(new int[2], 1, 5).transposed().rows().length, 0);
+        Assert.assertEquals(
+                new EmbeddingBags(new int[2], 1, false, 5).transposed().rows().length, 0);
     }
 }
