@@ -130,7 +130,7 @@ public class LmCommandTest {
     public void llamaCppGeneratesTheSame() throws Exception {
         Path folder = Files.createTempDirectory("lm");
         String prompt = "She said";
-        String options = "--layers 2 --width 32 --heads 4 --kv-heads 2 --context 400 --steps 40";
+        String options = "--layers 2 --width 64 --heads 4 --kv-heads 2 --context 400 --steps 100";
         try {
             TpRun.line("lm " + options + " --batch 4 --lr 0.01 --characters 5 --save " + folder)
                     .assertPrints(0);
