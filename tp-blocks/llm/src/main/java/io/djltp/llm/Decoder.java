@@ -290,6 +290,7 @@ final class Decoder implements AutoCloseable {
         pool.close();
         if (pool.isStopped()) { // else a rank uses it
             decoders.forEach(RankDecoder::close);
+            RankThread.giveBackMemory();
         }
         try {
             files.close();

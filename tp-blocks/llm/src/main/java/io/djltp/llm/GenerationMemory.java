@@ -2,6 +2,7 @@ package io.djltp.llm;
 
 import io.djltp.cut.Cut;
 import io.djltp.internal.decode.KeyValueCache;
+import io.djltp.internal.decode.PackedWeight;
 import io.djltp.sharding.AxisPart;
 
 import java.util.List;
@@ -14,8 +15,9 @@ import java.util.stream.IntStream;
  *
  * @param weights the bytes of the weights, all of which a step reads
  * @param cache the bytes of the keys and values, which a step reads as far as they are filled
+ * @param buffers the bytes of the rows of a step and of their mask
  */
-public record GenerationMemory(long weights, long cache) {
+public record GenerationMemory(long weights, long cache, long buffers) {
 
     /**
      * Computes the memory of each rank.
@@ -41,6 +43,7 @@ public record GenerationMemory(long weights, long cache) {
         long width = config.getWidth();
         long dim = config.getHeadDim();
         long tokens = KeyValueCache.steps(length);
+        long rows = Math.max(Generator.ROWS, batch);
         LongBinaryOperator bytes = type.type()::getBytes;
         return IntStream.range(0, ranks)
                 .mapToObj(
@@ -55,9 +58,12 @@ public record GenerationMemory(long weights, long cache) {
                                             + bytes.applyAsLong(up, width)
                                             + bytes.applyAsLong(width, features);
                             long head = bytes.applyAsLong(ids.getRange(i).length(), width);
+                            long widest = Math.max(width, Math.max(query, features));
+                            long room = PackedWeight.roomFor(rows, widest);
                             return new GenerationMemory(
                                     layers * layer + head,
-                                    2L * Float.BYTES * layers * batch * tokens * key);
+                                    2L * Float.BYTES * layers * batch * tokens * key,
+                                    Float.BYTES * (room + rows * (width + length)));
                         })
                 .toList();
     }

@@ -50,7 +50,7 @@ public final class Generator implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(Generator.class);
 
-    private static final int ROWS = 256;
+    static final int ROWS = 256; // of a step
     private static final int LENGTH = 2048; // by default, if the model has as many positions
 
     private final LanguageModel model;

@@ -371,6 +371,9 @@ public class GeneratorTest {
         RandomFolder.write(own, RandomFolder.config("qwen2", fields), 3);
         try (LanguageModel large = LanguageModel.load(own)) {
             for (WeightType type : WeightType.values()) {
+                if (type.getKernel().contains("widened")) {
+                    continue; // which rounds no sizes up
+                }
                 for (int ranks = 1; ranks <= 4; ranks += 3) {
                     try (Generator generator =
                             Generator.builder()

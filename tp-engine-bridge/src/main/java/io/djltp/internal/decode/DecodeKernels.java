@@ -332,7 +332,7 @@ enum DecodeKernels {
                     bias,
                     rows,
                     keep(call(PACK, new IValue(weight), new IValue())),
-                    weight.numel() * 2);
+                    Type.FLOAT16.getBytes(weight.size(0), weight.size(1)));
         }
 
         @Override

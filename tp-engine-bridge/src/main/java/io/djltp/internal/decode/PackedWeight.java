@@ -41,7 +41,7 @@ public abstract class PackedWeight implements AutoCloseable {
         INT4;
 
         /**
-         * Returns the memory of a weight.
+         * Returns the memory of a weight, for which the kernels of small types round its sizes up.
          *
          * @param outputs the features of a result
          * @param inputs the features of a row
@@ -50,10 +50,16 @@ public abstract class PackedWeight implements AutoCloseable {
         public long getBytes(long outputs, long inputs) {
             return switch (this) {
                 case FLOAT32 -> 4 * outputs * inputs;
-                case BFLOAT16, FLOAT16 -> 2 * outputs * inputs;
-                case INT8 -> outputs * (inputs + 12); // a scale, a zero point and a sum
-                case INT4 -> (outputs + 31) / 32 * 32 * ((inputs + 31) / 32) * (16 + 4);
+                case BFLOAT16 -> 2 * outputs * inputs;
+                case FLOAT16 -> 2 * whole(outputs, 16) * whole(inputs, 512);
+                // a scale, a zero point and a sum for each output
+                case INT8 -> whole(outputs, 8) * whole(inputs, 512) + 12 * outputs;
+                case INT4 -> whole(outputs, 32) * whole(inputs, 32) / 32 * (16 + 4);
             };
+        }
+
+        private static long whole(long size, int block) {
+            return (size + block - 1) / block * block;
         }
 
         String word() {
