@@ -4,6 +4,7 @@ import io.djltp.internal.Errors;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.function.Function;
 
 /**
  * Turns a text into rows of an embedding table by hashing: one row for each word, for each
@@ -22,7 +23,8 @@ import java.util.Arrays;
  * @param maxChars the number of characters of the longest, or 0 for no character n-grams
  * @param wordNGrams the number of words of the longest word n-grams; 1 for words only
  */
-public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams) {
+public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams)
+        implements Function<CharSequence, int[]> {
 
     private static final int OFFSET = 0x811c9dc5; // of FNV-1a, 32 bits
     private static final int PRIME = 0x01000193;
@@ -81,6 +83,12 @@ public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams)
             }
         }
         return Arrays.copyOf(ids.values, ids.count);
+    }
+
+    /** Returns {@link #ids}, as {@link ClassData.Builder#optTextFeatures} asks for them. */
+    @Override
+    public int[] apply(CharSequence text) {
+        return ids(text);
     }
 
     /** Adds the rows of a word and of its character n-grams. The word has its marks. */

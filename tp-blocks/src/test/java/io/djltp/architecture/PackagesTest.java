@@ -93,7 +93,13 @@ public class PackagesTest {
     /** The module that only tp-llm's run of this test has on its class path. */
     private static final List<String> LLM =
             Boolean.getBoolean("djltp.llm")
-                    ? List.of("llm", "llm.langchain4j", "llm.serve", "llm.tune", "llm.zoo")
+                    ? List.of(
+                            "internal.http",
+                            "llm",
+                            "llm.langchain4j",
+                            "llm.serve",
+                            "llm.tune",
+                            "llm.zoo")
                     : List.of();
 
     private static final List<String> ORDER =

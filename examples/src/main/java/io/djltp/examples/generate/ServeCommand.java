@@ -5,6 +5,8 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 import ai.djl.MalformedModelException;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.classes.ClassServer;
+import io.djltp.examples.classes.Classifier;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
@@ -30,13 +32,14 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/** Serves a model of a Hugging Face folder over HTTP, with the schema of OpenAI. */
+/** Serves a language model with the schema of OpenAI, or a classifier, over HTTP. */
 @Command(
         name = "serve",
         description =
                 "Serves a language model of a Hugging Face folder, whose weights are cut over"
                         + " ranks, over HTTP with the schema of OpenAI: /v1/chat/completions and"
-                        + " /v1/completions, or /v1/embeddings for an encoder.",
+                        + " /v1/completions, or /v1/embeddings for an encoder. Or serves the"
+                        + " classifier of ./tp train: /predict.",
         mixinStandardHelpOptions = true)
 public final class ServeCommand implements Callable<Integer> {
 
@@ -46,7 +49,7 @@ public final class ServeCommand implements Callable<Integer> {
 
     private final CountDownLatch ended = new CountDownLatch(1);
     private volatile boolean failed = true;
-    private volatile @Nullable ModelServer server;
+    private volatile @Nullable AutoCloseable server;
     private String loaded = ""; // what is served
 
     /** Creates the command; its options are set by the command line. */
@@ -58,6 +61,25 @@ public final class ServeCommand implements Callable<Integer> {
         options.check();
         Thread stop = new Thread(this::stop, "tp-stop");
         Runtime.getRuntime().addShutdownHook(stop);
+        try {
+            if (Classifier.isIn(options.model.folder)) {
+                serveClasses();
+            } else {
+                serveModel();
+            }
+            failed = false;
+        } finally {
+            ended.countDown();
+            try {
+                Runtime.getRuntime().removeShutdownHook(stop);
+            } catch (IllegalStateException e) {
+                // it is running
+            }
+        }
+        return 0;
+    }
+
+    private void serveModel() throws Exception {
         try (LanguageModel model = options.model.open()) {
             int ranks = options.model.ranks(model);
             if (model.getConfig().isEncoder() && options.model.adapter != null) {
@@ -77,16 +99,38 @@ public final class ServeCommand implements Callable<Integer> {
                     }
                 }
             }
-            failed = false;
-        } finally {
-            ended.countDown();
-            try {
-                Runtime.getRuntime().removeShutdownHook(stop);
-            } catch (IllegalStateException e) {
-                // it is running
-            }
         }
-        return 0;
+    }
+
+    private void serveClasses() throws IOException, InterruptedException {
+        if (DeviceOptions.processes() > 1) {
+            throw new BadInputException("A classifier is served by one process");
+        }
+        try (ClassServer opened =
+                new ClassServer(
+                        options.model.folder,
+                        options.host,
+                        options.port,
+                        options.apiKey,
+                        options.queue)) {
+            server = opened;
+            Classifier classifier;
+            try {
+                classifier = opened.start();
+            } catch (IllegalArgumentException | IOException e) {
+                throw new BadInputException(e.getMessage(), e);
+            }
+            System.out.printf(
+                    Locale.ROOT,
+                    "Serving %s at http://%s:%d/predict%n%,d classes, %s features%n",
+                    options.name(),
+                    options.host,
+                    opened.getPort(),
+                    classifier.getClasses(),
+                    classifier.getFeatures().name().toLowerCase(Locale.ROOT));
+            System.out.flush();
+            opened.await();
+        }
     }
 
     /** At SIGTERM and Ctrl-C: lets requests finish, and ends the process with status 0. */
@@ -102,9 +146,13 @@ public final class ServeCommand implements Callable<Integer> {
     }
 
     private void closeServer() {
-        ModelServer running = server;
-        if (running != null) {
-            running.close();
+        AutoCloseable running = server;
+        try {
+            if (running != null) {
+                running.close();
+            }
+        } catch (Exception e) {
+            throw new IllegalStateException(e); // no server throws
         }
     }
 

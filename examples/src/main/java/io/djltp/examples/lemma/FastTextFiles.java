@@ -5,7 +5,10 @@ import io.djltp.internal.files.Permutation;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
 import java.util.function.IntFunction;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -46,9 +49,10 @@ public final class FastTextFiles {
      *
      * @param split the split
      * @param folder where they go; made if it is not there
+     * @return what was written, the beginning of a sentence
      * @throws IOException if they cannot be written
      */
-    public static void write(HeldOutSplit split, Path folder) throws IOException {
+    public static String write(HeldOutSplit split, Path folder) throws IOException {
         Files.createDirectories(folder);
         LemmaCorpus corpus = split.corpus();
         int[] pairs = split.trainingPairs();
@@ -71,6 +75,47 @@ public final class FastTextFiles {
                 folder.resolve(LABELS),
                 corpus.classes(),
                 i -> PREFIX + i + " " + corpus.lexicon().label(i));
+        return String.format(
+                Locale.ROOT,
+                "%,d pairs of word and lemma to train on and %,d held-out words, %,d lemmas",
+                split.trainingSize(),
+                split.size(),
+                corpus.classes());
+    }
+
+    /**
+     * Writes the dictionary turned round: a lemma a line, with all of its forms as labels. A tenth
+     * of the lemmas, drawn once, is in the file to test on.
+     *
+     * @param corpus the dictionary
+     * @param folder where the files go; made if it is not there
+     * @return what was written, the beginning of a sentence
+     * @throws IOException if they cannot be written
+     */
+    public static String writeForms(LemmaCorpus corpus, Path folder) throws IOException {
+        Files.createDirectories(folder);
+        List<StringBuilder> lines = new ArrayList<>();
+        for (int i = 0; i < corpus.classes(); i++) {
+            lines.add(new StringBuilder());
+        }
+        for (int pair = 0; pair < corpus.size(); pair++) {
+            String label = PREFIX + corpus.form(pair).replace(' ', '_');
+            lines.get(corpus.classOf(pair)).append(label).append(' ');
+        }
+        int[] order = new int[lines.size()];
+        Permutation drawn = new Permutation(order.length, Permutation.key(SEED, 0));
+        Arrays.setAll(order, drawn::get);
+        int tests = order.length / 10;
+        IntFunction<String> line =
+                i -> lines.get(order[i]).append(corpus.lexicon().lemma(order[i])).toString();
+        write(folder.resolve(TEST), tests, line);
+        write(folder.resolve(TRAIN), order.length - tests, i -> line.apply(tests + i));
+        return String.format(
+                Locale.ROOT,
+                "%,d lemmas to train on and %,d held-out ones, with %,d forms",
+                order.length - tests,
+                tests,
+                corpus.size());
     }
 
     private static void write(Path file, int count, IntFunction<String> line) throws IOException {

@@ -92,6 +92,16 @@ public final class SavedModel implements AutoCloseable {
     }
 
     /**
+     * Returns whether a folder has a lemmatiser.
+     *
+     * @param folder the folder
+     * @return whether {@link #save} wrote to it
+     */
+    public static boolean isIn(Path folder) {
+        return Files.exists(folder.resolve(SIZES));
+    }
+
+    /**
      * Loads a model into ordinary DJL blocks.
      *
      * @param folder the folder
@@ -106,7 +116,7 @@ public final class SavedModel implements AutoCloseable {
     /** Loads a model with another head, which is given the number of lemmas. */
     static SavedModel load(Path folder, IntFunction<Block> head)
             throws IOException, MalformedModelException {
-        if (!Files.exists(folder.resolve(SIZES))) {
+        if (!isIn(folder)) {
             throw new BadInputException(
                     "There is no trained model in " + folder + ": run " + Tp.NAME + " train first");
         }

@@ -23,6 +23,7 @@ import java.util.StringJoiner;
 final class RunMemory {
     private static final double GIB = 1L << 30;
 
+    private final TrainOptions options;
     private final Map<String, Long> parts = new LinkedHashMap<>();
 
     /**
@@ -31,16 +32,18 @@ final class RunMemory {
      * @param options the options
      * @param classes the number of classes
      * @param tableRows the rows of the embedding table
-     * @param pairs the number of words and lemmas in memory
+     * @param places the rows of the table that a row of the data has
+     * @param data the bytes of the data that are in memory
      */
-    RunMemory(TrainOptions options, long classes, long tableRows, long pairs) {
+    RunMemory(TrainOptions options, long classes, long tableRows, long places, long data) {
+        this.options = options;
         OptimizerSettings optimizer = OptimizerSettings.of(options.optimizer.create(1f));
         int ranks = options.ranks();
         int cuts = ranks / options.replicas();
         long[] sums = new long[4];
         Shape table = new Shape(tableRows, options.dim);
         Shape head = new Shape(classes, options.dim + 1); // with its bias
-        boolean full = options.head == HeadKind.FULL;
+        boolean full = options.headKind() == HeadKind.FULL;
         long rows = full ? options.batch * (long) cuts / ranks : options.batch;
         for (int rank = 0; rank < ranks; rank++) {
             ShardingStrategy strategy = ShardingStrategy.rowwise();
@@ -53,8 +56,12 @@ final class RunMemory {
         parts.put("optimizer state", sums[2]);
         parts.put("logits", sums[3]);
         // the vectors of the n-grams of all words, and their gradients
-        parts.put("activations", 8L * options.batch * TrainCommand.N_GRAMS * options.dim);
-        parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
+        parts.put("activations", 8L * options.batch * places * options.dim);
+        parts.put(
+                options.own.data == null
+                        ? "words and the virtual machine"
+                        : "data and the virtual machine",
+                700_000_000 + data);
     }
 
     /**
@@ -92,10 +99,11 @@ final class RunMemory {
             parts.forEach(
                     (name, bytes) ->
                             all.add(String.format(Locale.ROOT, "%s %.1f", name, bytes / GIB)));
+            String fewer = options.own.data == null ? "fewer --languages, " : "";
             throw new BadInputException(
                     "This run needs about %.1f GiB of memory (%s), and %.1f GiB are available: use"
-                            + " fewer --languages, a smaller --dim or --batch, or --optimizer sgd",
-                    total / GIB, all, available / GIB);
+                            + " %sa smaller --dim or --batch, or --optimizer sgd",
+                    total / GIB, all, available / GIB, fewer);
         }
         out.println("Memory that this will take, estimated:");
         parts.put("together", total);

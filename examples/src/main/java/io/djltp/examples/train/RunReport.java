@@ -10,10 +10,12 @@ import io.djltp.internal.report.SystemMemory;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.io.PrintStream;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Scanner;
 
@@ -65,6 +67,26 @@ public final class RunReport implements Resumable {
      */
     public double seconds() {
         return trainedBefore + (System.nanoTime() - begin) / 1e9;
+    }
+
+    /**
+     * Prints how fast the steps were.
+     *
+     * @param out where to print
+     * @param batch the rows of a step
+     * @param seconds how long the steps took
+     * @param rows what a row is, in the plural
+     */
+    void printSteps(PrintStream out, int batch, double seconds, String rows) {
+        int steps = loss.size();
+        out.printf(
+                Locale.ROOT,
+                "%n%,d steps in %.0f s, %.0f %s/s, loss %.4f%n",
+                steps,
+                seconds,
+                steps * (double) batch / seconds,
+                rows,
+                steps == 0 ? Double.NaN : loss.get(steps - 1));
     }
 
     private double totalSeconds() {

@@ -1,8 +1,6 @@
 package io.djltp.examples.train;
 
-import ai.djl.Model;
 import ai.djl.engine.Engine;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
@@ -10,22 +8,15 @@ import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.checkpoint.CheckpointListener;
+import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.examples.BadInputException;
-import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.FastTextFiles;
 import io.djltp.examples.lemma.HeldOutSplit;
-import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
-import io.djltp.examples.lemma.LemmaDataset;
-import io.djltp.examples.lemma.SavedModel;
 import io.djltp.internal.report.SystemMemory;
-import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ClassificationHead;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.CharNGrams;
-import io.djltp.zoo.LemmaNetwork;
 
 import org.jspecify.annotations.Nullable;
 
@@ -39,7 +30,6 @@ import java.io.PrintStream;
 import java.nio.file.Path;
 import java.util.Locale;
 import java.util.concurrent.Callable;
-import java.util.stream.Collectors;
 
 /** Trains the lemmatiser: inflected word form in, lemma out, each lemma a class. */
 @Command(
@@ -57,7 +47,6 @@ public final class TrainCommand implements Callable<Integer> {
     public static final int N_GRAMS = 96;
 
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
-    private static final int EVALUATION_BATCH = 256;
 
     @Mixin private TrainOptions options;
     @Spec private CommandSpec spec;
@@ -112,59 +101,43 @@ public final class TrainCommand implements Callable<Integer> {
 
     /** Writes the words for another program: the same to learn from, the same held out. */
     private void exportSplit(Path folder) throws IOException {
-        HeldOutSplit split =
-                HeldOutSplit.of(LemmaCorpus.read(options.languages), HELD_OUT, SPLIT_SEED);
+        LemmaCorpus corpus = LemmaCorpus.read(options.languages);
+        String written;
         try {
-            FastTextFiles.write(split, folder);
+            written =
+                    options.forms
+                            ? FastTextFiles.writeForms(corpus, folder)
+                            : FastTextFiles.write(
+                                    HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED), folder);
         } catch (IOException e) {
             throw new BadInputException(
                     "--export-split %s cannot be written (%s: %s): choose a folder with write"
                             + " permission and room",
                     folder, e.getClass().getSimpleName(), e.getMessage());
         }
-        System.out.printf(
-                Locale.ROOT,
-                "%,d pairs of word and lemma to train on and %,d held-out words, %,d lemmas, are in"
-                        + " %s%n",
-                split.trainingSize(),
-                split.size(),
-                split.corpus().classes(),
-                folder);
+        System.out.printf("%s, are in %s%n", written, folder);
     }
 
     private void train(TrainingJob job) throws IOException, TranslateException {
-        LemmaCorpus corpus = readCorpus();
-        HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
-        CharNGrams nGrams = new CharNGrams(tableRows(corpus.classes()), N_GRAMS);
-        ClassificationHead head = head(corpus.classes());
-        checkSizes(corpus, nGrams);
-        try (Model model = Model.newInstance(SavedModel.NAME)) {
-            double seconds = train(job, model, split, nGrams, head);
+        try (TrainingTask task =
+                options.own.data == null
+                        ? new LemmaTask(options, out)
+                        : new FileTask(options, job)) {
+            if (options.ranks() > task.classes()) {
+                throw new BadInputException(
+                        "--tp %d leaves ranks without a class: there are %d",
+                        options.ranks(), task.classes());
+            }
+            task.memory().check(out);
+            double seconds = train(job, task);
             if (job.isFirst()) {
-                evaluate(model, split, nGrams, seconds);
-                SavedModel.save(options.out, model, corpus.lexicon(), nGrams, options.dim);
-                out.printf(
-                        "%nThe model is saved in %s. Try: %s%n",
-                        options.out, options.lemmaCommand());
+                task.evaluate(report, seconds);
+                addFigures(task, seconds);
+                task.save();
+                out.printf("%nThe model is saved in %s. Try: %s%n", options.out(), task.command());
                 report.write(options.json);
             }
         }
-    }
-
-    private LemmaCorpus readCorpus() throws IOException {
-        out.printf(
-                "Reading the %s dictionar%s ...%n",
-                options.languages.stream()
-                        .map(Language::displayName)
-                        .collect(Collectors.joining(", ")),
-                options.languages.size() == 1 ? "y" : "ies");
-        LemmaCorpus corpus = LemmaCorpus.read(options.languages);
-        out.printf(
-                Locale.ROOT,
-                "%,d pairs of word and lemma, %,d lemmas to choose from%n",
-                corpus.size(),
-                corpus.classes());
-        return corpus;
     }
 
     /**
@@ -177,51 +150,27 @@ public final class TrainCommand implements Callable<Integer> {
         return classes > 500_000 ? 1 << 17 : 1 << 16;
     }
 
-    private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {
-        if (options.ranks() > corpus.classes()) {
-            throw new BadInputException(
-                    "--tp %d leaves ranks without a class: there are %d",
-                    options.ranks(), corpus.classes());
-        }
-        new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size()).check(out);
-    }
-
     /** Trains, and returns the seconds of the steps. */
-    private double train(
-            TrainingJob job,
-            Model model,
-            HeldOutSplit split,
-            CharNGrams nGrams,
-            ClassificationHead head)
+    private double train(TrainingJob job, TrainingTask task)
             throws IOException, TranslateException {
-        announce(job, split.corpus().classes());
-        LemmaNetwork.initializeHead(head);
-        model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
-        long batches = (long) (split.trainingSize() / options.batch) * options.epochs();
-        int classes = split.corpus().classes();
+        announce(job, task.classes());
+        long batches = task.rows() / options.batch * options.epochs();
         TrainingReport page =
                 options.report("tp train")
-                        .optFact("classes", String.format(Locale.ROOT, "%,d", classes))
+                        .optFact("classes", String.format(Locale.ROOT, "%,d", task.classes()))
                         .optFact("features", "" + options.dim)
-                        .optFact("words a step", "" + options.batch)
-                        .optFact("head", describeHead(classes))
+                        .optFact(task.rowName() + " a step", "" + options.batch)
+                        .optFact("head", options.describeHead(task.classes()))
                         .optFact("optimizer", options.optimizer.toString())
                         .optFact("ranks", "" + options.ranks())
                         .build();
         TrainingProgress progress =
-                new TrainingProgress(
-                        options,
-                        batches,
-                        LemmaDataset.heldOut(split, nGrams, options.batch),
-                        report,
-                        job.isFirst(),
-                        page);
-        LemmaDataset training =
-                LemmaDataset.training(split, nGrams, options.batch, options.seed, progress::isOver);
+                new TrainingProgress(options, batches, task, report, job.isFirst(), page);
+        ResumableDataset training = task.training(progress::isOver);
         CheckpointListener checkpoints = options.listener(spec, report, progress::isOver);
         DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(options.optimizer(head, progress::getDone))
+                new DefaultTrainingConfig(task.loss())
+                        .optOptimizer(options.optimizer(task.head(), progress::getDone))
                         .addTrainingListeners(progress);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // after all others
@@ -229,8 +178,8 @@ public final class TrainCommand implements Callable<Integer> {
         Engine.getInstance().setRandomSeed(options.seed);
         try (page;
                 ParallelTrainer trainer =
-                        job.trainer(model, config, options.config(job.get()).build())) {
-            trainer.initialize(new Shape(options.batch, nGrams.limit()));
+                        job.trainer(task.model(), config, options.config(job.get()).build())) {
+            trainer.initialize(task.inputs());
             job.resume(checkpoints, options, trainer);
             progress.begin();
             page.resume(report.loss);
@@ -254,7 +203,7 @@ public final class TrainCommand implements Callable<Integer> {
                 options.ranks() == 1 ? "" : "s",
                 job.describe(),
                 options.describeSharing(),
-                describeHead(classes),
+                options.describeHead(classes),
                 options.optimizer);
         if (options.optimizer == OptimizerName.ADAGRAD) {
             // a warm-up of 200 steps keeps it down, and costs a point of top-5 after 1,200
@@ -280,44 +229,7 @@ public final class TrainCommand implements Callable<Integer> {
         checkpoints.fit(trainer, options.epochs(), training, null);
     }
 
-    private String describeHead(int classes) {
-        String name = options.head.toString();
-        return options.head != HeadKind.SAMPLED
-                ? name
-                : String.format(Locale.ROOT, "%s %.3g", name, options.sampleShare(classes));
-    }
-
-    private ClassificationHead head(int classes) {
-        return BadInputException.check(
-                "--head %s: ".formatted(describeHead(classes)),
-                () ->
-                        options.head
-                                .builder(classes, options.sampleShare(classes), options.seed)
-                                .optBatchShardedInput(true)
-                                .optPrecision(options.precision)
-                                .build());
-    }
-
-    private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams, double seconds) {
-        int words = Math.min(options.heldOut, split.size());
-        LemmaDataset heldOut = LemmaDataset.heldOut(split, nGrams, EVALUATION_BATCH);
-        HeldOutEvaluation evaluation = new HeldOutEvaluation(model, split, heldOut, words);
-        evaluation.printTable(out);
-        int steps = report.loss.size();
-        double speed = (double) steps * options.batch / seconds;
-        double top1 = evaluation.accuracy(1);
-        double top5 = evaluation.accuracy(5);
-        out.printf(
-                Locale.ROOT,
-                "%n%,d steps in %.0f s, %.0f words/s, loss %.4f%n"
-                        + "%,d held-out words: top-1 %.3f, top-5 %.3f%n",
-                steps,
-                seconds,
-                speed,
-                steps == 0 ? Double.NaN : report.loss.get(steps - 1),
-                words,
-                top1,
-                top5);
+    private void addFigures(TrainingTask task, double seconds) {
         SystemMemory.peakResident()
                 .ifPresent(
                         bytes ->
@@ -325,20 +237,18 @@ public final class TrainCommand implements Callable<Integer> {
                                         Locale.ROOT,
                                         "peak resident memory %.2f GiB%n",
                                         bytes / 0x1p30));
-        report.put("classes", split.corpus().classes());
-        report.put("languages", options.languageList());
+        int steps = report.loss.size();
+        report.put("classes", task.classes());
         report.put("ranks", options.ranks());
         report.put("mode", options.modeName()); // null on a mesh
         report.put("mesh", options.meshName()); // null in a mode
-        report.put("head", options.head.toString());
+        report.put("head", options.headKind().toString());
         report.put("optimizer", options.optimizer.toString());
         report.put("dim", options.dim);
         report.put("batch", options.batch);
         report.put("seed", options.seed);
         report.put("steps", steps);
         report.put("seconds", seconds);
-        report.put("samples_per_second", speed);
-        report.put("top1", top1); // the share of words whose best lemma is right
-        report.put("top5", top5); // with a right lemma among the five best
+        report.put("samples_per_second", (double) steps * options.batch / seconds);
     }
 }

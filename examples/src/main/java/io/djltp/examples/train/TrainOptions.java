@@ -5,21 +5,24 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 import ai.djl.Device;
 import ai.djl.nn.Block;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.ParameterTracker;
 
+import io.djltp.classes.ClassData;
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.Tp;
 import io.djltp.examples.lemma.Language;
+import io.djltp.internal.optimizer.HeadRates;
 import io.djltp.job.Job;
-import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
 
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
@@ -35,18 +38,14 @@ import java.util.stream.Collectors;
 /** The options of {@code tp train}. */
 final class TrainOptions extends JobOptions {
 
-    private static final String DEFAULT_OUT = "out/lemma"; // where tp lemma looks, too
+    private static final Path DEFAULT_OUT = Path.of("out/lemma"); // where tp lemma looks, too
     private static final double DEFAULT_MINUTES = 3;
     private static final int MOST_EPOCHS = 1000; // another limit comes first
-    private static final float TABLE_SHARE = 1f / 3; // of the rate
-    private static final double FALL_BEGINS = 0.3; // the rate stays until this share of the run
-    private static final double LAST_RATE = 0.2; // and then falls in a line to a fifth
 
     @Option(
             names = "--languages",
-            defaultValue = "de",
-            description = "Dictionaries to learn, any of de,en,pl,uk,ru (${DEFAULT-VALUE}).")
-    private String languageCodes;
+            description = "Dictionaries to learn, any of de,en,pl,uk,ru (de).")
+    private @Nullable String languageCodes;
 
     @Option(
             names = "--mode",
@@ -92,12 +91,12 @@ final class TrainOptions extends JobOptions {
 
     @Option(
             names = "--head",
-            defaultValue = "sampled",
             description =
                     "full: all logits; fused: logits, loss and update in one, a chunk of the"
                             + " classes at a time; sampled: the same with a random part of the"
-                            + " classes in each step (${DEFAULT-VALUE}).")
-    HeadKind head;
+                            + " classes in each step (sampled; fused for up to 20,000 classes of"
+                            + " --data).")
+    @Nullable HeadKind head;
 
     @Option(
             names = "--sample-share",
@@ -125,17 +124,15 @@ final class TrainOptions extends JobOptions {
 
     @Option(
             names = "--out",
-            defaultValue = DEFAULT_OUT,
-            description = "Folder for the trained model (${DEFAULT-VALUE}).")
-    Path out;
+            description = "Folder for the trained model (out/lemma; with --data to be given).")
+    private @Nullable Path out;
 
     @Option(
             names = "--held-out",
-            defaultValue = "" + TrainCommand.HELD_OUT,
             description =
-                    "Held-out words that the trained model is judged by, at most"
-                            + " ${DEFAULT-VALUE} (${DEFAULT-VALUE}).")
-    int heldOut;
+                    "Held-out words that the trained lemmatiser is judged by, at most 4,000"
+                            + " (4,000).")
+    @Nullable Integer heldOut;
 
     @Option(
             names = "--export-split",
@@ -144,13 +141,58 @@ final class TrainOptions extends JobOptions {
                             + " held out, as fastText reads them.")
     @Nullable Path exportSplit;
 
+    @Option(
+            names = "--forms",
+            description =
+                    "With --export-split: a lemma a line, with all of its forms as labels, a tenth"
+                            + " of the lemmas held out.")
+    boolean forms;
+
+    /** The user's own data. */
+    @Mixin final DataOptions own = new DataOptions();
+
+    @Option(
+            names = "--validation",
+            description = "A file as the --data, by which the trained model is judged.")
+    @Nullable Path validation;
+
+    @Option(names = "--validation-label-file", description = "The labels of --validation.")
+    @Nullable Path validationLabels;
+
+    @Option(
+            names = "--features",
+            description = "${COMPLETION-CANDIDATES}: what the file must have (what it has).")
+    ClassData.@Nullable Features features;
+
+    @Option(
+            names = "--labels",
+            description = "${COMPLETION-CANDIDATES} labels a row (many, if a row has several).")
+    @Nullable LabelCount labels;
+
+    @Option(
+            names = "--loss",
+            description =
+                    "${COMPLETION-CANDIDATES} (softmax; with many labels and up to 20,000 classes"
+                            + " one-vs-all).")
+    ClassModel.@Nullable Objective loss;
+
     List<Language> languages = List.of(); // until they are checked
+
+    /** How many labels a row has. */
+    enum LabelCount {
+        ONE,
+        MANY;
+
+        @Override
+        public String toString() {
+            return name().toLowerCase(Locale.ROOT);
+        }
+    }
 
     /** {@inheritDoc} */
     @Override
     protected void check() {
-        languages = BadInputException.check("--languages: ", () -> Language.parse(languageCodes));
-        languageCodes = languages.stream().map(Language::code).collect(Collectors.joining(","));
+        checkData();
         if (driftCheckSteps != null && driftCheckSteps < 0) {
             throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
         }
@@ -169,14 +211,44 @@ final class TrainOptions extends JobOptions {
         positive("--steps", steps);
         positive("--minutes", minutes);
         checkHead();
-        if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
-            throw new BadInputException(
-                    "--held-out must be 1 to %s, not %s", TrainCommand.HELD_OUT, heldOut);
-        }
         positive("--lr", learningRate);
         checkBatch(batch, modeName());
         if (learningRate == null) {
             learningRate = usualRate();
+        }
+    }
+
+    private void checkData() {
+        own.check();
+        DataOptions.checkFile("--validation", validation);
+        DataOptions.checkFile("--validation-label-file", validationLabels);
+        if (own.data != null) {
+            if (languageCodes != null || heldOut != null || exportSplit != null) {
+                throw new BadInputException(
+                        "--languages, --held-out and --export-split are for the dictionaries, and"
+                                + " not for --data");
+            }
+            if (out == null) {
+                throw new BadInputException("--data needs --out, a folder for the trained model");
+            }
+            return;
+        }
+        if (validation != null || features != null || labels != null || loss != null) {
+            throw new BadInputException(
+                    "--validation, --features, --labels and --loss need --data, a file");
+        }
+        if (forms && exportSplit == null) {
+            throw new BadInputException("--forms needs --export-split, a folder");
+        }
+        String codes = languageCodes == null ? "de" : languageCodes;
+        languages = BadInputException.check("--languages: ", () -> Language.parse(codes));
+        languageCodes = languages.stream().map(Language::code).collect(Collectors.joining(","));
+        out = out == null ? DEFAULT_OUT : out;
+        head = head == null ? HeadKind.SAMPLED : head;
+        heldOut = heldOut == null ? TrainCommand.HELD_OUT : heldOut;
+        if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
+            throw new BadInputException(
+                    "--held-out must be 1 to %s, not %s", TrainCommand.HELD_OUT, heldOut);
         }
     }
 
@@ -227,32 +299,57 @@ final class TrainOptions extends JobOptions {
         return sampleShare != null ? sampleShare : HeadKind.defaultShare(classes);
     }
 
+    /** Returns how the head is computed. */
+    HeadKind headKind() {
+        return Objects.requireNonNull(head, "head"); // since the check, or by the data
+    }
+
+    /** Returns how the head is computed, for people to read. */
+    String describeHead(int classes) {
+        HeadKind kind = headKind();
+        return kind != HeadKind.SAMPLED
+                ? kind.toString()
+                : String.format(Locale.ROOT, "%s %.3g", kind, sampleShare(classes));
+    }
+
+    /** Returns the builder of the head. */
+    ClassificationHead.Builder head(int classes) {
+        return BadInputException.check(
+                "--head %s: ".formatted(describeHead(classes)),
+                () -> {
+                    ClassificationHead.Builder builder =
+                            headKind()
+                                    .builder(classes, sampleShare(classes), seed)
+                                    .optBatchShardedInput(true)
+                                    .optPrecision(precision);
+                    builder.build(); // which checks it
+                    return builder;
+                });
+    }
+
     /** Returns what to type to use the trained model. */
-    String lemmaCommand() {
-        String folder = out.toString();
-        if (out.equals(Path.of(DEFAULT_OUT))) {
-            return Tp.NAME + " lemma WORD...";
-        }
+    String predictCommand(String input) {
+        String folder = out().toString();
         String quote = folder.contains(" ") ? "\"" : "";
-        return Tp.NAME + " lemma --model " + quote + folder + quote + " WORD...";
+        return Tp.NAME + " predict " + quote + folder + quote + " " + input;
     }
 
     /** Returns the codes of the languages. */
-    String languageList() {
+    @Nullable String languageList() {
         return languageCodes;
     }
 
     /** {@inheritDoc} */
     @Override
     protected Path out() {
-        return out;
+        return Objects.requireNonNull(out, "--out"); // since the check
     }
 
     /** {@inheritDoc} */
     @Override
     protected Set<String> trainingOptions() {
         return Set.of(
-                "--languages --dim --batch --head --sample-share --optimizer --lr --seed"
+                "--languages --data --labels --loss --dim --batch --head --sample-share --optimizer --lr --seed"
                         .split(" "));
     }
 
@@ -260,8 +357,8 @@ final class TrainOptions extends JobOptions {
     @Override
     protected void checkOut() {
         try {
-            Files.createDirectories(out);
-            Files.delete(Files.createTempFile(out, ".tp", ".check"));
+            Files.createDirectories(out());
+            Files.delete(Files.createTempFile(out(), ".tp", ".check"));
         } catch (IOException e) {
             String why = e.getClass().getSimpleName() + ": " + e.getMessage();
             throw new BadInputException(
@@ -282,40 +379,12 @@ final class TrainOptions extends JobOptions {
         };
     }
 
-    /**
-     * Returns the optimizer. The rates of row-wise Adagrad fall towards the end of the run, and
-     * what is below the head learns more slowly: every word moves many rows of the table.
-     *
-     * @param head the head
-     * @param done the share of the run that is done, the same in all processes
-     */
+    /** Returns the optimizer, of which row-wise Adagrad has rates that fall with the run. */
     Optimizer optimizer(Block head, DoubleSupplier done) {
         float rate = Objects.requireNonNull(learningRate); // since the check
-        if (optimizer != OptimizerName.ADAGRAD) {
-            return optimizer.create(rate);
-        }
-        // ranks have keys of their own, which begin with the name of the parameter
-        ParameterTracker rates =
-                (key, step) -> {
-                    boolean ofHead =
-                            head.getDirectParameters().values().stream()
-                                    .anyMatch(parameter -> key.startsWith(parameter.getId()));
-                    return (ofHead ? rate : rate * TABLE_SHARE) * rateFactor(done.getAsDouble());
-                };
-        // A class has a gradient of about 2 divided by the words of a step where it is the lemma of
-        // one of them, and a twentieth of that and less where it is not. Without an epsilon of that
-        // order the first step of every class is the whole rate all the same, away from all words,
-        // and it takes hundreds of steps to come back.
-        return RowwiseAdagrad.builder()
-                .optLearningRateTracker(rates)
-                .optEpsilon(0.5f / batch)
-                .build();
-    }
-
-    /** Returns what the rate is multiplied with when a share of the run is done. */
-    static float rateFactor(double done) {
-        double fallen = Math.max(0, done - FALL_BEGINS) / (1 - FALL_BEGINS);
-        return (float) (1 - (1 - LAST_RATE) * Math.min(1, fallen));
+        return optimizer == OptimizerName.ADAGRAD
+                ? HeadRates.optimizer(head, rate, batch, done)
+                : optimizer.create(rate);
     }
 
     /** Returns the limit of time in minutes; a run with a number of steps has none of its own. */

@@ -7,7 +7,6 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
-import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.report.TrainingReport;
@@ -17,10 +16,11 @@ import java.util.Arrays;
 import java.util.Locale;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.LongStream;
 
 /**
  * Shows how training goes: a line with the loss and the speed every ten seconds, and now and then
- * the accuracy on some held-out words. Also says when the limits of steps and of time are reached.
+ * the accuracy on some held-out rows. Also says when the limits of steps and of time are reached.
  */
 final class TrainingProgress extends TrainingListenerAdapter {
     private static final long LINE_INTERVAL = TimeUnit.SECONDS.toNanos(10);
@@ -30,7 +30,7 @@ final class TrainingProgress extends TrainingListenerAdapter {
     private final int maxSteps;
     private final double maxSeconds;
     private final int batchSize;
-    private final LemmaDataset heldOut;
+    private final TrainingTask task;
     private final RunReport run;
     private final boolean shown;
     private final TrainingReport report;
@@ -45,7 +45,7 @@ final class TrainingProgress extends TrainingListenerAdapter {
      *
      * @param options the limits
      * @param batches the number of batches if no limit comes first
-     * @param heldOut the held-out words
+     * @param task what is learned
      * @param run where the loss of every step and the time go
      * @param shown whether this process shows it; all decide alike when training ends
      * @param report where the loss of every step goes too, and the accuracy
@@ -53,14 +53,14 @@ final class TrainingProgress extends TrainingListenerAdapter {
     TrainingProgress(
             TrainOptions options,
             long batches,
-            LemmaDataset heldOut,
+            TrainingTask task,
             RunReport run,
             boolean shown,
             TrainingReport report) {
         maxSteps = (int) Math.min(options.steps(), batches);
         maxSeconds = options.minutes() * 60;
         batchSize = options.batch;
-        this.heldOut = heldOut;
+        this.task = task;
         this.run = run;
         this.shown = shown;
         this.report = report;
@@ -107,11 +107,12 @@ final class TrainingProgress extends TrainingListenerAdapter {
         if (shown && (done >= 1 || System.nanoTime() >= nextLine)) {
             System.err.printf(
                     Locale.ROOT,
-                    "train %3.0f%% step %d, loss %.3f, %.0f words/s%s%n",
+                    "train %3.0f%% step %d, loss %.3f, %.0f %s/s%s%n",
                     100 * done,
                     run.loss.size(),
                     shownLoss,
                     run.loss.size() * batchSize / run.seconds(),
+                    task.rowName(),
                     accuracy);
             nextLine = System.nanoTime() + LINE_INTERVAL;
         }
@@ -132,38 +133,45 @@ final class TrainingProgress extends TrainingListenerAdapter {
         shownLoss = Double.isNaN(shownLoss) ? loss : 0.9 * shownLoss + 0.1 * loss;
     }
 
-    /** Evaluates one batch of held-out words, without gathering the logits of the ranks. */
+    /** Evaluates one batch of held-out rows, without gathering the logits of the ranks. */
     private void evaluate(Trainer trainer) {
         long begin = System.nanoTime();
         try (NDManager manager = trainer.getManager().newSubManager()) {
-            Batch batch = heldOut.getData(manager).iterator().next();
-            NDList predictions = trainer.evaluate(batch.getData());
-            int k = (int) Math.min(BEST, predictions.head().getShape().get(1));
-            try (TopClasses best = new VocabParallelTopK(k).evaluate(predictions)) {
-                long[] labels = batch.getLabels().head().toLongArray();
-                long[] found = best.classes().toLongArray();
-                double first = share(labels, found, k, 1);
-                double all = share(labels, found, k, k);
-                accuracy =
-                        String.format(
-                                Locale.ROOT, ", held out %.2f top-1 %.2f top-%d", first, all, k);
-                report.add(trainer, "held out top-1", first);
-                report.add(trainer, "held out top-" + k, all);
-                report.restartClock(trainer);
+            Batch batch = task.heldOut(manager);
+            if (batch != null) {
+                evaluate(trainer, batch);
             }
         }
         run.skip(System.nanoTime() - begin);
         nextEvaluation = System.nanoTime() + EVALUATION_INTERVAL;
     }
 
-    /** Returns the share of labels that are among the first of the k classes that were found. */
-    private static double share(long[] labels, long[] found, int k, int first) {
-        int right = 0;
-        for (int i = 0; i < labels.length; i++) {
-            long label = labels[i];
-            long[] best = Arrays.copyOfRange(found, i * k, i * k + first);
-            right += Arrays.stream(best).anyMatch(each -> each == label) ? 1 : 0;
+    private void evaluate(Trainer trainer, Batch batch) {
+        NDList predictions = trainer.evaluate(batch.getData());
+        int k = (int) Math.min(BEST, predictions.head().getShape().get(1));
+        try (TopClasses best = new VocabParallelTopK(k).evaluate(predictions)) {
+            long[] labels = batch.getLabels().head().toLongArray();
+            long[] found = best.classes().toLongArray();
+            double first = share(labels, found, k, 1);
+            double all = share(labels, found, k, k);
+            accuracy =
+                    String.format(Locale.ROOT, ", held out %.2f top-1 %.2f top-%d", first, all, k);
+            report.add(trainer, "held out top-1", first);
+            report.add(trainer, "held out top-" + k, all);
+            report.restartClock(trainer);
         }
-        return (double) right / labels.length;
+    }
+
+    /** Returns the share of rows with a label among the first of the k classes that were found. */
+    private static double share(long[] labels, long[] found, int k, int first) {
+        int rows = found.length / k;
+        int width = labels.length / rows;
+        int right = 0;
+        for (int i = 0; i < rows; i++) {
+            long[] own = Arrays.copyOfRange(labels, i * width, (i + 1) * width);
+            LongStream best = Arrays.stream(found, i * k, i * k + first);
+            right += best.anyMatch(each -> Arrays.stream(own).anyMatch(it -> it == each)) ? 1 : 0;
+        }
+        return (double) right / rows;
     }
 }

@@ -7,6 +7,7 @@ import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.TpRun;
+import io.djltp.internal.optimizer.HeadRates;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
@@ -124,7 +125,7 @@ public class TrainCommandTest {
     public void ratesFallTowardsTheEndOfTheRun() {
         double[][] expected = {{0, 1}, {0.3, 1}, {0.65, 0.6}, {1, 0.2}, {1.5, 0.2}};
         for (double[] each : expected) {
-            Assert.assertEquals(TrainOptions.rateFactor(each[0]), each[1], 1e-6, "at " + each[0]);
+            Assert.assertEquals(HeadRates.factor(each[0]), each[1], 1e-6, "at " + each[0]);
         }
     }
 

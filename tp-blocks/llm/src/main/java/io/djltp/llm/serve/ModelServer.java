@@ -8,6 +8,11 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
 
 import io.djltp.internal.Errors;
+import io.djltp.internal.http.ApiException;
+import io.djltp.internal.http.Fields;
+import io.djltp.internal.http.HttpFront;
+import io.djltp.internal.http.HttpFront.Call;
+import io.djltp.internal.http.HttpMetrics;
 import io.djltp.job.JobFailedException;
 import io.djltp.llm.Embedder;
 import io.djltp.llm.Generator;
@@ -15,42 +20,21 @@ import io.djltp.llm.ModelConfig;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 
-import org.eclipse.jetty.http.HttpHeader;
-import org.eclipse.jetty.http.UriCompliance;
 import org.eclipse.jetty.io.Content;
-import org.eclipse.jetty.server.Handler;
-import org.eclipse.jetty.server.HttpConfiguration;
-import org.eclipse.jetty.server.HttpConnectionFactory;
 import org.eclipse.jetty.server.Request;
-import org.eclipse.jetty.server.Response;
-import org.eclipse.jetty.server.Server;
-import org.eclipse.jetty.server.ServerConnector;
-import org.eclipse.jetty.server.handler.ErrorHandler;
-import org.eclipse.jetty.util.BufferUtil;
-import org.eclipse.jetty.util.Callback;
-import org.eclipse.jetty.util.thread.Invocable;
-import org.eclipse.jetty.util.thread.QueuedThreadPool;
 import org.jspecify.annotations.Nullable;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 
 /**
  * Serves a language model over HTTP, with the schema of OpenAI: chats, completions and embeddings.
@@ -75,18 +59,9 @@ import java.util.concurrent.TimeUnit;
  */
 public final class ModelServer implements AutoCloseable {
 
-    private static final Logger logger = LoggerFactory.getLogger(ModelServer.class);
-
-    static final ApiException GONE =
-            new ApiException(499, null, null, "The client has closed the connection");
-
     private static final int BATCH = 8; // by default
-    private static final int MAX_BODY = 4 << 20;
-    private static final int MAX_READ = 64 << 20; // of a body that is too long
     private static final int MAX_INPUTS = 2048; // as OpenAI
-    private static final int SPARE_THREADS = 24; // for what does not wait
     private static final Duration WATCH = Duration.ofMillis(250);
-    private static final String JSON = "application/json";
 
     private static final Map<String, String> ROUTES =
             Map.of(
@@ -98,44 +73,30 @@ public final class ModelServer implements AutoCloseable {
                     "/v1/embeddings", "POST");
 
     private final String name;
-    private final byte @Nullable [] apiKey;
     private final int maxQueue;
     private final Duration grace;
     private final Callable<? extends AutoCloseable> loader;
-    private final QueuedThreadPool threads;
-    private final Server server;
-    private final ServerConnector connector;
+    private final HttpFront front;
     private final ServerMetrics metrics = new ServerMetrics();
     private final Set<TextCall> calls = ConcurrentHashMap.newKeySet();
-    private final CountDownLatch over = new CountDownLatch(1);
     private final long created = System.currentTimeMillis() / 1000;
     private volatile @Nullable AutoCloseable model; // Generator or Embedder, when it is loaded
-    private volatile @Nullable RuntimeException failure;
-    private volatile boolean closing;
-    private int texts; // admitted
-    private boolean closed;
 
     private ModelServer(Builder builder) {
         loader = Errors.given(builder.loader, "A ModelServer needs setPath or setGenerator");
         name = Errors.given(builder.name, "A ModelServer needs optName, or setPath");
-        String key = builder.apiKey;
-        apiKey = key == null ? null : ("Bearer " + key).getBytes(StandardCharsets.UTF_8);
         maxQueue = builder.maxQueue;
         grace = builder.grace;
-        threads = new QueuedThreadPool(SPARE_THREADS);
-        threads.setName("tp-serve");
-        server = new Server(threads);
-        HttpConfiguration http = new HttpConfiguration();
-        http.setSendServerVersion(false);
-        UriCompliance.Violation slash = UriCompliance.Violation.AMBIGUOUS_PATH_SEPARATOR;
-        http.setUriCompliance(UriCompliance.DEFAULT.with("names", slash)); // of models
-        connector = new ServerConnector(server, new HttpConnectionFactory(http));
-        connector.setHost(builder.host);
-        connector.setPort(builder.port);
-        connector.setIdleTimeout(builder.idleTimeout.toMillis());
-        server.addConnector(connector);
-        server.setHandler(new Routes());
-        server.setErrorHandler(ModelServer::writeError);
+        front =
+                new HttpFront(
+                        builder.host,
+                        builder.port,
+                        builder.apiKey,
+                        builder.idleTimeout,
+                        ROUTES,
+                        path -> path.startsWith("/v1/models/") ? "/v1/models" : path,
+                        metrics,
+                        this::answer);
     }
 
     /**
@@ -147,12 +108,10 @@ public final class ModelServer implements AutoCloseable {
      */
     public void start() throws IOException, MalformedModelException {
         try {
-            server.start();
+            front.listen();
             AutoCloseable loaded = loader.call();
-            if (loaded instanceof Generator generator) {
-                threads.setMaxThreads(capacity(generator) + SPARE_THREADS);
-            }
             model = loaded;
+            front.setReady(loaded instanceof Generator generator ? capacity(generator) : 0);
             watch();
         } catch (IOException | MalformedModelException | RuntimeException e) {
             close();
@@ -169,7 +128,7 @@ public final class ModelServer implements AutoCloseable {
      * @return the port that the server listens on, or -1 if it does not
      */
     public int getPort() {
-        return connector.getLocalPort();
+        return front.getPort();
     }
 
     /**
@@ -180,64 +139,28 @@ public final class ModelServer implements AutoCloseable {
      * @throws InterruptedException if the thread is interrupted
      */
     public void await() throws InterruptedException {
-        over.await();
-        RuntimeException failed = failure;
-        if (failed != null) {
-            throw failed;
-        }
+        front.await();
     }
 
     /** Stops: new requests get status 503, running ones have the time of grace to finish. */
     @Override
     public void close() {
-        closing = true;
-        synchronized (this) {
-            if (closed) {
-                return;
-            }
-            closed = true;
-            awaitCalls(grace);
-        }
         ApiException end = new ApiException(503, null, "shutting_down", "The server ends");
-        calls.forEach(call -> call.cancel(end));
-        synchronized (this) {
-            awaitCalls(Duration.ofSeconds(10));
-        }
-        try {
-            server.stop();
-            AutoCloseable loaded = model;
-            if (loaded != null) {
-                loaded.close();
-            }
-        } catch (Exception e) {
-            logger.warn("The server did not stop well", e);
-        }
-        over.countDown();
-    }
-
-    private void awaitCalls(Duration time) {
-        long end = System.nanoTime() + time.toNanos();
-        try {
-            while (texts > 0 && System.nanoTime() < end) {
-                wait(100);
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    /** Takes note that no more can be generated. */
-    private void fail(RuntimeException e) {
-        synchronized (this) {
-            failure = failure == null ? e : failure;
-        }
-        over.countDown();
+        front.close(
+                grace,
+                () -> calls.forEach(call -> call.cancel(end)),
+                () -> {
+                    AutoCloseable loaded = model;
+                    if (loaded != null) {
+                        loaded.close();
+                    }
+                });
     }
 
     private void watch() {
         calls.forEach(TextCall::watch);
-        if (!closed) {
-            server.getScheduler().schedule(this::watch, WATCH.toMillis(), TimeUnit.MILLISECONDS);
+        if (!front.isClosing()) {
+            front.schedule(this::watch, WATCH);
         }
     }
 
@@ -245,222 +168,43 @@ public final class ModelServer implements AutoCloseable {
         return generator.getBatch() + maxQueue;
     }
 
-    /** Takes places for texts, until the request is over. */
-    private synchronized void admit(int count, int capacity, Request request) {
-        if (texts + count > capacity) {
-            metrics.queueFull.increment();
-            throw new ApiException(
-                    429, null, "queue_full", "Too many requests wait. Try again in a second");
-        }
-        texts += count;
-        Request.addCompletionListener(request, e -> release(count));
-    }
-
-    private synchronized void release(int count) {
-        texts -= count;
-        notifyAll();
-    }
-
-    /** Routes of the server. */
-    private final class Routes extends Handler.Abstract {
-
-        @Override
-        public boolean handle(Request request, Response response, Callback callback) {
-            String path = Objects.requireNonNullElse(request.getHttpURI().getDecodedPath(), "");
-            String route = path.startsWith("/v1/models/") ? "/v1/models" : path;
-            String method = ROUTES.get(route);
-            Request.addCompletionListener(
-                    request,
-                    e ->
-                            metrics.countRequest(
-                                    method == null ? "other" : route,
-                                    e instanceof IOException
-                                            ? GONE.status()
-                                            : response.getStatus()));
-            ApiException wrong = null;
-            try {
-                checkKey(request, path);
-                checkMethod(request, response, path, route);
-                checkType(request, method);
-                if (request.getLength() > MAX_BODY) {
-                    throw tooLarge();
-                }
-            } catch (ApiException e) {
-                wrong = e;
-            }
-            boolean asks = request.getHeaders().contains(HttpHeader.EXPECT, "100-continue");
-            if (wrong != null && asks) {
-                send(wrong, response, callback);
-            } else {
-                new Body(wrong, route, path, request, response, callback).run();
-            }
-            return true;
-        }
-    }
-
-    /**
-     * Reads the body to its end, and then answers. Most clients listen only after they have sent
-     * their body, so a body that is too long or belongs to a wrong request is read too.
-     */
-    private final class Body implements Invocable.Task {
-
-        private final ByteArrayOutputStream kept = new ByteArrayOutputStream();
-        private final @Nullable ApiException wrong;
-        private final String route;
-        private final String path;
-        private final Request request;
-        private final Response response;
-        private final Callback callback;
-        private long length;
-
-        Body(
-                @Nullable ApiException wrong,
-                String route,
-                String path,
-                Request request,
-                Response response,
-                Callback callback) {
-            this.wrong = wrong;
-            this.route = route;
-            this.path = path;
-            this.request = request;
-            this.response = response;
-            this.callback = callback;
-        }
-
-        @Override
-        public InvocationType getInvocationType() {
-            return InvocationType.NON_BLOCKING;
-        }
-
-        @Override
-        public void run() {
-            for (boolean last = false; !last; ) {
-                Content.Chunk chunk = request.read();
-                if (chunk == null) {
-                    request.demand(this);
-                    return;
-                }
-                if (Content.Chunk.isFailure(chunk)) {
-                    response.getHeaders().put(HttpHeader.CONNECTION, "close");
-                    send(
-                            new ApiException(408, null, null, "The body has not come"),
-                            response,
-                            callback);
-                    return;
-                }
-                length += chunk.remaining();
-                if (wrong == null && length <= MAX_BODY) {
-                    kept.writeBytes(BufferUtil.toArray(chunk.getByteBuffer()));
-                }
-                last = chunk.isLast() || length > MAX_READ;
-                chunk.release();
-            }
-            threads.execute(this::answerNow);
-        }
-
-        private void answerNow() {
-            if (wrong != null) {
-                send(wrong, response, callback);
-            } else if (length > MAX_BODY) {
-                send(tooLarge(), response, callback);
-            } else {
-                answer(route, path, kept.toByteArray(), request, response, callback);
-            }
-        }
-    }
-
-    private static void checkMethod(Request request, Response response, String path, String route) {
-        String method = ROUTES.get(route);
-        if (method == null) {
-            throw notFound("There is no " + path + " here");
-        }
-        String given = request.getMethod();
-        if (!given.equals(method) && !(given.equals("HEAD") && method.equals("GET"))) {
-            response.getHeaders().put(HttpHeader.ALLOW, method);
-            throw new ApiException(
-                    405, null, null, "Use " + method + " for " + route + ", not " + given);
-        }
-    }
-
-    /** Checks that the client may use the routes of OpenAI. */
-    private void checkKey(Request request, String path) {
-        if (apiKey != null && path.startsWith("/v1/")) {
-            String given = request.getHeaders().get(HttpHeader.AUTHORIZATION);
-            String named = given == null ? "" : given.replaceFirst("(?i)^bearer ", "Bearer ");
-            byte[] bytes = named.getBytes(StandardCharsets.UTF_8);
-            if (!MessageDigest.isEqual(apiKey, bytes)) {
-                throw new ApiException(
-                        401,
-                        null,
-                        "invalid_api_key",
-                        "The API key is missing or wrong. Send the header Authorization: Bearer KEY");
-            }
-        }
-    }
-
-    /** Checks the type of a body. Pages of a browser cannot send this one alone. */
-    private static void checkType(Request request, @Nullable String method) {
-        String type = request.getHeaders().get(HttpHeader.CONTENT_TYPE);
-        boolean json = type != null && type.split(";")[0].trim().equalsIgnoreCase(JSON);
-        if ("POST".equals(method) && !json) {
-            throw new ApiException(
-                    415, null, null, "The Content-Type must be " + JSON + ", not " + type);
-        }
-    }
-
-    private static ApiException tooLarge() {
-        return new ApiException(413, null, null, "The body has more than " + MAX_BODY + " bytes");
-    }
-
-    private static ApiException notFound(String message) {
-        return new ApiException(404, null, "not_found", message);
-    }
-
-    /** Returns the model, which answers. */
-    private AutoCloseable ready() {
-        if (closing) {
-            throw new ApiException(503, null, "shutting_down", "The server ends");
-        }
-        RuntimeException failed = failure;
-        if (failed != null) {
-            throw new ApiException(
-                    503, null, "failed", "The model has failed: " + failed.getMessage());
-        }
-        AutoCloseable loaded = model;
-        if (loaded == null) {
-            throw new ApiException(503, null, "loading", "The model is being loaded");
-        }
-        return loaded;
-    }
-
     private <T> T ready(Class<T> type, String other) {
-        AutoCloseable loaded = ready();
+        AutoCloseable loaded = model;
         if (!type.isInstance(loaded)) {
             throw ApiException.of("model", "The model %s has no such route. Use %s", name, other);
         }
         return type.cast(loaded);
     }
 
-    private void get(String path, Response response, Callback callback) {
-        if (path.equals("/metrics")) {
-            AutoCloseable loaded = model;
-            boolean generates = loaded instanceof Generator;
-            Generator generator = generates ? (Generator) loaded : null;
-            String text =
-                    generator == null
-                            ? metrics.text(0, 0, List.of())
-                            : metrics.text(
-                                    generator.getRunning(),
-                                    generator.getWaiting(),
-                                    generator.getBytes());
-            send(200, "text/plain; version=0.0.4; charset=utf-8", text, response, callback);
+    private void answer(Call call) throws IOException {
+        if ("GET".equals(ROUTES.get(call.route()))) {
+            get(call);
             return;
         }
+        Fields fields = Fields.parse(call.body());
+        if (fields.has("model") && !fields.string("model").equals(name)) {
+            throw noModel(fields.string("model"));
+        }
+        if (call.route().equals("/v1/embeddings")) {
+            call.send(HttpFront.JSON, embed(fields, call.request()).toString());
+        } else {
+            generate(fields, call);
+        }
+    }
+
+    private void get(Call call) {
+        String path = call.path();
         JsonObject json = new JsonObject();
-        if (path.equals("/health")) {
-            ready();
-            json.addProperty("status", "ok");
+        if (path.equals("/metrics")) {
+            String text =
+                    model instanceof Generator generator
+                            ? metrics.text(
+                                    generator.getRunning(),
+                                    generator.getWaiting(),
+                                    generator.getBytes())
+                            : metrics.text(0, 0, List.of());
+            call.send(HttpMetrics.TYPE, text);
+            return;
         } else if (path.equals("/v1/models")) {
             JsonArray models = new JsonArray();
             models.add(describe());
@@ -471,7 +215,7 @@ public final class ModelServer implements AutoCloseable {
         } else {
             throw noModel(path.substring("/v1/models/".length()));
         }
-        send(200, JSON, json.toString(), response, callback);
+        call.send(HttpFront.JSON, json.toString());
     }
 
     private JsonObject describe() {
@@ -488,66 +232,28 @@ public final class ModelServer implements AutoCloseable {
         return new ApiException(404, "model", "model_not_found", message);
     }
 
-    private void answer(
-            String route,
-            String path,
-            byte[] body,
-            Request request,
-            Response response,
-            Callback callback) {
-        try {
-            if ("GET".equals(ROUTES.get(route))) {
-                get(path, response, callback);
-                return;
-            }
-            ready();
-            Fields fields = Fields.parse(body);
-            if (fields.has("model") && !fields.string("model").equals(name)) {
-                throw noModel(fields.string("model"));
-            }
-            if (route.equals("/v1/embeddings")) {
-                send(200, JSON, embed(fields, request).toString(), response, callback);
-            } else {
-                generate(fields, route.contains("chat"), request, response, callback);
-            }
-        } catch (ApiException e) {
-            send(e, response, callback);
-        } catch (IOException e) { // the client has gone
-            callback.failed(e);
-        } catch (RuntimeException | Error e) {
-            if (e instanceof RankFailedException || e instanceof JobFailedException) {
-                fail((RuntimeException) e);
-            } else {
-                logger.error("A request has failed", e);
-            }
-            String message = "The model has failed: " + e.getMessage();
-            send(new ApiException(500, null, "failed", message), response, callback);
-        }
-    }
-
-    private void generate(
-            Fields fields, boolean chat, Request request, Response response, Callback callback)
-            throws IOException {
+    private void generate(Fields fields, Call call) throws IOException {
         Generator generator = ready(Generator.class, "/v1/embeddings");
-        TextRequest asked = new TextRequest(fields, chat, generator);
+        TextRequest asked = new TextRequest(fields, call.route().contains("chat"), generator);
         int count = asked.prompts.size();
         int capacity = capacity(generator);
         if (count > capacity) {
             throw ApiException.of(
                     "n", "The request is for %s texts, and the server takes %s", count, capacity);
         }
-        admit(count, capacity, request);
-        TextCall call = new TextCall(asked, generator, name, metrics, request, response);
-        calls.add(call);
+        front.admit(count, capacity, call.request());
+        TextCall texts =
+                new TextCall(asked, generator, name, metrics, call.request(), call.response());
+        calls.add(texts);
         try {
-            String rest = call.run();
+            String rest = texts.run();
             if (asked.stream) {
-                Content.Sink.write(response, true, rest, callback);
+                Content.Sink.write(call.response(), true, rest, call.callback());
             } else {
-                send(200, JSON, rest, response, callback);
+                call.send(HttpFront.JSON, rest);
             }
         } finally {
-            calls.remove(call);
+            calls.remove(texts);
         }
     }
 
@@ -564,7 +270,7 @@ public final class ModelServer implements AutoCloseable {
         }
         int width = embedder.getWidth();
         fields.integer("dimensions", width, width, width);
-        admit(1, 1 + maxQueue, request);
+        front.admit(1, 1 + maxQueue, request);
         JsonArray data = new JsonArray();
         long tokens = 0;
         List<float[]> vectors = TextRequest.checked("input", () -> embedder.embed(texts));
@@ -600,36 +306,6 @@ public final class ModelServer implements AutoCloseable {
             array.add(value);
         }
         return array;
-    }
-
-    private static void send(ApiException e, Response response, Callback callback) {
-        String error = e.toJson().toString();
-        if (e == GONE) {
-            response.setStatus(e.status());
-            callback.succeeded(); // if it failed, Jetty would write an error of status 500
-        } else if (response.isCommitted()) {
-            Content.Sink.write(response, true, TextCall.event(e.toJson()), callback);
-        } else {
-            if (e.status() == 429 || e.status() == 503) {
-                response.getHeaders().put(HttpHeader.RETRY_AFTER, "1");
-            }
-            send(e.status(), JSON, error, response, callback);
-        }
-    }
-
-    private static void send(
-            int status, String type, String body, Response response, Callback callback) {
-        response.setStatus(status);
-        response.getHeaders().put(HttpHeader.CONTENT_TYPE, type);
-        Content.Sink.write(response, true, body, callback);
-    }
-
-    /** Writes the errors that Jetty finds, such as a request that is not HTTP. */
-    private static boolean writeError(Request request, Response response, Callback callback) {
-        Object message = request.getAttribute(ErrorHandler.ERROR_MESSAGE);
-        int status = response.getStatus();
-        send(new ApiException(status, null, null, status + " " + message), response, callback);
-        return true;
     }
 
     /**

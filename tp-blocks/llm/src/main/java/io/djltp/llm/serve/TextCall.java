@@ -5,6 +5,8 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
 
+import io.djltp.internal.http.ApiException;
+import io.djltp.internal.http.HttpFront;
 import io.djltp.llm.GeneratedToken;
 import io.djltp.llm.GeneratedToken.FinishReason;
 import io.djltp.llm.GeneratedToken.LogProbability;
@@ -314,12 +316,8 @@ final class TextCall {
             out = Content.Sink.asOutputStream(response);
             events = out;
         }
-        out.write(event(json).getBytes(StandardCharsets.UTF_8));
+        out.write(HttpFront.event(json).getBytes(StandardCharsets.UTF_8));
         out.flush();
-    }
-
-    static String event(JsonObject json) {
-        return "data: " + json + "\n\n";
     }
 
     /** Ends the texts, with an error. */
@@ -357,10 +355,10 @@ final class TextCall {
                 response.getHeaders().put(HttpHeader.CONNECTION, "close");
                 watched = false;
             } else if (read < 0) {
-                cancel(ModelServer.GONE);
+                cancel(HttpFront.GONE);
             }
         } catch (IOException e) {
-            cancel(ModelServer.GONE);
+            cancel(HttpFront.GONE);
         }
     }
 }

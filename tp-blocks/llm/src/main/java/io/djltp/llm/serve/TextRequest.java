@@ -5,6 +5,8 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
 
+import io.djltp.internal.http.ApiException;
+import io.djltp.internal.http.Fields;
 import io.djltp.llm.ChatMessage;
 import io.djltp.llm.ChatTemplate;
 import io.djltp.llm.GenerationOptions;

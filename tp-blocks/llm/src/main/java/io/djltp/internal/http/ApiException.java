@@ -1,4 +1,4 @@
-package io.djltp.llm.serve;
+package io.djltp.internal.http;
 
 import com.google.gson.JsonObject;
 
@@ -7,7 +7,7 @@ import org.jspecify.annotations.Nullable;
 import java.util.Locale;
 
 /** An error that a client gets, with its HTTP status. */
-final class ApiException extends RuntimeException {
+public final class ApiException extends RuntimeException {
 
     private static final long serialVersionUID = 1L;
 
@@ -15,25 +15,42 @@ final class ApiException extends RuntimeException {
     private final @Nullable String param;
     private final @Nullable String code;
 
-    ApiException(int status, @Nullable String param, @Nullable String code, String message) {
+    /**
+     * Creates an error.
+     *
+     * @param status the status
+     * @param param the field of the request, or {@code null}
+     * @param code what programs recognize it by, or {@code null}
+     * @param message what people read
+     */
+    public ApiException(int status, @Nullable String param, @Nullable String code, String message) {
         super(message, null, false, false);
         this.status = status;
         this.param = param;
         this.code = code;
     }
 
-    /** Returns the error of a field of the request. */
-    static ApiException of(@Nullable String param, String message, @Nullable Object... values) {
+    /**
+     * Returns the error of a field of the request.
+     *
+     * @param param the field, or {@code null}
+     * @param message the message, with places for values
+     * @param values the values
+     * @return the error, of status 400
+     */
+    public static ApiException of(
+            @Nullable String param, String message, @Nullable Object... values) {
         String text = String.format(Locale.ROOT, message, values);
         return new ApiException(400, param, "invalid_value", text);
     }
 
-    int status() {
+    /** {@return the status} */
+    public int status() {
         return status;
     }
 
-    /** Returns the error in OpenAI's schema. */
-    JsonObject toJson() {
+    /** {@return the error in OpenAI's schema} */
+    public JsonObject toJson() {
         JsonObject error = new JsonObject();
         error.addProperty("message", getMessage());
         String type =

@@ -1,4 +1,4 @@
-package io.djltp.llm.serve;
+package io.djltp.internal.http;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonArray;
@@ -24,19 +24,29 @@ import java.util.List;
 import java.util.Map;
 
 /** The fields of a request. A field of {@code null} counts as missing. */
-final class Fields {
+public final class Fields {
 
     private static final TypeAdapter<JsonElement> ADAPTER =
             new Gson().getAdapter(JsonElement.class);
 
     private final JsonObject object;
 
-    Fields(JsonObject object) {
+    /**
+     * Wraps an object.
+     *
+     * @param object the object
+     */
+    public Fields(JsonObject object) {
         this.object = object;
     }
 
-    /** Reads a body, which must be one JSON object. */
-    static Fields parse(byte[] body) {
+    /**
+     * Reads a body, which must be one JSON object.
+     *
+     * @param body the body
+     * @return its fields
+     */
+    public static Fields parse(byte[] body) {
         String text;
         try {
             text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(body)).toString();
@@ -56,17 +66,34 @@ final class Fields {
         throw ApiException.of(null, "The body is not a JSON object");
     }
 
-    @Nullable JsonElement get(String name) {
+    /**
+     * Returns a field.
+     *
+     * @param name its name
+     * @return its value, or {@code null} if it is missing
+     */
+    public @Nullable JsonElement get(String name) {
         JsonElement value = object.get(name);
         return value == null || value.isJsonNull() ? null : value;
     }
 
-    boolean has(String name) {
+    /**
+     * Returns whether a field is there.
+     *
+     * @param name its name
+     * @return whether it is there
+     */
+    public boolean has(String name) {
         return get(name) != null;
     }
 
-    /** Returns a field that must be there. */
-    JsonElement required(String name) {
+    /**
+     * Returns a field that must be there.
+     *
+     * @param name its name
+     * @return its value
+     */
+    public JsonElement required(String name) {
         JsonElement value = get(name);
         if (value == null) {
             throw new ApiException(
@@ -75,11 +102,24 @@ final class Fields {
         return value;
     }
 
-    String string(String name) {
+    /**
+     * Returns a string.
+     *
+     * @param name the name of the field
+     * @return the string
+     */
+    public String string(String name) {
         return string(required(name), name);
     }
 
-    static String string(JsonElement value, String name) {
+    /**
+     * Returns a string.
+     *
+     * @param value the value
+     * @param name the name of its field
+     * @return the string
+     */
+    public static String string(JsonElement value, String name) {
         String text = primitive(value, name, "a string").getAsString();
         if (!value.getAsJsonPrimitive().isString()) {
             throw wrong(name, "a string", value);
@@ -90,7 +130,13 @@ final class Fields {
         return text;
     }
 
-    boolean is(String name) {
+    /**
+     * Returns a truth value.
+     *
+     * @param name the name of the field
+     * @return whether it is there and true
+     */
+    public boolean is(String name) {
         JsonElement value = get(name);
         if (value == null) {
             return false;
@@ -101,21 +147,54 @@ final class Fields {
         return value.getAsBoolean();
     }
 
-    float number(String name) {
-        JsonElement value = required(name);
+    /**
+     * Returns a number.
+     *
+     * @param name the name of the field
+     * @return the number
+     */
+    public float number(String name) {
+        return number(required(name), name);
+    }
+
+    /**
+     * Returns a number.
+     *
+     * @param value the value
+     * @param name the name of its field
+     * @return the number
+     */
+    public static float number(JsonElement value, String name) {
         if (!primitive(value, name, "a number").isNumber()) {
             throw wrong(name, "a number", value);
         }
         return (float) value.getAsDouble();
     }
 
-    /** Returns an integer, or a default if the field is missing. */
-    long integer(String name, long least, long most, long byDefault) {
+    /**
+     * Returns an integer, or a default if the field is missing.
+     *
+     * @param name the name of the field
+     * @param least the least
+     * @param most the most
+     * @param byDefault the default
+     * @return the integer
+     */
+    public long integer(String name, long least, long most, long byDefault) {
         JsonElement value = get(name);
         return value == null ? byDefault : integer(value, name, least, most);
     }
 
-    static long integer(JsonElement value, String name, long least, long most) {
+    /**
+     * Returns an integer.
+     *
+     * @param value the value
+     * @param name the name of its field
+     * @param least the least
+     * @param most the most
+     * @return the integer
+     */
+    public static long integer(JsonElement value, String name, long least, long most) {
         String kind = "an integer from " + least + " to " + most;
         JsonPrimitive primitive = primitive(value, name, kind);
         try {
@@ -129,8 +208,14 @@ final class Fields {
         }
     }
 
-    /** Returns the elements of a list, which a single element may stand for. */
-    List<JsonElement> list(String name, int most) {
+    /**
+     * Returns the elements of a list, which a single element may stand for.
+     *
+     * @param name the name of the field
+     * @param most how many there may be
+     * @return the elements, 1 or more
+     */
+    public List<JsonElement> list(String name, int most) {
         JsonElement value = required(name);
         if (!(value instanceof JsonArray array)) {
             return List.of(value);
@@ -146,8 +231,14 @@ final class Fields {
         return array.asList();
     }
 
-    /** Returns the strings of a list, or a single one; none if the field is missing. */
-    List<String> strings(String name, int most) {
+    /**
+     * Returns the strings of a list, or a single one.
+     *
+     * @param name the name of the field
+     * @param most how many there may be
+     * @return the strings, none if the field is missing
+     */
+    public List<String> strings(String name, int most) {
         List<String> strings = new ArrayList<>();
         if (has(name)) {
             list(name, most).forEach(each -> strings.add(string(each, name)));
@@ -155,8 +246,13 @@ final class Fields {
         return strings;
     }
 
-    /** Returns an object. */
-    Fields object(String name) {
+    /**
+     * Returns an object.
+     *
+     * @param name the name of the field
+     * @return the object
+     */
+    public Fields object(String name) {
         JsonElement value = required(name);
         if (value.isJsonObject()) {
             return new Fields(value.getAsJsonObject());
@@ -164,8 +260,12 @@ final class Fields {
         throw wrong(name, "an object", value);
     }
 
-    /** Returns the values as Java's. */
-    Map<String, Object> toMap() {
+    /**
+     * Returns the values as Java's.
+     *
+     * @return the values
+     */
+    public Map<String, Object> toMap() {
         return new Gson().fromJson(object, new TypeToken<Map<String, Object>>() {}.getType());
     }
 
@@ -176,7 +276,15 @@ final class Fields {
         throw wrong(name, kind, value);
     }
 
-    static ApiException wrong(String name, String kind, JsonElement value) {
+    /**
+     * Returns the error of a value.
+     *
+     * @param name the name of its field
+     * @param kind what it must be
+     * @param value the value
+     * @return the error
+     */
+    public static ApiException wrong(String name, String kind, JsonElement value) {
         String shown = shorten(value.toString());
         return ApiException.of(name, "The field '%s' must be %s, not %s", name, kind, shown);
     }

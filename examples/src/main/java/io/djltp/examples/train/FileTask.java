@@ -1,0 +1,246 @@
+package io.djltp.examples.train;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.loss.Loss;
+import ai.djl.translate.TranslateException;
+import ai.djl.util.Progress;
+
+import io.djltp.checkpoint.ResumableDataset;
+import io.djltp.classes.ClassData;
+import io.djltp.classes.ClassModel;
+import io.djltp.classes.ClassModel.Objective;
+import io.djltp.classes.TextFeatures;
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.train.TrainOptions.LabelCount;
+import io.djltp.job.Job;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.function.BooleanSupplier;
+
+/** A classifier of a user's own file. */
+final class FileTask implements TrainingTask {
+
+    private static final int MOST_FUSED = 20_000; // classes that a step computes all of
+    private static final int BYTES_OF_A_CLASS = 200;
+    private static final TextFeatures TEXT = new TextFeatures(1 << 19, 2, 5, 2);
+
+    private final TrainOptions options;
+    private final PrintStream out;
+    private final ClassData data;
+    private final @Nullable ClassData validation;
+    private final ClassModel model;
+
+    FileTask(TrainOptions options, TrainingJob job) {
+        this.options = options;
+        out = job.out();
+        Path file = options.own.data;
+        out.printf("Reading %s ...%n", file);
+        data =
+                options.own.read(
+                        builder -> {
+                            builder.optTextFeatures(TEXT);
+                            if (options.labels != null) {
+                                builder.optManyLabels(options.labels == LabelCount.MANY);
+                            }
+                        });
+        ClassData.Features features = data.getFeatures();
+        if (options.features != null && options.features != features) {
+            throw new BadInputException(
+                    "--features %s: %s has the format %s, of which the features are %s",
+                    options.features, file, data.getFormat(), features);
+        }
+        int classes = data.getClasses().size();
+        double labels = Arrays.stream(data.getClassCounts()).sum() / (double) data.size();
+        out.printf(
+                Locale.ROOT,
+                "%,d rows with %s features (%s), %,d classes, %.2f labels a row%s%n",
+                data.size(),
+                features.name().toLowerCase(Locale.ROOT),
+                data.getFormat(),
+                classes,
+                labels,
+                skipped(data));
+        checkAlike(job.get());
+        if (options.head == null) {
+            options.head = classes <= MOST_FUSED ? HeadKind.FUSED : HeadKind.SAMPLED;
+        }
+        if (options.loss == null) {
+            boolean all = data.hasManyLabels() && options.head != HeadKind.SAMPLED;
+            options.loss = all ? Objective.ONE_VS_ALL : Objective.SOFTMAX;
+        }
+        model =
+                ClassModel.builder(data)
+                        .optDim(options.dim)
+                        .optObjective(options.loss)
+                        .optHead(options.head(classes))
+                        .build();
+        validation = options.validation == null ? null : readValidation(options.validation);
+    }
+
+    private static String skipped(ClassData data) {
+        int lines = data.getSkippedLines();
+        return lines == 0 ? "" : String.format(Locale.ROOT, ", %,d bad lines left out", lines);
+    }
+
+    /** The processes of a job read a file each, which may be another one. */
+    private void checkAlike(@Nullable Job job) {
+        if (job != null) {
+            TrainingJob.checkAlike(
+                    Map.of(
+                            "rows of --data", "" + data.size(),
+                            "names of the classes", "" + data.getClasses().hashCode()),
+                    job);
+        }
+    }
+
+    private ClassData readValidation(Path file) {
+        ClassData read =
+                options.own.read(
+                        "--validation",
+                        file,
+                        options.validationLabels,
+                        builder -> ClassEvaluation.asTrained(builder, model));
+        out.printf(
+                Locale.ROOT,
+                "%,d rows to judge by, %,d labels of theirs unknown%s%n",
+                read.size(),
+                read.getUnknownLabels(),
+                skipped(read));
+        return read;
+    }
+
+    @Override
+    public int classes() {
+        return data.getClasses().size();
+    }
+
+    @Override
+    public long rows() {
+        return data.size();
+    }
+
+    @Override
+    public String rowName() {
+        return "rows";
+    }
+
+    @Override
+    public RunMemory memory() {
+        return new RunMemory(
+                options, classes(), model.getInputs(), 64, BYTES_OF_A_CLASS * (long) classes());
+    }
+
+    @Override
+    public Model model() {
+        return model.getModel();
+    }
+
+    @Override
+    public Shape[] inputs() {
+        return model.getInputShapes(options.batch);
+    }
+
+    @Override
+    public Loss loss() {
+        return model.newLoss();
+    }
+
+    @Override
+    public ResumableDataset training(BooleanSupplier over) {
+        return new Until(data.newDataset(options.batch, true, options.seed), over);
+    }
+
+    @Override
+    public @Nullable Batch heldOut(NDManager manager) {
+        if (validation == null) {
+            return null;
+        }
+        try {
+            Iterable<Batch> batches =
+                    validation.newDataset(options.batch, false, 0).getData(manager);
+            Iterator<Batch> first = batches.iterator();
+            return first.hasNext() ? first.next() : null;
+        } catch (IOException | TranslateException e) {
+            throw new IllegalStateException("--validation cannot be read any more", e);
+        }
+    }
+
+    @Override
+    public void evaluate(RunReport report, double seconds) throws IOException {
+        report.printSteps(out, options.batch, seconds, "rows");
+        report.put("objective", options.loss + "");
+        report.put("rows", data.size());
+        if (validation != null) {
+            Map<String, Object> figures = ClassEvaluation.evaluate(model, validation);
+            ClassEvaluation.print(figures, out);
+            report.put("validation", figures);
+        }
+    }
+
+    @Override
+    public void save() throws IOException {
+        model.save(options.out());
+    }
+
+    @Override
+    public String command() {
+        return options.predictCommand(
+                data.getFeatures() == ClassData.Features.TEXT ? "TEXT..." : "--file FILE");
+    }
+
+    @Override
+    public void close() {
+        model.close();
+    }
+
+    /** Batches until the training is over. */
+    private record Until(ResumableDataset data, BooleanSupplier over) implements ResumableDataset {
+
+        @Override
+        public Iterable<Batch> getData(NDManager manager) throws IOException, TranslateException {
+            return until(data.getData(manager));
+        }
+
+        @Override
+        public Iterable<Batch> getData(
+                NDManager manager, @Nullable ExecutorService executor, long epoch, long firstBatch)
+                throws IOException, TranslateException {
+            return until(data.getData(manager, executor, epoch, firstBatch));
+        }
+
+        private Iterable<Batch> until(Iterable<Batch> batches) {
+            return () -> {
+                Iterator<Batch> all = batches.iterator();
+                return new Iterator<>() {
+                    @Override
+                    public boolean hasNext() {
+                        return !over.getAsBoolean() && all.hasNext();
+                    }
+
+                    @Override
+                    public Batch next() {
+                        return all.next();
+                    }
+                };
+            };
+        }
+
+        @Override
+        public void prepare(@Nullable Progress progress) throws IOException, TranslateException {
+            data.prepare(progress);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+package io.djltp.examples.classes;
+
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+
+/** A user's file is trained on, the model judged, asked and served. */
+public class ClassCommandsTest {
+
+    private static final int CLASSES = 7;
+    private static final int ROWS = 140;
+    private static final int CLIENTS = 32;
+
+    private final HttpClient client = HttpClient.newHttpClient();
+    private Path folder;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("tp-classes");
+        for (String kind : List.of("text", "tsv", "sparse")) {
+            Files.write(folder.resolve(kind), lines(kind));
+        }
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    /** Row i has the classes i % 7 and, but for TSV, every third 0 too. */
+    private static List<String> lines(String kind) {
+        List<String> lines = new ArrayList<>();
+        if (kind.equals("tsv")) {
+            lines.add("name\tshelf");
+        }
+        for (int i = 0; i < ROWS; i++) {
+            int own = i % CLASSES;
+            boolean both = i % 3 == 0 && own != 0;
+            lines.add(
+                    switch (kind) {
+                        case "text" ->
+                                "__label__c%s%s word%s%s n%s"
+                                        .formatted(
+                                                own,
+                                                both ? " __label__c0" : "",
+                                                own,
+                                                both ? " zero" : "",
+                                                i);
+                        case "tsv" -> "book " + own + "-" + i + "\tc" + own;
+                        default ->
+                                "%s%s %s:2 %s:%s"
+                                        .formatted(
+                                                both ? "0," : "",
+                                                own,
+                                                own,
+                                                10 + i % 5,
+                                                both ? 0.1 : 1.5);
+                    });
+        }
+        return lines;
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {"text", "--loss one-vs-all", "word3 n1", "\"word3 n1\", \"word5 zero\"", "c3"},
+            {"tsv", "--format tsv --fields name,shelf", "book 4-9", "\"book 4-9\"", "c4"},
+            {
+                "sparse",
+                "--loss softmax --head sampled --sample-share 0.9",
+                "",
+                "{\"ids\": [2, 11], \"values\": [2, 0.5]}",
+                "2"
+            },
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 240_000)
+    public void trainedJudgedAskedAndServed(
+            String kind, String options, String text, String inputs, String best) throws Exception {
+        Path data = folder.resolve(kind);
+        Path model = folder.resolve(kind + "-model");
+        String train =
+                "train --data %s %s --validation %1$s --epochs 40 --batch 20 --dim 16 --tp 2 --out %s";
+        TpRun run = TpRun.withJson(train.formatted(data, options, model));
+        run.assertPrints(
+                0, "140 rows with", "7 classes", "140 rows with labels", "Try: ./tp predict");
+        JsonObject judged = run.figures().getAsJsonObject().get("validation").getAsJsonObject();
+        Assert.assertTrue(judged.get("p1").getAsDouble() > 0.95, judged.toString());
+        Assert.assertEquals(run.losses().length, 40 * ROWS / 20);
+
+        String reading = options.replaceAll("--(loss|head|sample-share) \\S+ ?", "");
+        TpRun evaluated =
+                TpRun.withJson("evaluate %s --data %s %s".formatted(model, data, reading).trim());
+        Assert.assertEquals(evaluated.figures(), judged);
+        for (String name :
+                "p1 p3 p5 r5 ndcg1 ndcg3 ndcg5 psp1 psp3 psp5 micro_f1 macro_f1".split(" ")) {
+            double value = judged.get(name).getAsDouble();
+            Assert.assertTrue(value > 0 && value <= 1, judged.toString());
+        }
+        Assert.assertEquals(judged.get("rows").getAsInt(), ROWS);
+
+        if (!text.isEmpty()) {
+            TpRun asked = TpRun.of("predict", model.toString(), text, "--top", "2");
+            asked.assertPrints(0, text);
+            Assert.assertTrue(asked.output().lines().toList().get(1).endsWith("%  " + best));
+        }
+        String file = kind.equals("tsv") ? " --format tsv --field name" : "";
+        TpRun ofFile = TpRun.withJson("predict " + model + " --file " + data + file + " --top 3");
+        JsonArray rows = ofFile.figures().getAsJsonArray();
+        Assert.assertEquals(rows.size(), ROWS);
+        for (int i = 0; i < ROWS; i += 31) {
+            String labels = rows.get(i).getAsJsonObject().get("labels").toString();
+            Assert.assertTrue(labels.contains(i % CLASSES + "\""), labels);
+        }
+        serve(model, inputs, best);
+    }
+
+    private HttpResponse<String> post(int port, String body) throws Exception {
+        return client.send(request(port, body), BodyHandlers.ofString());
+    }
+
+    private static HttpRequest request(int port, String body) {
+        return HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + "/predict"))
+                .header("Content-Type", "application/json")
+                .POST(BodyPublishers.ofString(body))
+                .build();
+    }
+
+    private void serve(Path model, String inputs, String best) throws Exception {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
+            server.start();
+            String good = "{\"inputs\": [" + inputs + "], \"top\": 2}";
+            HttpResponse<String> answer = post(server.getPort(), good);
+            Assert.assertEquals(answer.statusCode(), 200, answer.body());
+            JsonArray predictions =
+                    JsonParser.parseString(answer.body())
+                            .getAsJsonObject()
+                            .getAsJsonArray("predictions");
+            JsonArray first = predictions.get(0).getAsJsonArray();
+            Assert.assertEquals(first.size(), 2);
+            Assert.assertEquals(first.get(0).getAsJsonObject().get("label").getAsString(), best);
+            malformed(server.getPort(), good);
+        }
+    }
+
+    /** Wrong requests among good ones get errors of their own, and nothing hangs. */
+    private void malformed(int port, String good) throws Exception {
+        List<String> values =
+                List.of(
+                        "null",
+                        "1",
+                        "\"a\"",
+                        "[]",
+                        "{}",
+                        "[[]]",
+                        "[null]",
+                        "[[1e999]]",
+                        "[[1, 2, 3]]",
+                        "[{\"ids\": [1], \"values\": []}]",
+                        "[{\"ids\": [999], \"values\": [1]}]",
+                        "[{\"ids\": [-1], \"values\": [1]}]",
+                        "[{\"ids\": 3}]",
+                        "[[\"x\"]]");
+        Random random = new Random(1);
+        List<CompletableFuture<HttpResponse<String>>> answers = new ArrayList<>();
+        List<Boolean> fine = new ArrayList<>();
+        for (int i = 0; i < 340; i++) {
+            String body =
+                    switch (i % 4) {
+                        case 0 -> good;
+                        case 1 -> good.substring(0, random.nextInt(good.length()));
+                        case 2 -> "{\"inputs\": %s}".formatted(values.get(i / 4 % values.size()));
+                        default -> good.replace("2}", values.get(i / 4 % 2 * 3) + "}");
+                    };
+            fine.add(i % 4 == 0);
+            answers.add(client.sendAsync(request(port, body), BodyHandlers.ofString()));
+            if (answers.size() % CLIENTS == 0) {
+                answers.get(answers.size() - CLIENTS / 2).get();
+            }
+        }
+        for (int i = 0; i < answers.size(); i++) {
+            int status = answers.get(i).get().statusCode();
+            if (fine.get(i)) {
+                Assert.assertEquals(status, 200, answers.get(i).get().body());
+            } else {
+                Assert.assertTrue(status == 200 || status == 400, answers.get(i).get().body());
+            }
+        }
+    }
+
+    /** Requests that wait are computed together, and too many get status 429. */
+    @Test(timeOut = 240_000, dependsOnMethods = "trainedJudgedAskedAndServed")
+    public void requestsShareBatches() throws Exception {
+        Path model = folder.resolve("text-model");
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, "key", 8)) {
+            server.start();
+            HttpRequest wrongKey = request(server.getPort(), "{\"inputs\": [\"word1\"]}");
+            Assert.assertEquals(client.send(wrongKey, BodyHandlers.ofString()).statusCode(), 401);
+            HttpRequest request =
+                    HttpRequest.newBuilder(wrongKey, (name, value) -> true)
+                            .header("Authorization", "Bearer key")
+                            .build();
+            List<CompletableFuture<HttpResponse<String>>> all = new ArrayList<>();
+            for (int i = 0; i < 200; i++) {
+                all.add(client.sendAsync(request, BodyHandlers.ofString()));
+            }
+            int[] counts = new int[600];
+            for (CompletableFuture<HttpResponse<String>> each : all) {
+                counts[each.get().statusCode()]++;
+            }
+            Assert.assertEquals(counts[200] + counts[429], 200, Arrays.toString(counts));
+            HttpRequest figures =
+                    HttpRequest.newBuilder(
+                                    URI.create("http://127.0.0.1:" + server.getPort() + "/metrics"))
+                            .build();
+            String metrics = client.send(figures, BodyHandlers.ofString()).body();
+            long batches = figure(metrics, "tp_batches_total");
+            Assert.assertEquals(figure(metrics, "tp_inputs_total"), counts[200]);
+            Assert.assertTrue(batches < counts[200], metrics);
+            Assert.assertEquals(figure(metrics, "tp_queue_full_total"), counts[429]);
+        }
+    }
+
+    private static long figure(String metrics, String name) {
+        return metrics.lines()
+                .filter(line -> line.startsWith(name + " "))
+                .mapToLong(line -> Long.parseLong(line.substring(name.length() + 1)))
+                .sum();
+    }
+
+    /** SIGTERM ends the server with status 0. */
+    @Test(timeOut = 120_000, dependsOnMethods = "trainedJudgedAskedAndServed")
+    public void theCommandServesAndEnds() throws Exception {
+        int port = FreePort.find();
+        List<String> words =
+                List.of("serve", folder.resolve("text-model").toString(), "--port", "" + port);
+        try (ForkedTp process = ForkedTp.start(Map.of(), words)) {
+            HttpRequest health =
+                    HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + "/health"))
+                            .build();
+            for (int status = 0; status != 200; Thread.sleep(50)) {
+                Assert.assertTrue(process.isAlive(), "the server has ended");
+                try {
+                    status = client.send(health, BodyHandlers.ofString()).statusCode();
+                } catch (IOException e) {
+                    // it does not listen yet
+                }
+            }
+            Assert.assertEquals(post(port, "{\"inputs\": \"word2\"}").statusCode(), 200);
+            ForkedTp.Result result = process.stop();
+            Assert.assertEquals(result.status(), 0, result.toString());
+            Assert.assertTrue(result.out().contains("/predict"), result.out());
+        }
+    }
+
+    /** Two processes learn what one does. */
+    @Test(timeOut = 240_000)
+    public void aJobOfTwoProcessesAgrees() throws Exception {
+        Path data = folder.resolve("text");
+        String line = "train --data %s --steps 12 --batch 20 --dim 8 --tp 2 --out %s --json %s";
+        Path alone = folder.resolve("alone.json");
+        Path both = folder.resolve("both.json");
+        TpRun.line(line.formatted(data, folder.resolve("alone"), alone)).assertPrints(0);
+        List<ForkedTp.Result> results =
+                ForkedTp.job(
+                        JobVariables.ofAll(2),
+                        process -> line.formatted(data, folder.resolve("both"), both));
+        results.forEach(each -> Assert.assertEquals(each.status(), 0, each.toString()));
+        JsonArray expected = losses(alone);
+        JsonArray actual = losses(both);
+        Assert.assertEquals(actual.size(), 12);
+        for (int i = 0; i < 12; i++) {
+            Assert.assertEquals(actual.get(i).getAsDouble(), expected.get(i).getAsDouble(), 1e-4);
+        }
+    }
+
+    private static JsonArray losses(Path json) throws IOException {
+        return JsonParser.parseString(Files.readString(json))
+                .getAsJsonObject()
+                .getAsJsonArray("loss");
+    }
+
+    /** A checkpoint goes on to the same model as a run without a stop. */
+    @Test(timeOut = 240_000)
+    public void resumes() throws Exception {
+        String line = "train --data %s --batch 20 --dim 8 --out %s --checkpoint-steps 5 --steps ";
+        Path data = folder.resolve("text");
+        String stopped = line.formatted(data, folder.resolve("stopped"));
+        TpRun.line(stopped + 9).assertPrints(0);
+        TpRun resumed = TpRun.withJson(stopped + "17 --resume");
+        resumed.assertPrints(0, "Going on after step 9");
+        Assert.assertEquals(resumed.losses().length, 17);
+    }
+
+    @DataProvider
+    public Object[][] wrong() {
+        return new Object[][] {
+            {"train --data none --out x", "--data none cannot be read"},
+            {"train --data @text", "--data needs --out"},
+            {"train --data @text --out x --languages de", "are for the dictionaries"},
+            {"train --validation @text", "need --data"},
+            {"train --format tsv", "say how to read --data"},
+            {"train --forms", "--forms needs --export-split"},
+            {"train --data @tsv --out x --fields a,b,c", "--fields needs two names"},
+            {"train --data @text --out x --features dense", "of which the features are text"},
+            {"train --data @text --out x --skip-bad-lines -1", "must be 0 or more, not -1"},
+            {"train --data @text --out x --labels two", "Invalid value for option '--labels'"},
+            {"train --data @text --out x --tp 9 --batch 20", "leaves ranks without a class"},
+            {"evaluate none --data @text", "There is no classifier of a file in none"},
+            {"evaluate @ --json x", "--data FILE"},
+            {"predict none a", "There is no trained model in none"},
+            {"predict none", "Say what to predict"},
+            {"predict none a --top 0", "--top must be greater than 0"},
+        };
+    }
+
+    @Test(dataProvider = "wrong", timeOut = 60_000)
+    public void wrongOptionsAreNamed(String line, String message) {
+        String out = line.replace(" x", " " + folder.resolve("never"));
+        TpRun.line(out.replace("@", folder + "/")).assertPrints(2, message);
+        Assert.assertFalse(Files.exists(folder.resolve("never/model.json")), line);
+    }
+}

@@ -1,0 +1,120 @@
+package io.djltp.classes;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.initializer.NormalInitializer;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonParseException;
+
+import io.djltp.classes.ClassData.Features;
+import io.djltp.classes.ClassModel.Objective;
+import io.djltp.internal.Errors;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.EmbeddingBag;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/**
+ * The sizes of a classifier's network, as {@value #FILE} has them.
+ *
+ * @param features the kind of the features
+ * @param text how texts become rows of the table, or {@code null}
+ * @param inputs the rows of the table, or the dense features
+ * @param dim the features of a row of the table
+ * @param hidden the units of each linear layer
+ * @param objective how the model is trained
+ * @param rows the rows of the training data
+ */
+record ClassNetwork(
+        Features features,
+        @Nullable TextFeatures text,
+        int inputs,
+        int dim,
+        List<Integer> hidden,
+        Objective objective,
+        long rows) {
+
+    static final String FILE = "model.json";
+
+    private static final float LENGTH = 16; // of the features of each row
+    private static final float EPSILON = 1e-6f;
+    private static final float TABLE_SIGMA = 0.25f;
+    private static final float HEAD_SIGMA = 0.01f; // small, so that all classes start alike
+
+    private static final Gson GSON = new GsonBuilder().setPrettyPrinting().create();
+
+    static ClassNetwork read(Path folder) throws IOException {
+        Path file = folder.resolve(FILE);
+        try {
+            ClassNetwork read = GSON.fromJson(Files.readString(file), ClassNetwork.class);
+            Errors.check(
+                    read != null
+                            && read.features != null
+                            && read.hidden != null
+                            && read.objective != null
+                            && (read.text != null) == (read.features == Features.TEXT),
+                    "features, hidden or objective are missing");
+            return read;
+        } catch (JsonParseException | IllegalArgumentException e) {
+            throw new IOException(file + " has no sizes of a classifier: " + e.getMessage(), e);
+        }
+    }
+
+    void write(Path folder) throws IOException {
+        Files.writeString(folder.resolve(FILE), GSON.toJson(this) + "\n");
+    }
+
+    Shape[] inputShapes(int batch) {
+        return inputShapes(features, inputs, batch);
+    }
+
+    static Shape[] inputShapes(Features features, int inputs, int batch) {
+        Shape shape = new Shape(batch, features == Features.DENSE ? inputs : 1);
+        return features == Features.SPARSE ? new Shape[] {shape, shape} : new Shape[] {shape};
+    }
+
+    /** Makes the network, with a head on top. */
+    SequentialBlock newBlock(ClassificationHead.Builder head, int classes) {
+        SequentialBlock network = new SequentialBlock();
+        if (features == Features.DENSE) {
+            network.add(newScaling());
+        } else {
+            EmbeddingBag table = new EmbeddingBag(inputs, dim);
+            table.setInitializer(new NormalInitializer(TABLE_SIGMA), Parameter.Type.WEIGHT);
+            network.add(table);
+        }
+        for (int units : hidden) {
+            network.add(Linear.builder().setUnits(units).build()).add(Activation::relu);
+        }
+        ClassificationHead last = head.setUnits(classes).optBatchShardedInput(true).build();
+        last.setInitializer(new NormalInitializer(HEAD_SIGMA), Parameter.Type.WEIGHT);
+        return network.add(newScaling()).add(last);
+    }
+
+    /** Scales each row to one length. */
+    private static LambdaBlock newScaling() {
+        return new LambdaBlock(
+                inputs -> {
+                    NDArray rows = inputs.singletonOrThrow();
+                    NDArray length = rows.square().sum(new int[] {1}, true).add(EPSILON).sqrt();
+                    // not mul(number): DJL keeps a number in Java memory that may be gone when the
+                    // gradient needs it
+                    NDArray scale = length.zerosLike().add(LENGTH);
+                    return new NDList(rows.div(length).mul(scale));
+                },
+                "scale");
+    }
+}

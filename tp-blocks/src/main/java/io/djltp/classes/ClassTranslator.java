@@ -1,0 +1,169 @@
+package io.djltp.classes;
+
+import ai.djl.modality.Classifications;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.translate.Translator;
+import ai.djl.translate.TranslatorContext;
+
+import io.djltp.classes.ClassData.Features;
+import io.djltp.classes.ClassData.Row;
+import io.djltp.classes.ClassModel.Objective;
+import io.djltp.head.TopClasses;
+import io.djltp.internal.Errors;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Objects;
+import java.util.function.Function;
+
+/**
+ * Texts or features in, the best classes out, a batch at a time.
+ *
+ * @param network the sizes of the network
+ * @param names the names of the classes
+ * @param reader returns the features of an input
+ * @param search returns the best classes of what the network computes
+ * @param <I> the input
+ */
+record ClassTranslator<I>(
+        ClassNetwork network,
+        ClassNames names,
+        Function<I, Row> reader,
+        Function<NDArray, TopClasses> search)
+        implements Translator<I, Classifications> {
+
+    static <I> ClassTranslator<I> of(
+            ClassNetwork network,
+            ClassNames names,
+            Class<I> input,
+            Function<NDArray, TopClasses> search) {
+        Class<?> usual =
+                switch (network.features()) {
+                    case TEXT -> String.class;
+                    case SPARSE -> Row.class;
+                    case DENSE -> float[].class;
+                };
+        Errors.check(
+                input == Row.class || input == usual,
+                "A classifier of %s features needs inputs of %s, not %s",
+                network.features(),
+                usual.getSimpleName(),
+                input.getSimpleName());
+        return new ClassTranslator<>(network, names, ClassTranslator::row, search);
+    }
+
+    private static Row row(Object input) {
+        if (input instanceof Row row) {
+            return row;
+        }
+        return input instanceof String text
+                ? new Row(0, text, null, null, new int[0])
+                : new Row(0, null, null, (float[]) input, new int[0]);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDList processInput(TranslatorContext context, I input) {
+        return batchProcessInput(context, List.of(input));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDList batchProcessInput(TranslatorContext context, List<I> inputs) {
+        NDManager manager = context.getNDManager();
+        List<Row> rows = inputs.stream().map(reader).toList();
+        if (network.features() == Features.DENSE) {
+            return new NDList(dense(manager, rows));
+        }
+        int[][] ids = new int[rows.size()][];
+        Arrays.setAll(ids, i -> ids(rows.get(i)));
+        int places = Math.max(1, Arrays.stream(ids).mapToInt(each -> each.length).max().orElse(1));
+        int[] all = new int[ids.length * places];
+        float[] values = new float[all.length];
+        for (int i = 0; i < ids.length; i++) {
+            System.arraycopy(ids[i], 0, all, i * places, ids[i].length);
+            if (network.features() == Features.SPARSE) {
+                float[] own = Objects.requireNonNull(rows.get(i).values());
+                System.arraycopy(own, 0, values, i * places, own.length);
+            }
+        }
+        Shape shape = new Shape(ids.length, places);
+        NDList list = new NDList(manager.create(all, shape));
+        if (network.features() == Features.SPARSE) {
+            list.add(manager.create(values, shape));
+        }
+        return list;
+    }
+
+    private int[] ids(Row row) {
+        TextFeatures parts = network.text();
+        if (parts != null) {
+            Errors.check(row.text() != null, "A row without a text has no features");
+            return parts.ids(Objects.requireNonNull(row.text()));
+        }
+        int[] ids = row.ids();
+        float[] values = row.values();
+        Errors.check(
+                ids != null && values != null && ids.length == values.length,
+                "A row needs as many values as sparse features");
+        int[] places = new int[Objects.requireNonNull(ids).length];
+        for (int i = 0; i < places.length; i++) {
+            Errors.check(
+                    ids[i] >= 0 && ids[i] < network.inputs() - 1,
+                    "The features are 0 to %s, and a row has %s",
+                    network.inputs() - 2,
+                    ids[i]);
+            places[i] = ids[i] + 1;
+        }
+        return places;
+    }
+
+    private NDArray dense(NDManager manager, List<Row> rows) {
+        float[] all = new float[rows.size() * network.inputs()];
+        for (int i = 0; i < rows.size(); i++) {
+            float[] own = rows.get(i).values();
+            Errors.check(
+                    own != null && own.length == network.inputs(),
+                    "A row needs %s features, not %s",
+                    network.inputs(),
+                    own == null ? 0 : own.length);
+            System.arraycopy(Objects.requireNonNull(own), 0, all, i * own.length, own.length);
+        }
+        return manager.create(all, new Shape(rows.size(), network.inputs()));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Classifications processOutput(TranslatorContext context, NDList output) {
+        return batchProcessOutput(context, output).get(0);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public List<Classifications> batchProcessOutput(TranslatorContext context, NDList output) {
+        try (TopClasses top = search.apply(output.singletonOrThrow())) {
+            long[] classes = top.classes().toLongArray();
+            boolean softmax = network.objective() == Objective.SOFTMAX;
+            float[] scores =
+                    (softmax ? Objects.requireNonNull(top.logProbabilities()) : top.logits())
+                            .toFloatArray();
+            int rows = (int) top.classes().getShape().get(0);
+            int k = classes.length / Math.max(1, rows);
+            List<Classifications> all = new ArrayList<>();
+            for (int row = 0; row < rows; row++) {
+                List<String> labels = new ArrayList<>();
+                List<Double> shares = new ArrayList<>();
+                for (int i = row * k; i < (row + 1) * k; i++) {
+                    labels.add(names.get((int) classes[i]));
+                    shares.add(network.objective().score(scores[i]));
+                }
+                all.add(new Classifications(labels, shares));
+            }
+            return all;
+        }
+    }
+}

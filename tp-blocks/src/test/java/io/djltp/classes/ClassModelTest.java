@@ -1,0 +1,196 @@
+package io.djltp.classes;
+
+import ai.djl.inference.Predictor;
+import ai.djl.modality.Classifications;
+import ai.djl.repository.zoo.Criteria;
+import ai.djl.repository.zoo.ZooModel;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
+import ai.djl.util.Utils;
+
+import io.djltp.classes.ClassData.Row;
+import io.djltp.classes.ClassModel.Objective;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.zoo.RankedNetwork;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
+
+/** Models of each kind of data are trained, saved, loaded here and by DJL, and asked. */
+public class ClassModelTest {
+
+    private static final int ROWS = 60;
+    private static final int CLASSES = 6;
+
+    private Path folder;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("class-model");
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {"text", false, Objective.SOFTMAX, 1},
+            {"text", true, Objective.SOFTMAX, 2},
+            {"text", true, Objective.ONE_VS_ALL, 3},
+            {"sparse", false, Objective.SOFTMAX, 2},
+            {"sparse", true, Objective.SQUARED_HINGE, 2},
+            {"dense", false, Objective.SOFTMAX, 2},
+        };
+    }
+
+    /** Row i has the class i % 6 and, if there are many, 0 too; its features tell. */
+    private Path write(String kind, boolean many) throws IOException {
+        List<String> lines = new ArrayList<>();
+        for (int i = 0; i < ROWS; i++) {
+            int own = i % CLASSES;
+            String label = many && own != 0 ? "0," + own : "" + own;
+            lines.add(
+                    switch (kind) {
+                        case "text" ->
+                                "__label__"
+                                        + label.replace(",", " __label__")
+                                        + " w"
+                                        + own
+                                        + " x"
+                                        + i;
+                        case "sparse" -> label + " " + own + ":1.5 " + (10 + i) + ":0.5";
+                        default -> {
+                            double angle = own * Math.PI / 3;
+                            yield (float) Math.cos(angle) + "," + (float) Math.sin(angle);
+                        }
+                    });
+        }
+        Path file = folder.resolve(kind + many);
+        if (!kind.equals("dense")) {
+            return Files.write(file, lines);
+        }
+        Path vectors = folder.resolve("vectors.npy");
+        float[][] values = new float[ROWS][];
+        for (int i = 0; i < ROWS; i++) {
+            String[] pair = lines.get(i).split(",");
+            values[i] = new float[] {Float.parseFloat(pair[0]), Float.parseFloat(pair[1])};
+        }
+        Files.write(vectors, npy(values));
+        Files.write(
+                folder.resolve("labels.txt"),
+                Stream.iterate(0, i -> i + 1).limit(ROWS).map(i -> "" + i % CLASSES).toList());
+        return vectors;
+    }
+
+    private static byte[] npy(float[][] values) {
+        String header =
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }"
+                        .formatted(values.length, values[0].length);
+        header += " ".repeat(117 - header.length()) + "\n";
+        java.nio.ByteBuffer bytes =
+                java.nio.ByteBuffer.allocate(128 + 4 * values.length * values[0].length)
+                        .order(java.nio.ByteOrder.LITTLE_ENDIAN);
+        bytes.put(new byte[] {(byte) 0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0}).putShort((short) 118);
+        bytes.put(header.getBytes(java.nio.charset.StandardCharsets.US_ASCII));
+        for (float[] row : values) {
+            for (float value : row) {
+                bytes.putFloat(value);
+            }
+        }
+        return bytes.array();
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 120_000)
+    public void isTrainedSavedLoadedAndAsked(
+            String kind, boolean many, Objective objective, int ranks) throws Exception {
+        ClassData.Builder builder = ClassData.builder(write(kind, many));
+        if (kind.equals("dense")) {
+            builder.optLabelFile(folder.resolve("labels.txt"));
+        }
+        ClassData data = builder.optTextFeatures(new TextFeatures(997, 2, 3, 2)).build();
+        Path saved = folder.resolve("%s-%s-%s".formatted(kind, many, objective));
+        List<Row> rows;
+        try (Stream<Row> all = data.stream()) {
+            rows = all.toList();
+        }
+        List<Classifications> answers;
+        try (ClassModel model =
+                ClassModel.builder(data).optDim(8).optObjective(objective).build()) {
+            try (Trainer trainer = model.newTrainer(ParallelConfig.mixed(ranks))) {
+                EasyTrain.fit(trainer, 30, data.newDataset(ROWS, true, 1), null);
+            }
+            model.save(saved);
+            answers = ask(model, rows);
+        }
+        int right = 0;
+        for (int i = 0; i < ROWS; i++) {
+            int own = rows.get(i).classes().length;
+            List<String> best =
+                    answers.get(i).<Classifications.Classification>topK(own).stream()
+                            .map(Classifications.Classification::getClassName)
+                            .toList();
+            for (int each : rows.get(i).classes()) {
+                right += best.contains(data.getClasses().get(each)) ? 1 : 0;
+            }
+        }
+        int labels = rows.stream().mapToInt(row -> row.classes().length).sum();
+        Assert.assertTrue(right > 0.95 * labels, right + " of " + labels);
+        try (ClassModel loaded = ClassModel.load(saved)) {
+            Assert.assertEquals(loaded.getClasses(), data.getClasses());
+            Assert.assertEquals(loaded.getClassCounts(), data.getClassCounts());
+            assertSame(ask(loaded, rows), answers, 0);
+        }
+        for (int degree : new int[] {1, 2}) {
+            assertSame(askDjl(saved, degree, rows), answers, 1e-5);
+        }
+    }
+
+    private static List<Classifications> ask(ClassModel model, List<Row> rows) throws Exception {
+        try (Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, 3)) {
+            return predictor.batchPredict(rows);
+        }
+    }
+
+    private static List<Classifications> askDjl(Path saved, int degree, List<Row> rows)
+            throws Exception {
+        Criteria<Row, Classifications> criteria =
+                Criteria.builder()
+                        .setTypes(Row.class, Classifications.class)
+                        .optModelPath(saved)
+                        .optEngine("PyTorch")
+                        .optArgument("tensor_parallel_degree", degree)
+                        .optArgument("topk", 3)
+                        .build();
+        try (ZooModel<Row, Classifications> model = criteria.loadModel();
+                Predictor<Row, Classifications> predictor = model.newPredictor()) {
+            Assert.assertEquals(model.getBlock() instanceof RankedNetwork, degree > 1);
+            return predictor.batchPredict(rows);
+        }
+    }
+
+    private static void assertSame(
+            List<Classifications> actual, List<Classifications> expected, double tolerance) {
+        for (int i = 0; i < ROWS; i++) {
+            Assert.assertEquals(
+                    actual.get(i).getClassNames(), expected.get(i).getClassNames(), "row " + i);
+            List<Double> scores = expected.get(i).getProbabilities();
+            for (int j = 0; j < scores.size(); j++) {
+                double score = actual.get(i).getProbabilities().get(j);
+                Assert.assertEquals(score, scores.get(j), tolerance * Math.abs(scores.get(j)));
+            }
+        }
+    }
+}
