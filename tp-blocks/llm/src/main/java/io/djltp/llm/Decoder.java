@@ -6,13 +6,10 @@ import ai.djl.ndarray.NDManager;
 
 import io.djltp.internal.Errors;
 import io.djltp.internal.decode.RankThread;
-import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
-import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.job.Job;
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 
@@ -21,12 +18,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.FloatBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
@@ -45,9 +40,8 @@ final class Decoder implements AutoCloseable {
 
     private final ModelConfig config;
     private final DecoderSize size;
-    private final SafetensorsFolder files;
-    private final RankPool pool;
-    private final List<RankDecoder> decoders; // of the ranks of this process
+    private final ModelRanks<RankDecoder> ranks;
+    private final RankPool pool; // theirs
     private final boolean isLed;
     private final Duration pause;
     private boolean closed;
@@ -66,19 +60,6 @@ final class Decoder implements AutoCloseable {
         Duration quarter = parallel.getTimeout().dividedBy(4);
         pause = quarter.compareTo(LONGEST_PAUSE) < 0 ? quarter : LONGEST_PAUSE;
         Errors.check(
-                !parallel.getMesh().isCut(DeviceMesh.DATA),
-                "Generation cuts a model over all ranks, and has none for %s. Use"
-                        + " ParallelConfig.tensor(ranks)",
-                parallel.describe());
-        for (Device device : parallel.getDevices()) {
-            Errors.check(
-                    !device.isGpu(),
-                    "Generation runs on CPUs only, and a rank is to run on %s. Leave the devices"
-                            + " out",
-                    device);
-        }
-        RankWeights.checkRanks(config, parallel.getRanks());
-        Errors.check(
                 config.getVocabularySize() <= MOST_IDS,
                 "The model has %s token ids, and generation knows up to %s",
                 config.getVocabularySize(),
@@ -87,54 +68,32 @@ final class Decoder implements AutoCloseable {
                 parallel.getJob(),
                 "%s, %s, optLeader(%s), %s"
                         .formatted(type, size, leader, adapter == null ? "no adapter" : "adapter"));
-        files = SafetensorsFolder.open(folder);
-        RankPool started = null;
-        List<RankDecoder> made = new ArrayList<>();
-        try {
-            started = new RankPool(parallel);
-            SharedRows shared = sharedRows(parallel);
-            boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
-            made.addAll(
-                    started.run(
-                            context -> {
-                                if (several) {
-                                    RankThread.computeAlone();
-                                }
-                                try (NDManager manager =
-                                        NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
-                                    return new RankDecoder(
-                                            config,
-                                            files,
-                                            adapter,
-                                            type,
-                                            context.getTensorGroup(),
-                                            shared,
-                                            size,
-                                            manager);
-                                }
-                            }));
-        } catch (RuntimeException | Error e) {
-            if (started != null) {
-                started.close();
-            }
-            files.close();
-            throw e;
-        }
+        boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
+        ranks =
+                new ModelRanks<>(
+                        config,
+                        folder,
+                        parallel,
+                        (context, files, shared) -> {
+                            if (several) {
+                                RankThread.computeAlone();
+                            }
+                            try (NDManager manager =
+                                    NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
+                                return new RankDecoder(
+                                        config,
+                                        files,
+                                        adapter,
+                                        type,
+                                        context.getTensorGroup(),
+                                        shared,
+                                        size,
+                                        manager);
+                            }
+                        });
         RankThread.giveBackMemory();
-        started.setInterruptible(false); // a step is short, and others may want the ranks
-        pool = started;
-        decoders = made;
+        pool = ranks.pool();
         isLed = leader && pool.isDistributed();
-    }
-
-    /** Returns where ranks sum if all are of this process and have a processor each. */
-    static @Nullable SharedRows sharedRows(ParallelConfig parallel) {
-        int ranks = parallel.getRanks();
-        boolean together =
-                ranks > 1
-                        && ranks == parallel.getLocalRanks()
-                        && ranks <= Runtime.getRuntime().availableProcessors();
-        return together ? new SharedRows(ranks) : null;
     }
 
     private static void checkAgreed(@Nullable Job job, String settings) {
@@ -169,11 +128,11 @@ final class Decoder implements AutoCloseable {
 
     /** Returns the memory of weights and cache of each rank of this process. */
     List<Long> bytes() {
-        return decoders.stream().map(RankDecoder::bytes).toList();
+        return ranks.parts().stream().map(RankDecoder::bytes).toList();
     }
 
     String kernel() {
-        return decoders.get(0).kernel();
+        return ranks.parts().get(0).kernel();
     }
 
     /** Returns whether there are ranks in other processes. */
@@ -236,7 +195,7 @@ final class Decoder implements AutoCloseable {
             throws IOException {
         return step.count() == 0
                 ? new DecoderStep.Choice[0]
-                : decoders.get(context.getLocalIndex()).choose(step);
+                : ranks.compute(context, rank -> rank.choose(step));
     }
 
     /** Computes a step, and returns the tokens that it asks for. */
@@ -265,12 +224,12 @@ final class Decoder implements AutoCloseable {
 
     /** Returns the features that the logits of the last step were made of, [asked, width]. */
     float[] features(int asked) {
-        return decoders.get(0).features(asked);
+        return ranks.parts().get(0).features(asked);
     }
 
     /** Copies keys and values into the cache or out of it, see {@link RankDecoder#copy}. */
     void copy(int text, int tokens, float[][] all, int offset, int room, boolean into) {
-        decoders.forEach(rank -> rank.copy(text, tokens, all, offset, room, into));
+        ranks.parts().forEach(rank -> rank.copy(text, tokens, all, offset, room, into));
     }
 
     /** Stops the ranks, and frees what they hold. */
@@ -287,15 +246,7 @@ final class Decoder implements AutoCloseable {
                 logger.debug("A process has ended before the generator", e);
             }
         }
-        pool.close();
-        if (pool.isStopped()) { // else a rank uses it
-            decoders.forEach(RankDecoder::close);
-            RankThread.giveBackMemory();
-        }
-        try {
-            files.close();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+        ranks.close();
+        RankThread.giveBackMemory();
     }
 }

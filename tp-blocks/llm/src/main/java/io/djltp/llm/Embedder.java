@@ -1,18 +1,12 @@
 package io.djltp.llm;
 
-import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 
 import io.djltp.internal.Errors;
-import io.djltp.internal.decode.SharedRows;
-import io.djltp.internal.rank.RankPool;
-import io.djltp.internal.safetensors.SafetensorsFolder;
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -41,9 +35,7 @@ public final class Embedder implements AutoCloseable {
     private final LanguageModel model;
     private final HuggingFaceTokenizer tokenizer;
     private final Pooling pooling;
-    private final SafetensorsFolder files;
-    private final RankPool pool;
-    private final List<RankEncoder> ranks; // of this process
+    private final ModelRanks<RankEncoder> ranks;
     private boolean closed;
 
     private Embedder(LanguageModel model, ParallelConfig parallel)
@@ -61,38 +53,13 @@ public final class Embedder implements AutoCloseable {
         }
         tokenizer = found;
         pooling = Pooling.read(folder, config.getMaxPositions());
-        Errors.check(
-                !parallel.getMesh().isCut(DeviceMesh.DATA),
-                "An Embedder cuts a model over all ranks, and has none for %s. Use"
-                        + " ParallelConfig.tensor(ranks)",
-                parallel.describe());
-        for (Device device : parallel.getDevices()) {
-            Errors.check(
-                    !device.isGpu(),
-                    "An Embedder runs on CPUs only, and a rank is to run on %s. Leave the devices"
-                            + " out",
-                    device);
-        }
-        RankWeights.checkRanks(config, parallel.getRanks());
-        files = SafetensorsFolder.open(folder);
-        RankPool started = null;
-        try {
-            started = new RankPool(parallel);
-            SharedRows shared = Decoder.sharedRows(parallel);
-            ranks =
-                    started.run(
-                            context ->
-                                    new RankEncoder(
-                                            config, files, context.getTensorGroup(), shared));
-        } catch (RuntimeException | Error e) {
-            if (started != null) {
-                started.close();
-            }
-            files.close();
-            throw e;
-        }
-        started.setInterruptible(false); // a pass is short, and others need the ranks
-        pool = started;
+        ranks =
+                new ModelRanks<>(
+                        config,
+                        folder,
+                        parallel,
+                        (context, files, shared) ->
+                                new RankEncoder(config, files, context.getTensorGroup(), shared));
     }
 
     /**
@@ -160,7 +127,9 @@ public final class Embedder implements AutoCloseable {
         if (closed) {
             throw new IllegalStateException("The embedder is closed");
         }
-        return pool.run(context -> ranks.get(context.getLocalIndex()).compute(texts)).get(0);
+        return ranks.pool()
+                .run(context -> ranks.compute(context, rank -> rank.compute(texts)))
+                .get(0);
     }
 
     /** Returns the ids of a text; one that is too long keeps its last, which ends it. */
@@ -201,25 +170,16 @@ public final class Embedder implements AutoCloseable {
      * @return the number of all-reduces
      */
     public synchronized long getAllReduces() {
-        return ranks.get(0).getAllReduces();
+        return ranks.parts().get(0).getAllReduces();
     }
 
     /** Ends the ranks, and closes the model. */
     @Override
     public synchronized void close() {
-        if (closed) {
-            return;
-        }
-        closed = true;
-        pool.close();
-        if (pool.isStopped()) { // else a rank uses it
-            ranks.forEach(RankEncoder::close);
-        }
-        model.close();
-        try {
-            files.close();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
+        if (!closed) {
+            closed = true;
+            ranks.close();
+            model.close();
         }
     }
 }

@@ -15,9 +15,7 @@ import io.djltp.nn.attention.RotaryEmbedding;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 
 /**
  * The network of a model on one rank, for rows of any texts: its heads, its hidden features and its
@@ -29,7 +27,6 @@ final class RankDecoder implements AutoCloseable {
     private final ModelConfig config;
     private final RankWeights weights;
     private final RankRows group;
-    private final @Nullable SharedRows shared;
     private final RowBuffer buffer;
     private final KeyValueCache cache;
     private final RowActivation activation;
@@ -84,7 +81,6 @@ final class RankDecoder implements AutoCloseable {
             NDManager manager)
             throws IOException {
         this.config = config;
-        this.shared = shared;
         width = config.getWidth();
         dim = config.getHeadDim();
         int rank = ranks.getRank();
@@ -151,7 +147,7 @@ final class RankDecoder implements AutoCloseable {
     /** Computes a step, and chooses the tokens that are asked for: the same on all ranks. */
     DecoderStep.Choice[] choose(DecoderStep step) throws IOException {
         DecoderStep.Choice[] choices = new DecoderStep.Choice[step.asked()];
-        run(step);
+        compute(step);
         int own = (int) weights.ids().length();
         for (int i = 0; i < choices.length; i++) {
             choices[i] = sampler.choose(logits, i * own, step.sampling(i));
@@ -198,17 +194,6 @@ final class RankDecoder implements AutoCloseable {
                     cache.put(i, text, t, token, 0);
                 }
             }
-        }
-    }
-
-    private void run(DecoderStep step) throws IOException {
-        try {
-            compute(step);
-        } catch (IOException | RuntimeException | Error e) {
-            if (shared != null) {
-                shared.fail(e);
-            }
-            throw e;
         }
     }
 
@@ -368,13 +353,9 @@ final class RankDecoder implements AutoCloseable {
 
     @Override
     public void close() {
-        List<AutoCloseable> all = new ArrayList<>(List.of(weights, cache, group, buffer));
-        for (AutoCloseable each : all) {
-            try {
-                each.close();
-            } catch (Exception e) {
-                throw new IllegalStateException(e);
-            }
-        }
+        weights.close();
+        cache.close();
+        group.close();
+        buffer.close();
     }
 }

@@ -28,6 +28,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.stream.IntStream;
 
 /** An encoder on one rank, which has read its slices. Rows of embeddings stay in the file. */
 final class RankEncoder implements AutoCloseable {
@@ -41,7 +42,6 @@ final class RankEncoder implements AutoCloseable {
     private final RankWeights.TableRows words;
     private final RankWeights.TableRows positions;
     private final float[] kind; // of all tokens
-    private final @Nullable SharedRows shared;
     private final RankRows group;
     private final EncoderLayers layers;
     private final List<Layer> weights = new ArrayList<>();
@@ -55,7 +55,6 @@ final class RankEncoder implements AutoCloseable {
             throws IOException {
         this.files = files;
         manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
-        this.shared = shared;
         width = config.getWidth();
         whole = new ShardRange(0, width);
         first = ranks.getRank() == 0;
@@ -143,30 +142,19 @@ final class RankEncoder implements AutoCloseable {
      * @param texts the ids of each text
      */
     float[] compute(List<long[]> texts) throws IOException {
-        try {
-            int[] lengths = texts.stream().mapToInt(text -> text.length).toArray();
-            int at = 0;
-            for (int length : lengths) {
-                at += length * width;
+        int[] lengths = texts.stream().mapToInt(text -> text.length).toArray();
+        float[] x = new float[IntStream.of(lengths).sum() * width];
+        int at = 0;
+        for (long[] text : texts) {
+            for (int t = 0; t < text.length; t++) {
+                System.arraycopy(kind, 0, x, at, width);
+                words.add((int) text[t], x, at);
+                positions.add(t, x, at);
+                at += width;
             }
-            float[] x = new float[at];
-            at = 0;
-            for (long[] text : texts) {
-                for (int t = 0; t < text.length; t++) {
-                    System.arraycopy(kind, 0, x, at, width);
-                    words.add((int) text[t], x, at);
-                    positions.add(t, x, at);
-                    at += width;
-                }
-            }
-            layers.compute(x, lengths);
-            return x;
-        } catch (IOException | RuntimeException | Error e) {
-            if (shared != null) {
-                shared.fail(e);
-            }
-            throw e;
         }
+        layers.compute(x, lengths);
+        return x;
     }
 
     long getAllReduces() {

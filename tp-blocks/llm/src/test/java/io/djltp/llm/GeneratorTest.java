@@ -461,7 +461,7 @@ public class GeneratorTest {
                                                 .setRanks(2)
                                                 .build())
                                 .build(),
-                "Generation cuts a model over all ranks, and has none for DATA mode.*");
+                "A model is cut over all ranks, and there are none for DATA mode.*");
         throwsArgument(() -> WeightType.of("int3"), "The type of weights must be one of.*");
         GenerationOptions.Builder builder = GenerationOptions.builder();
         throwsArgument(() -> builder.optMaxTokens(0), ".*1 or more, not 0");
