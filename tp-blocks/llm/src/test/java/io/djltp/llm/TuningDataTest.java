@@ -268,9 +268,6 @@ public class TuningDataTest {
         model.close();
         model = LanguageModel.load(folder);
         check("has no chat template", data(chat("user", "a", "assistant", "b")));
-        TuningData data = data(text("a")).build();
-        Files.writeString(file, text("abc"));
-        Assert.assertThrows(IllegalStateException.class, () -> rows(data, 0));
     }
 
     private static void check(String message, TuningData.Builder builder) {

@@ -21,8 +21,6 @@ import java.io.BufferedInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.RandomAccessFile;
-import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -76,8 +74,8 @@ import java.util.stream.IntStream;
  * labels of a batch, on any mesh. To accumulate the gradients of several batches, multiply the loss
  * of each by its share of their labels.
  *
- * <p>The file is read once to check it, and then by line, so that no text stays in memory. The
- * order of an epoch follows from the seed and its number.
+ * <p>The file is read once, and its tokens stay in memory, 4 bytes each. The order of an epoch
+ * follows from the seed and its number.
  */
 public final class TuningData implements ResumableDataset {
 
@@ -102,29 +100,30 @@ public final class TuningData implements ResumableDataset {
                         : pieces.stream().map(List::of).toList();
     }
 
-    /** What is built, and when the file was last changed. */
     private record Settings(
-            Path file,
-            TuningText reader,
             int length,
             int batch,
             boolean shuffled,
             boolean packed,
             boolean bucketed,
-            long seed,
-            long modified) {}
+            long seed) {}
 
     /**
      * A text, or a part of one.
      *
-     * @param offset where its line begins in the file
-     * @param bytes the length of the line
-     * @param first its first token in the text
+     * @param text the number of its line
+     * @param tokens the tokens of the text
+     * @param first its first token
      * @param length its tokens, without the last, which is only a label
-     * @param learnt how many labels it has
      * @param cut whether the text goes on, and the rest is left out
      */
-    private record Piece(long offset, int bytes, int first, int length, int learnt, boolean cut) {}
+    private record Piece(int text, Tokens tokens, int first, int length, boolean cut) {
+
+        /** Returns how many labels it has. */
+        int learnt() {
+            return tokens.learnt().get(first + 1, first + length + 1).cardinality();
+        }
+    }
 
     /**
      * What there is to train on.
@@ -149,29 +148,31 @@ public final class TuningData implements ResumableDataset {
         return new Builder();
     }
 
-    private static long modified(Path file) throws IOException {
-        return 31 * Files.size(file) + Files.getLastModifiedTime(file).toMillis();
-    }
-
     /** Finds and checks all lines. */
-    private static TuningData read(Settings settings) throws IOException {
+    private static TuningData read(Path file, TuningText reader, Settings settings)
+            throws IOException {
         List<Piece> pieces = new ArrayList<>();
         int leftOut = 0;
-        try (InputStream in = new BufferedInputStream(Files.newInputStream(settings.file))) {
+        try (InputStream in = new BufferedInputStream(Files.newInputStream(file))) {
             ByteArrayOutputStream line = new ByteArrayOutputStream();
-            long offset = 0;
             for (int number = 1, next = 0; next >= 0; number++) {
                 line.reset();
                 for (next = in.read(); next >= 0 && next != '\n'; next = in.read()) {
                     line.write(next);
                 }
                 byte[] bytes = line.toByteArray();
-                if (!isBlank(bytes)) {
-                    List<Piece> found = pieces(settings, offset, bytes, number);
-                    leftOut += found.isEmpty() ? 1 : 0;
-                    pieces.addAll(found);
+                if (isBlank(bytes)) {
+                    continue;
                 }
-                offset += bytes.length + 1L;
+                List<Piece> found;
+                try {
+                    found = pieces(number, reader.read(bytes), settings.length);
+                } catch (IllegalArgumentException e) {
+                    throw new IllegalArgumentException(
+                            "%s, line %d: %s".formatted(file, number, e.getMessage()), e);
+                }
+                leftOut += found.isEmpty() ? 1 : 0;
+                pieces.addAll(found);
             }
         }
         Errors.check(
@@ -179,7 +180,7 @@ public final class TuningData implements ResumableDataset {
                 leftOut == 0
                         ? "%s has no text: write lines such as {\"text\": \"...\"}"
                         : "No completion in %s begins within %s tokens: shorten the prompts, or raise the length",
-                settings.file,
+                file,
                 settings.length);
         return new TuningData(settings, pieces, leftOut);
     }
@@ -188,22 +189,15 @@ public final class TuningData implements ResumableDataset {
         return IntStream.range(0, line.length).allMatch(i -> line[i] >= 0 && line[i] <= ' ');
     }
 
-    private static List<Piece> pieces(Settings settings, long offset, byte[] line, int number) {
-        Tokens tokens;
-        try {
-            tokens = settings.reader.read(line);
-        } catch (IllegalArgumentException e) {
-            throw new IllegalArgumentException(
-                    "%s, line %d: %s".formatted(settings.file, number, e.getMessage()), e);
-        }
+    private static List<Piece> pieces(int text, Tokens tokens, int length) {
         List<Piece> pieces = new ArrayList<>();
         int inputs = tokens.ids().length - 1;
-        for (int first = 0; first < inputs; first += settings.length) {
-            int part = Math.min(settings.length, inputs - first);
-            int learnt = tokens.learnt().get(first + 1, first + part + 1).cardinality();
+        for (int first = 0; first < inputs; first += length) {
+            int part = Math.min(length, inputs - first);
             boolean cut = part < inputs && !tokens.whole();
-            if (learnt > 0) {
-                pieces.add(new Piece(offset, line.length, first, part, learnt, cut));
+            Piece piece = new Piece(text, tokens, first, part, cut);
+            if (piece.learnt() > 0) {
+                pieces.add(piece);
             }
             if (cut) {
                 break;
@@ -242,9 +236,8 @@ public final class TuningData implements ResumableDataset {
      */
     public List<TuningData> split(double share) {
         Errors.check(share > 0 && share < 1, "The share must be between 0 and 1, not %s", share);
-        List<Long> texts =
-                new ArrayList<>(new HashSet<>(pieces.stream().map(Piece::offset).toList()));
-        Collections.sort(texts);
+        List<Integer> texts =
+                new ArrayList<>(pieces.stream().map(Piece::text).distinct().toList());
         Collections.shuffle(texts, new Random(settings.seed));
         int count = (int) Math.max(1, Math.round(share * texts.size()));
         Errors.check(
@@ -252,10 +245,10 @@ public final class TuningData implements ResumableDataset {
                 "A share of %s of %s texts leaves none to train on: add texts",
                 share,
                 texts.size());
-        Set<Long> chosen = new HashSet<>(texts.subList(0, count));
+        Set<Integer> chosen = new HashSet<>(texts.subList(0, count));
         Map<Boolean, List<Piece>> parts =
                 pieces.stream()
-                        .collect(Collectors.partitioningBy(p -> chosen.contains(p.offset())));
+                        .collect(Collectors.partitioningBy(p -> chosen.contains(p.text())));
         return List.of(
                 new TuningData(settings, Objects.requireNonNull(parts.get(false)), leftOut),
                 new TuningData(settings, Objects.requireNonNull(parts.get(true)), 0));
@@ -268,13 +261,13 @@ public final class TuningData implements ResumableDataset {
      */
     public Counts getCounts() {
         return new Counts(
-                pieces.stream().mapToLong(Piece::offset).distinct().count(),
+                pieces.stream().mapToInt(Piece::text).distinct().count(),
                 rows.size(),
                 pieces.stream().mapToLong(Piece::length).sum(),
                 pieces.stream().mapToLong(Piece::learnt).sum(),
                 pieces.stream()
                         .filter(p -> p.first() > 0)
-                        .mapToLong(Piece::offset)
+                        .mapToInt(Piece::text)
                         .distinct()
                         .count(),
                 pieces.stream().filter(Piece::cut).count(),
@@ -360,11 +353,7 @@ public final class TuningData implements ResumableDataset {
         Arrays.fill(labels, IGNORED);
         int[] owners =
                 new int[ids.length]; // of each token its place in the row, 0 if there is none
-        try {
-            fill(chosen, width, ids, labels, owners);
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+        fill(chosen, width, ids, labels, owners);
         NDManager own = manager.newSubManager();
         Shape shape = new Shape(size, width);
         NDList data = new NDList(own.create(ids, shape));
@@ -382,28 +371,20 @@ public final class TuningData implements ResumableDataset {
                 getBatches());
     }
 
-    private void fill(List<List<Piece>> chosen, int width, long[] ids, long[] labels, int[] owners)
-            throws IOException {
-        if (modified(settings.file) != settings.modified) {
-            throw Errors.state("%s has changed since it was opened", settings.file);
-        }
-        try (RandomAccessFile in = new RandomAccessFile(settings.file.toFile(), "r")) {
-            for (int row = 0; row < chosen.size(); row++) {
-                int place = row * width;
-                int owner = 0;
-                for (Piece piece : chosen.get(row)) {
-                    byte[] line = new byte[piece.bytes()];
-                    in.seek(piece.offset());
-                    in.readFully(line);
-                    Tokens tokens = settings.reader.read(line);
-                    owner++;
-                    for (int i = 0; i < piece.length(); i++, place++) {
-                        int token = piece.first() + i;
-                        ids[place] = tokens.ids()[token];
-                        owners[place] = owner;
-                        if (tokens.learnt().get(token + 1)) {
-                            labels[place] = tokens.ids()[token + 1];
-                        }
+    private static void fill(
+            List<List<Piece>> chosen, int width, long[] ids, long[] labels, int[] owners) {
+        for (int row = 0; row < chosen.size(); row++) {
+            int place = row * width;
+            int owner = 0;
+            for (Piece piece : chosen.get(row)) {
+                Tokens tokens = piece.tokens();
+                owner++;
+                for (int i = 0; i < piece.length(); i++, place++) {
+                    int token = piece.first() + i;
+                    ids[place] = tokens.ids()[token];
+                    owners[place] = owner;
+                    if (tokens.learnt().get(token + 1)) {
+                        labels[place] = tokens.ids()[token + 1];
                     }
                 }
             }
@@ -450,8 +431,7 @@ public final class TuningData implements ResumableDataset {
         }
 
         /**
-         * Sets the model whose tokenizer is used. It must be open as long as the data is used. This
-         * must be called.
+         * Sets the model whose tokenizer is used. This must be called.
          *
          * @param model the model
          * @return this builder
@@ -565,16 +545,9 @@ public final class TuningData implements ResumableDataset {
                     batch,
                     length());
             return read(
-                    new Settings(
-                            file(),
-                            new TuningText(model()),
-                            length(),
-                            batch,
-                            shuffled,
-                            packed,
-                            bucketed,
-                            seed,
-                            modified(file())));
+                    file(),
+                    new TuningText(model()),
+                    new Settings(length(), batch, shuffled, packed, bucketed, seed));
         }
     }
 }

@@ -66,7 +66,12 @@ final class TuningText {
      * @param learnt which of them have a loss
      * @param whole whether this is a text without a prompt, which may be split
      */
-    record Tokens(long[] ids, BitSet learnt, boolean whole) {}
+    record Tokens(int[] ids, BitSet learnt, boolean whole) {
+
+        Tokens(long[] ids, BitSet learnt, boolean whole) {
+            this(Arrays.stream(ids).mapToInt(Math::toIntExact).toArray(), learnt, whole);
+        }
+    }
 
     /**
      * Reads a line.
