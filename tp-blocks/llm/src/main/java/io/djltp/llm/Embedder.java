@@ -63,6 +63,14 @@ public final class Embedder implements AutoCloseable {
     }
 
     /**
+     * A vector of a text.
+     *
+     * @param vector the vector
+     * @param tokens how many tokens it was made of, with those that the tokenizer adds
+     */
+    public record Embedding(float[] vector, int tokens) {}
+
+    /**
      * Opens a folder. Each rank reads its slices of the weights.
      *
      * @param folder the folder
@@ -92,6 +100,17 @@ public final class Embedder implements AutoCloseable {
      * @throws IllegalStateException if the embedder is closed
      */
     public List<float[]> embed(List<String> texts) {
+        return embedAndCount(texts).stream().map(Embedding::vector).toList();
+    }
+
+    /**
+     * Computes the vectors of texts, and counts their tokens.
+     *
+     * @param texts the texts
+     * @return the vector of each
+     * @throws IllegalStateException if the embedder is closed
+     */
+    public List<Embedding> embedAndCount(List<String> texts) {
         List<long[]> ids = texts.stream().map(this::ids).toList();
         // those of one length together, whose attention is one product
         List<Integer> order =
@@ -99,7 +118,7 @@ public final class Embedder implements AutoCloseable {
                         .boxed()
                         .sorted(Comparator.comparingInt(i -> ids.get(i).length))
                         .toList();
-        float[][] vectors = new float[texts.size()][];
+        Embedding[] vectors = new Embedding[texts.size()];
         for (int at = 0; at < order.size(); ) {
             int end = at;
             int tokens = 0;
@@ -113,13 +132,14 @@ public final class Embedder implements AutoCloseable {
         return Arrays.asList(vectors);
     }
 
-    private void pass(List<Integer> numbers, List<long[]> ids, float[][] vectors) {
+    private void pass(List<Integer> numbers, List<long[]> ids, Embedding[] vectors) {
         List<long[]> texts = numbers.stream().map(ids::get).toList();
         float[] features = compute(texts);
         int at = 0;
         for (int i : numbers) {
-            vectors[i] = pooling.pool(features, at, ids.get(i).length, getWidth());
-            at += ids.get(i).length * getWidth();
+            int tokens = ids.get(i).length;
+            vectors[i] = new Embedding(pooling.pool(features, at, tokens, getWidth()), tokens);
+            at += tokens * getWidth();
         }
     }
 
@@ -142,16 +162,6 @@ public final class Embedder implements AutoCloseable {
         long[] cut = Arrays.copyOf(ids, pooling.longest());
         cut[cut.length - 1] = ids[ids.length - 1];
         return cut;
-    }
-
-    /**
-     * Returns how many tokens a text has, of those that are not cut.
-     *
-     * @param text the text
-     * @return the number of tokens, with those that the tokenizer adds
-     */
-    public int countTokens(String text) {
-        return ids(text).length;
     }
 
     /**

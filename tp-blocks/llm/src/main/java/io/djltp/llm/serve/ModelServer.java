@@ -273,13 +273,14 @@ public final class ModelServer implements AutoCloseable {
         front.admit(1, 1 + maxQueue, request);
         JsonArray data = new JsonArray();
         long tokens = 0;
-        List<float[]> vectors = TextRequest.checked("input", () -> embedder.embed(texts));
+        List<Embedder.Embedding> vectors =
+                TextRequest.checked("input", () -> embedder.embedAndCount(texts));
         for (int i = 0; i < vectors.size(); i++) {
-            tokens += embedder.countTokens(texts.get(i));
+            tokens += vectors.get(i).tokens();
             JsonObject each = new JsonObject();
             each.addProperty("object", "embedding");
             each.addProperty("index", i);
-            each.add("embedding", vector(vectors.get(i), format));
+            each.add("embedding", vector(vectors.get(i).vector(), format));
             data.add(each);
         }
         metrics.promptTokens.add(tokens);

@@ -101,12 +101,7 @@ public final class TuningData implements ResumableDataset {
     }
 
     private record Settings(
-            int length,
-            int batch,
-            boolean shuffled,
-            boolean packed,
-            boolean bucketed,
-            long seed) {}
+            int length, int batch, boolean shuffled, boolean packed, boolean bucketed, long seed) {}
 
     /**
      * A text, or a part of one.
@@ -236,8 +231,7 @@ public final class TuningData implements ResumableDataset {
      */
     public List<TuningData> split(double share) {
         Errors.check(share > 0 && share < 1, "The share must be between 0 and 1, not %s", share);
-        List<Integer> texts =
-                new ArrayList<>(pieces.stream().map(Piece::text).distinct().toList());
+        List<Integer> texts = new ArrayList<>(pieces.stream().map(Piece::text).distinct().toList());
         Collections.shuffle(texts, new Random(settings.seed));
         int count = (int) Math.max(1, Math.round(share * texts.size()));
         Errors.check(
@@ -247,8 +241,7 @@ public final class TuningData implements ResumableDataset {
                 texts.size());
         Set<Integer> chosen = new HashSet<>(texts.subList(0, count));
         Map<Boolean, List<Piece>> parts =
-                pieces.stream()
-                        .collect(Collectors.partitioningBy(p -> chosen.contains(p.text())));
+                pieces.stream().collect(Collectors.partitioningBy(p -> chosen.contains(p.text())));
         return List.of(
                 new TuningData(settings, Objects.requireNonNull(parts.get(false)), leftOut),
                 new TuningData(settings, Objects.requireNonNull(parts.get(true)), 0));
@@ -265,11 +258,7 @@ public final class TuningData implements ResumableDataset {
                 rows.size(),
                 pieces.stream().mapToLong(Piece::length).sum(),
                 pieces.stream().mapToLong(Piece::learnt).sum(),
-                pieces.stream()
-                        .filter(p -> p.first() > 0)
-                        .mapToInt(Piece::text)
-                        .distinct()
-                        .count(),
+                pieces.stream().filter(p -> p.first() > 0).mapToInt(Piece::text).distinct().count(),
                 pieces.stream().filter(Piece::cut).count(),
                 leftOut);
     }
