@@ -224,7 +224,8 @@ public final class ClassNames extends AbstractList<String> implements RandomAcce
     }
 
     private long wholeNumber(int from, int to) {
-        boolean canonical = to - from <= 9 && (bytes[from] != '0' || to - from == 1);
+        int length = to - from;
+        boolean canonical = length > 0 && length <= 9 && (bytes[from] != '0' || length == 1);
         long value = canonical ? 0 : -1;
         for (int i = from; i < to && value >= 0; i++) {
             int digit = bytes[i] - '0';

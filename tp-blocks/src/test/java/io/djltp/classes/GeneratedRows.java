@@ -65,7 +65,7 @@ record GeneratedRows(long rows, int features, int labels, int most, long seed) {
         return Arrays.copyOf(found, kept);
     }
 
-    /** Writes all rows: FASTTEXT, TSV, CSV, JSONL, LIBSVM, XC_OLD, or XC_NEW without labels. */
+    /** Writes all rows: FASTTEXT, TSV, LIBSVM or XC_OLD. */
     void write(Path file, Format format) throws IOException {
         try (OutputStream out = new BufferedOutputStream(Files.newOutputStream(file), 1 << 20)) {
             if (format == Format.XC_OLD) {
