@@ -31,7 +31,8 @@ import java.util.stream.StreamSupport;
  *   <li>data of sparse features: int32 [batch, places], feature f of the file being f + 1, where 0
  *       fills up; and their values, float32 [batch, places]
  *   <li>data of dense vectors: float32 [batch, features]
- *   <li>labels, one a row: int64 [batch], -1 where a row has no class that is known
+ *   <li>labels, one a row: int64 [batch]; -100, which losses and evaluators leave out, where the
+ *       label has no class
  *   <li>labels, many a row: int64 [batch, width], those of a row ascending and without repeats,
  *       then -1
  *   <li>indices: the numbers of the rows, from 0

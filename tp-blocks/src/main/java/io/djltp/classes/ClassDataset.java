@@ -9,6 +9,7 @@ import ai.djl.util.Progress;
 
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.classes.ClassData.Features;
+import io.djltp.head.LossOptions;
 import io.djltp.internal.Errors;
 import io.djltp.internal.files.Permutation;
 
@@ -247,7 +248,7 @@ final class ClassDataset implements ResumableDataset {
             int size = rows.numbers.size();
             int width = data.hasManyLabels() ? longest(rows.classes, size) : 1;
             long[] all = new long[size * width];
-            Arrays.fill(all, -1);
+            Arrays.fill(all, data.hasManyLabels() ? -1 : LossOptions.DEFAULT_IGNORE_INDEX);
             for (int i = 0; i < size; i++) {
                 int at = i * width;
                 for (int number : rows.classes.get(i)) {

@@ -227,6 +227,25 @@ public class ClassDataTest {
         return (short) (bits >>> 16 & 0x8000 | exponent << 10 | bits >> 13 & 0x3ff);
     }
 
+    @Test(timeOut = 60_000)
+    public void oneLabelIsOneNumber() throws Exception {
+        ClassNames classes = ClassNames.of(List.of("a", "b"));
+        Path file = write("__label__b x y\n__label__c x\n__label__a z\n");
+        ClassData data =
+                ClassData.builder(file)
+                        .optClasses(classes)
+                        .optTextFeatures(
+                                text -> text.length() > 1 ? new int[] {8, 9} : new int[] {7})
+                        .build();
+        Assert.assertFalse(data.hasManyLabels());
+        try (Batch batch = data.newDataset(5, false, 0).getData(manager).iterator().next()) {
+            Assert.assertEquals(
+                    text(batch.getData().singletonOrThrow())
+                            + text(batch.getLabels().singletonOrThrow()),
+                    "(3, 2)[8, 9, 7, 0, 7, 0](3)[1, -100, 0]");
+        }
+    }
+
     private static String text(NDArray array) {
         return array.getShape() + Arrays.toString(array.toArray());
     }

@@ -30,7 +30,8 @@ public class ClassNamesTest {
     public void namesAreSavedAsLines() throws IOException {
         Path file = Files.createTempFile("labels", ".txt");
         try {
-            List<String> names = List.of("", "a\nb", "a\\nb", "\\", "\r", "täglich😀", " ", "\u2028");
+            List<String> names =
+                    List.of("", "a\nb", "a\\nb", "\\", "\r", "täglich😀", " ", "\u2028");
             ClassNames.of(names).save(file);
             Assert.assertEquals(ClassNames.load(file), names);
             Assert.assertEquals(Files.readAllLines(file).size(), names.size());
@@ -53,7 +54,8 @@ public class ClassNamesTest {
     @Test
     public void wholeNumbersAreInOrder() {
         int[] moved = {0, 1, 2};
-        Assert.assertEquals(ClassNames.of(List.of("10", "9", "0")).inOrder(moved), List.of("0", "9", "10"));
+        Assert.assertEquals(
+                ClassNames.of(List.of("10", "9", "0")).inOrder(moved), List.of("0", "9", "10"));
         Assert.assertEquals(moved, new int[] {2, 1, 0});
         for (String other : new String[] {"x", "01", "-1", "", "1234567890", "1.0"}) {
             List<String> names = List.of("7", other, "3");

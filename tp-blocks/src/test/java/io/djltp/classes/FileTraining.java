@@ -100,8 +100,7 @@ final class FileTraining {
                     held.add(Held.of(file.next()));
                 }
                 int[] next = {0};
-                Supplier<Batch> memory =
-                        () -> held.get(next[0]++ % HELD).toBatch(manager);
+                Supplier<Batch> memory = () -> held.get(next[0]++ % HELD).toBatch(manager);
                 Supplier<Batch> streamed = () -> Held.of(file.next()).toBatch(manager);
                 steps(trainer, memory, seconds);
                 for (int turn = 0; turn < TURNS; turn++) {

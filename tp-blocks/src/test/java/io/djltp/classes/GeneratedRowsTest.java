@@ -4,7 +4,6 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
@@ -69,7 +68,6 @@ public class GeneratedRowsTest {
                     ClassificationHead.builder().setUnits(100).optFusedLoss(false).build();
             model.setBlock(
                     new SequentialBlock()
-                            .add(new LambdaBlock(row -> new NDList(row.head()), "ids"))
                             .add(new EmbeddingBag(data.getFeatureCount() + 1L, 32))
                             .add(head));
             DefaultTrainingConfig config =
@@ -97,10 +95,7 @@ public class GeneratedRowsTest {
                             NDList logits = trainer.evaluate(batch.getData())) {
                         NDArray best = logits.singletonOrThrow().argMax(1);
                         right +=
-                                (int)
-                                        best.eq(batch.getLabels().singletonOrThrow())
-                                                .sum()
-                                                .getLong();
+                                (int) best.eq(batch.getLabels().singletonOrThrow()).sum().getLong();
                     }
                 }
                 Assert.assertTrue(right > 2700, right + " of 3000");
