@@ -30,7 +30,7 @@ import java.util.List;
 import java.util.Objects;
 import java.util.stream.IntStream;
 
-/** An encoder on one rank, which has read its slices. Rows of embeddings stay in the file. */
+/** An encoder on one rank, which has read its slices. Rows of words stay in the file. */
 final class RankEncoder implements AutoCloseable {
 
     private final SafetensorsFolder files;
@@ -40,8 +40,7 @@ final class RankEncoder implements AutoCloseable {
     private final boolean first; // whose biases are added to sums over ranks
     private final ShardRange whole;
     private final RankWeights.TableRows words;
-    private final RankWeights.TableRows positions;
-    private final float[] kind; // of all tokens
+    private final float[] positions; // with the kind of all tokens
     private final RankRows group;
     private final EncoderLayers layers;
     private final List<Layer> weights = new ArrayList<>();
@@ -59,10 +58,13 @@ final class RankEncoder implements AutoCloseable {
         whole = new ShardRange(0, width);
         first = ranks.getRank() == 0;
         root = files.get("bert.embeddings.word_embeddings.weight") == null ? "" : "bert.";
-        words = table("word");
-        positions = table("position");
-        kind = new float[width];
-        table("token_type").add(0, kind, 0);
+        StoredTensor stored = files.get(table("word"));
+        words = new RankWeights.TableRows(files, Objects.requireNonNull(stored));
+        ShardRange all = new ShardRange(0, config.getMaxPositions());
+        try (NDArray rows = read(table("position"), 0, all);
+                NDArray kind = read(table("token_type"), 0, new ShardRange(0, 1))) {
+            positions = rows.addi(kind).toFloatArray();
+        }
         int rank = ranks.getRank();
         int dim = config.getHeadDim();
         ShardRange heads = Cut.balanced(config.getHeads(), ranks.getSize()).getRange(rank);
@@ -94,9 +96,8 @@ final class RankEncoder implements AutoCloseable {
                         group);
     }
 
-    private RankWeights.TableRows table(String name) {
-        StoredTensor stored = files.get(root + "embeddings." + name + "_embeddings.weight");
-        return new RankWeights.TableRows(files, Objects.requireNonNull(stored));
+    private String table(String name) {
+        return root + "embeddings." + name + "_embeddings.weight";
     }
 
     private Linear queryKeyValue(String at, ShardRange own) throws IOException {
@@ -147,9 +148,8 @@ final class RankEncoder implements AutoCloseable {
         int at = 0;
         for (long[] text : texts) {
             for (int t = 0; t < text.length; t++) {
-                System.arraycopy(kind, 0, x, at, width);
+                System.arraycopy(positions, t * width, x, at, width);
                 words.add((int) text[t], x, at);
-                positions.add(t, x, at);
                 at += width;
             }
         }

@@ -228,7 +228,7 @@ enum DecodeKernels {
     private static final class OneDnnFloat32 extends PackedWeight {
 
         private static final int PANEL = 32;
-        private static final int MOST = 32; // rows of a call
+        private static final int MOST = 32; // rows of a call: a product is compiled for each number
 
         private final Tensor panels;
         private final long address;
@@ -268,7 +268,7 @@ enum DecodeKernels {
                 long factor = address + Float.BYTES * at * in;
                 long rows;
                 for (long row = 0; row < count; row += rows) {
-                    rows = few(count - row);
+                    rows = Math.min(MOST, count - row);
                     long a = from + Float.BYTES * row * in;
                     long c = to + Float.BYTES * (row * out + at);
                     Brgemm.Direct.multiply(
@@ -276,11 +276,6 @@ enum DecodeKernels {
                 }
             }
             return y;
-        }
-
-        /** Returns one of few numbers, as a product is compiled for each. */
-        private static long few(long rows) {
-            return rows < 8 ? rows : Math.min(MOST, Long.highestOneBit(rows));
         }
 
         @Override
