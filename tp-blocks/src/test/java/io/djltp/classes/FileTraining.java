@@ -32,7 +32,7 @@ final class FileTraining {
 
     private static final int BATCH = 64;
     private static final int DIM = 64;
-    private static final int TURNS = 3;
+    private static final int TURNS = 2;
     private static final int HELD = 2000; // batches
 
     private FileTraining() {}
