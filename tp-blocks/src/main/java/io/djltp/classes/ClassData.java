@@ -117,7 +117,7 @@ public final class ClassData {
 
     final DataSource source;
     final RowIndex index;
-    final @Nullable Function<? super String, int[]> textFeatures;
+    final Function<? super String, int[]> textFeatures;
     private final ClassNames classes;
     private final boolean manyLabels;
     private final int featureCount;
@@ -275,8 +275,7 @@ public final class ClassData {
      * @param shuffle whether to shuffle; otherwise the order is that of the file
      * @param seed the seed of the order
      * @return the dataset
-     * @throws IllegalArgumentException if the batch size is not positive, or texts have no {@link
-     *     Builder#optTextFeatures}
+     * @throws IllegalArgumentException if the batch size is not positive
      */
     public ResumableDataset newDataset(int batchSize, boolean shuffle, long seed) {
         return new ClassDataset(this, batchSize, shuffle, seed);
@@ -357,11 +356,11 @@ public final class ClassData {
         String textField = "text";
         @Nullable String labelField = "label";
         boolean fields;
-        @Nullable Character separator;
+        int separator; // 0 for none
         @Nullable Boolean manyLabels;
         int skipBadLines;
         @Nullable ClassNames classes;
-        @Nullable Function<? super String, int[]> textFeatures;
+        Function<? super String, int[]> textFeatures = new TextFeatures(1 << 19, 2, 5, 2);
         int featureCount;
         int blockBytes = 1 << 18;
 
@@ -422,8 +421,7 @@ public final class ClassData {
 
         /**
          * Sets what separates the labels of a field of CSV or TSV, or of a line of a file of
-         * labels. By default, a comma if {@link #optManyLabels} is {@code true}; else a field is
-         * one label.
+         * labels. By default, the whole field is one label.
          *
          * @param separator the separator
          * @return this builder

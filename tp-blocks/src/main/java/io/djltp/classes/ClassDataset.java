@@ -26,7 +26,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.function.Function;
 
 /** The batches of {@link ClassData}. */
 final class ClassDataset implements ResumableDataset {
@@ -42,9 +41,6 @@ final class ClassDataset implements ResumableDataset {
 
     ClassDataset(ClassData data, int batchSize, boolean shuffle, long seed) {
         Errors.check(batchSize > 0, "A batch needs at least 1 row, not %s", batchSize);
-        Errors.check(
-                data.getFeatures() != Features.TEXT || data.textFeatures != null,
-                "Batches of texts need optTextFeatures(...)");
         this.data = data;
         index = data.index;
         this.batchSize = batchSize;
@@ -165,14 +161,13 @@ final class ClassDataset implements ResumableDataset {
         private Rows prepare(long number) {
             Rows rows = new Rows();
             long size = Math.min(batchSize, index.getRows() - number * batchSize);
-            Function<? super String, int[]> features = data.textFeatures;
             for (int i = 0; i < size; i++) {
                 long row = mixed().parse(place++, parsers, parsed);
                 parsed.resolve(row, false);
                 rows.numbers.add(row);
                 rows.classes.add(Arrays.copyOf(parsed.classes, parsed.classCount));
-                if (features != null && kind == Features.TEXT) {
-                    rows.ids.add(features.apply(parsed.getText()));
+                if (kind == Features.TEXT) {
+                    rows.ids.add(data.textFeatures.apply(parsed.getText()));
                 } else {
                     rows.values.add(Arrays.copyOf(parsed.values, parsed.count));
                 }

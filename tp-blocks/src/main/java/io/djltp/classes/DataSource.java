@@ -100,16 +100,11 @@ final class DataSource {
         return new DataSource(format, List.of(rows), List.of(parser), -1, -1, -1);
     }
 
-    private static int separator(Builder builder) {
-        Character given = builder.separator;
-        return given != null ? given : Boolean.TRUE.equals(builder.manyLabels) ? ',' : 0;
-    }
-
     /** Returns fields, whose first row may be their names. */
     private static DataSource table(Builder builder, Format format, Head head) throws IOException {
         char delimiter = format == Format.CSV ? ',' : '\t';
         Split split = format == Format.CSV ? Split.quoted(delimiter) : Split.LINES;
-        int separator = separator(builder);
+        int separator = builder.separator;
         int stop = split.end(head.bytes, (int) head.begin, head.bytes.length);
         int end = stop < 0 ? head.bytes.length : stop;
         RowFile rows = new RowFile(head.file, head.begin, 1, split);
@@ -189,7 +184,7 @@ final class DataSource {
         if (head.isNumpy()) {
             return arrays(Format.NPY, vectors, StoredArray.ofNumpy(labelFile));
         }
-        int separator = separator(builder);
+        int separator = builder.separator;
         return new DataSource(
                 Format.NPY,
                 List.of(vectors.file(), new RowFile(labelFile, head.begin, 1, Split.LINES)),

@@ -166,7 +166,7 @@ public class ClassDataTest {
                 List.of("[1.0, -0.5, 0.0] " + each[0], "[65504.0, 6.1035156E-5, 2.0] " + each[1]));
         Path text = write("a, b\r\n\n");
         Assert.assertEquals(
-                rowsOf(ClassData.builder(file).optLabelFile(text).optManyLabels(true).build()),
+                rowsOf(ClassData.builder(file).optLabelFile(text).optLabelSeparator(',').build()),
                 List.of("[1.0, -0.5, 0.0] [0, 1]", "[65504.0, 6.1035156E-5, 2.0] []"));
     }
 

@@ -135,8 +135,6 @@ public class ClassDatasetTest {
         Iterator<Batch> batches =
                 texts.newDataset(2, true, 0).getData(manager, null, 0, 0).iterator();
         Assert.assertThrows(IllegalStateException.class, batches::next);
-        ClassData without = ClassData.builder(file).build();
-        Assert.assertThrows(IllegalArgumentException.class, () -> without.newDataset(2, true, 0));
         Assert.assertThrows(IllegalArgumentException.class, () -> data.newDataset(0, true, 0));
     }
 

@@ -42,6 +42,13 @@ public final class DataOptions {
     private String @Nullable [] fields;
 
     @Option(
+            names = "--label-separator",
+            paramLabel = "CHAR",
+            description =
+                    "What separates the labels of a field of CSV or TSV (nothing: it is one label).")
+    private @Nullable Character separator;
+
+    @Option(
             names = "--skip-bad-lines",
             defaultValue = "0",
             description =
@@ -56,10 +63,14 @@ public final class DataOptions {
     public void check() {
         boolean without = data == null;
         if (without
-                && (labelFile != null || format != null || fields != null || skipBadLines != 0)) {
+                && (labelFile != null
+                        || format != null
+                        || fields != null
+                        || separator != null
+                        || skipBadLines != 0)) {
             throw new BadInputException(
-                    "--label-file, --format, --fields and --skip-bad-lines say how to read --data:"
-                            + " name a file");
+                    "--label-file, --format, --fields, --label-separator and --skip-bad-lines say"
+                            + " how to read --data: name a file");
         }
         if (fields != null && fields.length != 2) {
             throw new BadInputException(
@@ -115,6 +126,9 @@ public final class DataOptions {
             }
             if (labels != null) {
                 builder.optLabelFile(labels);
+            }
+            if (separator != null) {
+                builder.optLabelSeparator(separator);
             }
             if (fields != null) {
                 builder.optFields(fields[0], fields[1]);

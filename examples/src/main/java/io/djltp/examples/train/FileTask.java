@@ -12,7 +12,6 @@ import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.classes.ClassData;
 import io.djltp.classes.ClassModel;
 import io.djltp.classes.ClassModel.Objective;
-import io.djltp.classes.TextFeatures;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.train.TrainOptions.LabelCount;
@@ -35,7 +34,6 @@ final class FileTask implements TrainingTask {
 
     private static final int MOST_FUSED = 20_000; // classes that a step computes all of
     private static final int BYTES_OF_A_CLASS = 200;
-    private static final TextFeatures TEXT = new TextFeatures(1 << 19, 2, 5, 2);
 
     private final TrainOptions options;
     private final PrintStream out;
@@ -51,7 +49,6 @@ final class FileTask implements TrainingTask {
         data =
                 options.own.read(
                         builder -> {
-                            builder.optTextFeatures(TEXT);
                             if (options.labels != null) {
                                 builder.optManyLabels(options.labels == LabelCount.MANY);
                             }
