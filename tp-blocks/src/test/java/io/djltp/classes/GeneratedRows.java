@@ -5,6 +5,8 @@ import io.djltp.classes.ClassData.Format;
 import java.io.BufferedOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -134,22 +136,23 @@ record GeneratedRows(long rows, int features, int labels, int most, long seed) {
                     .write(Path.of(args[2]), Format.valueOf(args[1]));
             return;
         }
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
         for (String name : args) {
             Path file = Path.of(name);
+            double size = Files.size(file) / 1e6;
             for (int i = 0; i < 3; i++) {
                 long start = System.nanoTime();
+                long cpu = threads.getCurrentThreadCpuTime();
                 ClassData data = ClassData.builder(file).build();
-                double seconds = (System.nanoTime() - start) / 1e9;
-                double size = Files.size(file) / 1e6;
                 System.out.printf(
-                        "%s %s: %.0f MB, %d rows, %d classes, %.2f s, %.0f MB/s%n",
+                        "%s %s: %.0f MB, %d rows, %d classes, %.0f MB/s, %.0f MB/s of its core%n",
                         name,
                         data.getFormat(),
                         size,
                         data.size(),
                         data.getClasses().size(),
-                        seconds,
-                        size / seconds);
+                        size * 1e9 / (System.nanoTime() - start),
+                        size * 1e9 / (threads.getCurrentThreadCpuTime() - cpu));
             }
         }
     }
