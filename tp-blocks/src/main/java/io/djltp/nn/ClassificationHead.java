@@ -44,9 +44,10 @@ import java.util.Objects;
  *   <li>weight W: [classes/p, input_dim] of the logical [classes, input_dim]
  *   <li>bias b: [classes/p] of the logical [classes]
  *   <li>output: under a {@link io.djltp.training.ParallelTrainer} the input, of which {@link
- *       io.djltp.loss.VocabParallelCrossEntropyLoss}, {@link io.djltp.loss.VocabParallelAccuracy}
- *       and {@link io.djltp.loss.VocabParallelTopK} compute what they need, and no other loss;
- *       elsewhere, and with {@code optFusedLoss(false)}, the logits
+ *       io.djltp.loss.VocabParallelCrossEntropyLoss}, {@link io.djltp.loss.OneVsAllLoss}, {@link
+ *       io.djltp.loss.VocabParallelAccuracy} and {@link io.djltp.loss.VocabParallelTopK} compute
+ *       what they need, and no other loss; elsewhere, and with {@code optFusedLoss(false)}, the
+ *       logits
  * </ul>
  *
  * <p>Predictions of {@code trainer.evaluate} are computed as a whole if anything else reads them.
@@ -57,6 +58,8 @@ import java.util.Objects;
  * mode the ranks then share the classes out. In DATA mode each has the whole head, computes the
  * loss of the whole batch and makes the same update: no gradient of the weight is exchanged, but
  * the head takes each rank the time and the memory that it takes one rank with the whole batch.
+ *
+ * <p>A {@link io.djltp.loss.OneVsAllLoss} trains rows with any number of labels.
  *
  * <p>Collectives: all-reduces of the largest logits, the sums of the exponentials and the gradient
  * of the input; in DATA mode an all-gather of the input instead, in MIXED mode one and a
@@ -251,6 +254,8 @@ public class ClassificationHead extends AbstractColumnLinear {
         private long fusedMemory; // 0: by the size of the weight
         private float sampleShare = 1;
         private long sampleSeed;
+        private boolean sampleCorrection;
+        private boolean updateInLoss;
         private @Nullable Margin margin;
         private Precision precision = Precision.FLOAT32;
 
@@ -319,6 +324,36 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
+         * Sets whether the softmax over drawn classes corrects for how they were drawn: the
+         * logarithm of the number of classes that a drawn one stands for, which is no label of the
+         * batch, is added to its logit in training ("log q"). One-vs-all losses always correct.
+         * Default: false.
+         *
+         * @param corrected whether it corrects
+         * @return this builder
+         */
+        public Builder optSampleCorrection(boolean corrected) {
+            sampleCorrection = corrected;
+            return this;
+        }
+
+        /**
+         * Sets whether the weight is updated while a {@link io.djltp.loss.OneVsAllLoss} is
+         * computed: one pass over the weight in place of two, which needs no memory for logits.
+         * {@code trainer.step()} then updates all other parameters, with the same learning rates.
+         * Each loss of a forward pass in training is an update that nothing takes back, by the loss
+         * times 1. Excludes several losses in a step, {@code optTiedWeight}, {@code
+         * optGradientClipNorm}, a scaled loss, and any other loss. Default: false.
+         *
+         * @param inLoss whether the weight is updated with the loss
+         * @return this builder
+         */
+        public Builder optUpdateInLoss(boolean inLoss) {
+            updateInLoss = inLoss;
+            return this;
+        }
+
+        /**
          * Sets a margin. The head's logits are then scaled cosines of the angles between the input
          * and the rows of the weight, and in training the label's cosine has the margin. Outside of
          * training, and under an ordinary parameter store, there is no margin. Saved with the
@@ -356,7 +391,17 @@ public class ClassificationHead extends AbstractColumnLinear {
             checkUnits();
             super.optPrecision(fusedLoss ? Precision.FLOAT32 : precision);
             Precision passes = fusedLoss ? precision : Precision.FLOAT32;
-            options = new HeadOptions(sampleShare, sampleSeed, margin, passes);
+            options =
+                    new HeadOptions(
+                            sampleShare,
+                            sampleSeed,
+                            margin,
+                            passes,
+                            sampleCorrection,
+                            updateInLoss);
+            Errors.check(
+                    !updateInLoss || fusedLoss && margin == null && embedding == null,
+                    "optUpdateInLoss excludes optFusedLoss(false), optMargin and optTiedWeight");
             boolean plain = !options.isSampled() && margin == null;
             Errors.check(
                     fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");

@@ -13,11 +13,13 @@ import io.djltp.collective.Communicator;
 import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.PartialAxes;
+import io.djltp.internal.layout.DeferredHead;
 import io.djltp.internal.loss.ShardedPredictions;
 import io.djltp.internal.parameters.ShardedArray;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 
 import java.util.ArrayList;
@@ -410,9 +412,22 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         /**
          * Checks that fused heads have what the loss is differentiated with.
          *
-         * @throws IllegalArgumentException if another loss has been computed of one since
+         * @throws IllegalArgumentException if another loss has been computed of one since, or one
+         *     has been updated by another multiple of the loss
          */
         void checkHeads(RankPass pass) {
+            if (pass.getHeads().stream().anyMatch(DeferredHead::isUpdatedInLoss)) {
+                try (NDArray above = Objects.requireNonNull(Autograd.gradient(handle), "factor")) {
+                    double factor = HostReads.number(above);
+                    if (factor != 1) {
+                        throw new IllegalArgumentException(
+                                "A head with optUpdateInLoss has updated its weight by its loss"
+                                        + " times 1, and the loss is differentiated times "
+                                        + factor
+                                        + ": leave the option out, or change the learning rate");
+                    }
+                }
+            }
             if (!ofHeads.equals(pass.countLosses())) {
                 throw new IllegalArgumentException(
                         "What is differentiated has a loss of the fused head with the weight "

@@ -314,7 +314,8 @@ final class RankPass {
                 throw new IllegalStateException(
                         "The predictions of a fused head are computed when they"
                                 + " are asked for, and trainer.step() has changed its weight since"
-                                + " the forward pass: evaluate them before the step");
+                                + " the forward pass, or a loss with optUpdateInLoss has: evaluate"
+                                + " them before the step");
             }
         }
     }
@@ -354,9 +355,10 @@ final class RankPass {
     }
 
     private void checkLabels(NDList labels) {
-        Shape shape = outputs.get(0).wholeFeatures();
+        Output first = outputs.get(0);
+        Shape shape = first.wholeFeatures();
         if (trained.getLoss() instanceof ShardedLoss sharded && shape.dimension() > 1) {
-            sharded.checkLabels(labels, shape.get(shape.dimension() - 1));
+            sharded.checkLabels(labels, first.wholeRows(), shape.get(shape.dimension() - 1));
         }
     }
 
@@ -425,7 +427,7 @@ final class RankPass {
     private NDArray average(NDList labels, NDManager scope) {
         float weight =
                 trained.getLoss() instanceof ShardedLoss sharded
-                        ? sharded.getWeight(labels)
+                        ? sharded.getWeight(labels, outputs.get(0).array().getShape())
                         : pass.getRows();
         NDArray mean = getLoss();
         boolean wide = mean.getDataType() == DataType.FLOAT64;

@@ -22,8 +22,10 @@ import io.djltp.rank.ParallelConfig;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -43,6 +45,7 @@ final class TrainingSteps implements AutoCloseable {
     private final LossScale lossScale;
     private final OneCaller caller = new OneCaller();
     private final PendingPasses passes = new PendingPasses();
+    private final Map<Parameter, LearningRates.Update> ahead = new HashMap<>(); // of this step
     private long count;
     private boolean hasGradients;
     private @Nullable StepEvent event; // null: no step has begun, or nobody records it
@@ -61,7 +64,9 @@ final class TrainingSteps implements AutoCloseable {
         boolean scaled = lossScale.isUsed();
         updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks, clipNorm, scaled);
         for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
+            ParallelContext context = ranks.getContext(i);
+            context.setRowSparse(optimizer.isRowSparse());
+            context.setStepAhead(() -> updates.ahead(context, nextRates()));
         }
     }
 
@@ -170,9 +175,9 @@ final class TrainingSteps implements AutoCloseable {
     }
 
     private void change(Runnable beforeChange) {
-        Map<Parameter, LearningRates.Update> rates =
-                learningRates.next(parameters.getTrained(), parameters::nameOf);
+        Map<Parameter, LearningRates.Update> rates = nextRates();
         beforeChange.run();
+        ahead.clear();
         onRanks(
                 context -> {
                     if (lossScale.isUsed()) {
@@ -181,6 +186,18 @@ final class TrainingSteps implements AutoCloseable {
                         updates.run(context, rates);
                     }
                 });
+    }
+
+    /** Returns the rates of the next step, which trackers are asked for once. */
+    private synchronized Map<Parameter, LearningRates.Update> nextRates() {
+        List<Parameter> trained = parameters.getTrained();
+        List<Parameter> missing = trained.stream().filter(p -> !ahead.containsKey(p)).toList();
+        if (!missing.isEmpty()) {
+            ahead.putAll(learningRates.next(missing, parameters::nameOf));
+        }
+        Map<Parameter, LearningRates.Update> rates = new LinkedHashMap<>();
+        trained.forEach(parameter -> rates.put(parameter, ahead.get(parameter)));
+        return rates;
     }
 
     private void onRanks(Consumer<ParallelContext> task) {

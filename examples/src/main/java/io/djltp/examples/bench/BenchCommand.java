@@ -12,6 +12,7 @@ import io.djltp.examples.bench.Floor.FloorProbe;
 import io.djltp.examples.bench.WorkerProcess.PythonPeer;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
+import io.djltp.examples.bench.Workload.LossKind;
 import io.djltp.examples.bench.Workload.Network;
 import io.djltp.torch.Precision;
 
@@ -115,6 +116,16 @@ public final class BenchCommand implements Callable<Integer> {
     private HeadKind head;
 
     @Option(
+            names = "--loss",
+            split = ",",
+            defaultValue = "softmax",
+            description =
+                    "Losses of a head, any of ${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}). Stock"
+                            + " DJL has SigmoidBinaryCrossEntropyLoss as one-vs-all, and PyTorch is"
+                            + " measured with softmax only.")
+    private List<LossKind> losses;
+
+    @Option(
             names = "--floor-side",
             defaultValue = "2048",
             description =
@@ -172,6 +183,9 @@ public final class BenchCommand implements Callable<Integer> {
     private void check(List<Workload> workloads) {
         options.check(ranks, out);
         BenchOptions.positive("--floor-side", floorSide);
+        if (network != Network.HEAD && losses.contains(LossKind.ONE_VS_ALL)) {
+            throw new BadInputException("--loss one-vs-all is one of a head: use tp bench head");
+        }
         for (Precision precision : precisions) {
             try {
                 precision.check(Device.cpu());
@@ -190,28 +204,38 @@ public final class BenchCommand implements Callable<Integer> {
         }
     }
 
-    private void measure(Workload workload, OptimizerName optimizer) throws IOException {
+    private void measure(Workload shape, OptimizerName optimizer) throws IOException {
         List<WorkerTask> tasks = new ArrayList<>();
-        for (Precision precision : precisions) {
-            for (int each : ranks) {
-                int threads = options.threads(each);
-                tasks.add(WorkerTask.ours(workload, optimizer, head, each, threads, precision));
+        List<Workload> workloads = losses.stream().map(shape::with).toList();
+        for (Workload workload : workloads) {
+            for (Precision precision : precisions) {
+                for (int each : ranks) {
+                    int threads = options.threads(each);
+                    tasks.add(WorkerTask.ours(workload, optimizer, head, each, threads, precision));
+                }
             }
         }
         tasks.add(WorkerTask.probe(Side.FLOOR, 1, 1, List.of((long) floorSide)));
-        if (options.has(Peer.DJL)) {
-            tasks.add(WorkerTask.peer(Side.STOCK, workload, optimizer, options.threads(1)));
-        }
-        if (pyTorch != null && optimizer != OptimizerName.ADAGRAD) {
-            tasks.add(WorkerTask.peer(Side.PYTORCH, workload, optimizer, options.threads(1)));
+        for (Workload workload : workloads) {
+            if (options.has(Peer.DJL)) {
+                tasks.add(WorkerTask.peer(Side.STOCK, workload, optimizer, options.threads(1)));
+            }
+            if (pyTorch != null
+                    && optimizer != OptimizerName.ADAGRAD
+                    && workload.loss() == LossKind.SOFTMAX) {
+                tasks.add(WorkerTask.peer(Side.PYTORCH, workload, optimizer, options.threads(1)));
+            }
         }
         try (Turns turns = new Turns(tasks, options.timeout(), pyTorch)) {
             turns.run(options);
             double ours = turns.median(0, 0); // on the first number of ranks
             for (int i = 0; i < tasks.size(); i++) {
                 WorkerTask task = tasks.get(i);
-                if (task.side() == Side.FLOOR) {
-                    addFloors(turns, i, workload, optimizer, ours);
+                Workload workload = task.workload();
+                if (workload == null) {
+                    for (Workload each : workloads) {
+                        addFloors(turns, i, each, optimizer, ours);
+                    }
                 } else {
                     rows.add(
                             new Row(
@@ -221,6 +245,7 @@ public final class BenchCommand implements Callable<Integer> {
                                             : task.side().title,
                                     workload.shape(),
                                     optimizer.toString(),
+                                    lossOf(workload),
                                     task.precision().toString(),
                                     task.ranks() + " x " + task.threads(),
                                     turns.median(i, 0),
@@ -230,6 +255,10 @@ public final class BenchCommand implements Callable<Integer> {
                 }
             }
         }
+    }
+
+    private static @Nullable String lossOf(Workload workload) {
+        return workload.network() == Network.HEAD ? workload.loss().toString() : null;
     }
 
     private void addFloors(
@@ -250,6 +279,7 @@ public final class BenchCommand implements Callable<Integer> {
                             Side.FLOOR.title,
                             workload.shape(),
                             optimizer.toString(),
+                            lossOf(workload),
                             precision.toString(),
                             "-",
                             seconds,

@@ -7,6 +7,7 @@ import org.jspecify.annotations.Nullable;
 import java.io.PrintStream;
 import java.util.List;
 import java.util.Locale;
+import java.util.Objects;
 
 /** Prints what was measured. */
 final class BenchTable {
@@ -19,6 +20,7 @@ final class BenchTable {
      * @param side this library, a peer or the floor
      * @param shape the sizes
      * @param optimizer the optimizer, or between ranks the operation
+     * @param loss the loss of a head, or null of anything else
      * @param precision that of the products
      * @param ranks the ranks and the threads of each
      * @param seconds the median
@@ -31,6 +33,7 @@ final class BenchTable {
             String side,
             String shape,
             String optimizer,
+            @Nullable String loss,
             String precision,
             String ranks,
             @SerializedName("s") double seconds,
@@ -46,10 +49,11 @@ final class BenchTable {
      */
     static void print(List<Row> rows, List<String> remarks, PrintStream out) {
         out.printf(
-                "%n%-24s %18s %-14s %-9s %7s %12s %7s %9s %8s%n",
+                "%n%-24s %18s %-14s %-10s %-9s %7s %12s %7s %9s %8s%n",
                 "side",
                 "shape",
                 "optimizer",
+                "loss",
                 "precision",
                 "ranks",
                 "time",
@@ -59,10 +63,11 @@ final class BenchTable {
         for (Row row : rows) {
             out.printf(
                     Locale.ROOT,
-                    "%-24s %18s %-14s %-9s %7s %12s %7s %9.2f %8s%n",
+                    "%-24s %18s %-14s %-10s %-9s %7s %12s %7s %9.2f %8s%n",
                     row.side,
                     row.shape,
                     row.optimizer,
+                    row.loss == null ? "-" : row.loss,
                     row.precision,
                     row.ranks,
                     row.seconds < 0.01
@@ -95,6 +100,7 @@ final class BenchTable {
                                 .filter(each -> each.shape.equals(row.shape))
                                 .filter(each -> each.optimizer.equals(row.optimizer))
                                 .filter(each -> each.precision.equals(row.precision))
+                                .filter(each -> Objects.equals(each.loss, row.loss))
                                 .anyMatch(each -> row.seconds < each.seconds));
     }
 

@@ -117,6 +117,7 @@ final class CollectiveCommand implements Callable<Integer> {
                 side,
                 sizes.get(size).toString(),
                 operation.name().toLowerCase(Locale.ROOT).replace('_', '-'),
+                null,
                 Precision.FLOAT32.toString(),
                 ranks.get(worker % ranks.size()).toString(),
                 turns.median(worker, value),

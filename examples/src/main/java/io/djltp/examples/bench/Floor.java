@@ -59,11 +59,12 @@ final class Floor {
         double moving = moving(workload, optimizer);
         return String.format(
                 Locale.ROOT,
-                "floor of %s, %s, %s: %s (%.4f s of operations at %.0f GFLOP/s, %.4f s of bytes at"
+                "floor of %s, %s, %s%s: %s (%.4f s of operations at %.0f GFLOP/s, %.4f s of bytes at"
                         + " %.1f GB/s)",
                 workload.shape(),
                 optimizer,
                 precision,
+                workload.loss() == Workload.LossKind.SOFTMAX ? "" : ", " + workload.loss(),
                 computing > moving ? "operations" : "bytes",
                 computing,
                 operationsPerSecond / 1e9,

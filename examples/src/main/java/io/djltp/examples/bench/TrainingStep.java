@@ -27,6 +27,7 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.bench.BenchWorker.Measured;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.loss.OneVsAllLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
@@ -75,7 +76,10 @@ final class TrainingStep implements Measured {
         manager = NDManager.newBaseManager(Device.cpu());
         data = data(workload);
         int classes = workload.network().isLayer() ? workload.dim() : workload.units();
-        labels = manager.randomInteger(0, classes, new Shape(workload.batch()), DataType.INT64);
+        NDArray ofRows =
+                manager.randomInteger(0, classes, new Shape(workload.batch()), DataType.INT64);
+        // DJL's loss wants a number for each class
+        labels = parallel || !workload.isOneVsAll() ? ofRows : ofRows.oneHot(classes);
         model = Model.newInstance("bench");
         model.setBlock(Networks.create(workload, task.head(), task.precision()));
         OptimizerName optimizer = Objects.requireNonNull(task.optimizer());
@@ -158,7 +162,8 @@ final class TrainingStep implements Measured {
         private static ClassificationHead.Builder last(
                 Workload workload, HeadKind head, Precision precision) {
             return head.builder(workload.units(), HeadKind.defaultShare(workload.units()), 1)
-                    .optPrecision(precision);
+                    .optPrecision(precision)
+                    .optUpdateInLoss(workload.isOneVsAll() && head != HeadKind.FULL);
         }
 
         /**
@@ -212,6 +217,11 @@ final class TrainingStep implements Measured {
         static Loss loss(Workload workload, boolean parallel) {
             // the last of the parallel layers gives back whole rows
             boolean cut = parallel && !workload.network().isLayer();
+            if (workload.isOneVsAll()) {
+                return cut
+                        ? OneVsAllLoss.binaryCrossEntropy()
+                        : Loss.sigmoidBinaryCrossEntropyLoss();
+            }
             return cut ? new VocabParallelCrossEntropyLoss() : new SoftmaxCrossEntropyLoss();
         }
 

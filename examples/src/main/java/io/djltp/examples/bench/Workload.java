@@ -18,8 +18,23 @@ import java.util.Locale;
  * @param units the classes of the head, or the hidden units of the layers
  * @param tokens the tokens of a row, 1 where it is none of a sequence
  * @param heads the heads of an attention, 0 where there is none
+ * @param loss the loss of a head
  */
-record Workload(Network network, int batch, int dim, int units, int tokens, int heads) {
+record Workload(
+        Network network, int batch, int dim, int units, int tokens, int heads, LossKind loss) {
+
+    /** The losses of a head. */
+    enum LossKind {
+        /** The softmax cross entropy. */
+        SOFTMAX,
+        /** The binary cross entropy of each class, the weight updated in the loss. */
+        ONE_VS_ALL;
+
+        @Override
+        public String toString() {
+            return name().toLowerCase(Locale.ROOT).replace('_', '-');
+        }
+    }
 
     /** The networks that are measured. */
     enum Network {
@@ -70,7 +85,23 @@ record Workload(Network network, int batch, int dim, int units, int tokens, int 
             throw new BadInputException(
                     "The width %d cannot be divided into --heads %d", sizes[2], heads);
         }
-        return new Workload(network, sizes[0], sizes[2], sizes[3], sizes[1], sequence ? heads : 0);
+        return new Workload(
+                network,
+                sizes[0],
+                sizes[2],
+                sizes[3],
+                sizes[1],
+                sequence ? heads : 0,
+                LossKind.SOFTMAX);
+    }
+
+    boolean isOneVsAll() {
+        return loss == LossKind.ONE_VS_ALL;
+    }
+
+    /** Returns the same with another loss. */
+    Workload with(LossKind other) {
+        return new Workload(network, batch, dim, units, tokens, heads, other);
     }
 
     /** Returns the sizes as they are given and shown. */
@@ -108,9 +139,11 @@ record Workload(Network network, int batch, int dim, int units, int tokens, int 
 
     /**
      * Returns the bytes that no step can do without: the weight is read for the loss, and it and
-     * the state of the optimizer are read and written for the update.
+     * the state of the optimizer are read and written for the update. With a one-vs-all loss the
+     * weight is read once for both.
      */
     double leastBytes(OptimizerName optimizer) {
-        return 4 * parameters() * (3 + 2 * optimizer.getStateArrays());
+        int ofWeight = isOneVsAll() ? 2 : 3;
+        return 4 * parameters() * (ofWeight + 2 * optimizer.getStateArrays());
     }
 }

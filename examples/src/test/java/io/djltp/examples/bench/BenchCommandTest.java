@@ -38,6 +38,16 @@ public class BenchCommandTest {
         String head = "4x8x500 adam float32 ";
         return new Object[][] {
             {
+                "head --shapes 4x8x500 --loss softmax,one-vs-all --threads-per-rank 1",
+                List.of(
+                        OURS + "4x8x500 sgd float32 1 x 1",
+                        OURS + "4x8x500 sgd float32 1 x 1 one-vs-all",
+                        FLOOR + "4x8x500 sgd float32 -",
+                        FLOOR + "4x8x500 sgd float32 - one-vs-all",
+                        STOCK + "4x8x500 sgd float32 1 x 1",
+                        STOCK + "4x8x500 sgd float32 1 x 1 one-vs-all")
+            },
+            {
                 "head --shapes 8x16x5000 --ranks 2 --optimizer adam --threads-per-rank 1",
                 List.of(
                         OURS + "8x16x5000 adam float32 2 x 1",
@@ -153,9 +163,11 @@ public class BenchCommandTest {
     }
 
     private static String describe(JsonObject row) {
+        String loss = row.has("loss") ? row.get("loss").getAsString() : "softmax";
         return List.of("side", "shape", "optimizer", "precision", "ranks").stream()
-                .map(name -> row.get(name).getAsString().replaceAll("(PyTorch) .*", "$1"))
-                .collect(Collectors.joining(" "));
+                        .map(name -> row.get(name).getAsString().replaceAll("(PyTorch) .*", "$1"))
+                        .collect(Collectors.joining(" "))
+                + (loss.equals("softmax") ? "" : " " + loss);
     }
 
     /** PyTorch has another Adagrad: what is measured of both has to be one step. */

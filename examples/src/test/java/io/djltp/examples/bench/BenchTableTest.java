@@ -21,6 +21,7 @@ public class BenchTableTest {
     }
 
     private static Row row(double seconds, @Nullable Double spread) {
-        return new Row("head", "side", "8x9", "sgd", "float32", "1 x 1", seconds, spread, 1L, 1);
+        return new Row(
+                "head", "side", "8x9", "sgd", null, "float32", "1 x 1", seconds, spread, 1L, 1);
     }
 }

@@ -215,6 +215,26 @@ public final class RankUpdate implements AutoCloseable {
         }
     }
 
+    /**
+     * Begins a step for participants that update their parameters before it.
+     *
+     * @param context the rank
+     * @param updates what is done to each parameter that is trained
+     * @return the step
+     * @throws IllegalArgumentException if gradients are limited by their norm, or the loss is
+     *     scaled
+     */
+    public ParticipantStep ahead(
+            ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
+        if (measured) {
+            throw new IllegalArgumentException(
+                    "optUpdateInLoss updates a weight before the other gradients are there, and"
+                            + " optGradientClipNorm and optLossScaling need all of them: leave it or"
+                            + " these out");
+        }
+        return new StepOfRank(context, updates);
+    }
+
     /** What participants get. */
     private final class StepOfRank implements ParticipantStep {
 

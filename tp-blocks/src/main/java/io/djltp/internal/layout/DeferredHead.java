@@ -39,4 +39,11 @@ public interface DeferredHead {
      * @return the number of losses
      */
     long getLosses();
+
+    /**
+     * Returns whether a loss has updated the layer's weight since the last step.
+     *
+     * @return whether the weight has been updated
+     */
+    boolean isUpdatedInLoss();
 }

@@ -11,6 +11,7 @@ import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 import io.djltp.internal.head.AddedGradient;
 import io.djltp.internal.head.FusedSoftmaxHead;
+import io.djltp.internal.head.OneVsAll;
 import io.djltp.internal.layout.DeferredHead;
 import io.djltp.internal.layout.ForwardPass;
 import io.djltp.internal.layout.ShardedLayout;
@@ -54,6 +55,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     private final Map<ForwardPass, Parts> trained = new WeakHashMap<>(); // in these passes
     private final AccumulatedGradient accumulated = new AccumulatedGradient();
     private LastLoss last = new LastLoss(Parts.NONE);
+    private boolean updated; // with the loss, since the last step
     private @Nullable NDArray biasGradient;
     private @Nullable NDArray weightValue;
     private @Nullable NDArray biasValue;
@@ -143,8 +145,62 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             NDArray features, NDArray labels, LossOptions options, ParallelContext context) {
         LastLoss loss = next(context.getPass());
         losses++;
+        return toGraph(
+                features,
+                loss,
+                function.evaluate(features, weightValue(), biasValue, labels, options),
+                context);
+    }
+
+    /**
+     * Computes a one-vs-all loss, and updates the weight in the same pass if the head does so.
+     *
+     * @param features the features, which require a gradient
+     * @param labels the labels
+     * @param rule the loss
+     * @param context the rank, in the pass that the features are of
+     * @return the loss as a part of the graph, a scalar
+     * @throws IllegalStateException as {@link #evaluate}, or if a loss has updated the weight since
+     *     the last step
+     */
+    public NDArray evaluate(
+            NDArray features, NDArray labels, OneVsAll rule, ParallelContext context) {
+        FusedSoftmaxHead.InLoss now = null;
+        if (function.isInLoss()) {
+            if (updated) {
+                throw new IllegalStateException(
+                        "A head with optUpdateInLoss has updated its weight with a loss of this"
+                                + " step: call trainer.step() before the next loss, or leave the"
+                                + " option out to accumulate the gradients of several batches");
+            }
+            now = inLoss(context);
+        }
+        LastLoss loss = next(context.getPass());
+        losses++;
         FusedSoftmaxHead.Result result =
-                function.evaluate(features, weightValue(), biasValue, labels, options);
+                function.evaluateOneVsAll(features, weightValue(), biasValue, labels, rule, now);
+        if (now != null) {
+            updated = true;
+            updates++;
+            loss.useWeight();
+        }
+        return toGraph(features, loss, result, context);
+    }
+
+    /** Begins the update that is made with the loss. */
+    private FusedSoftmaxHead.InLoss inLoss(ParallelContext context) {
+        ParticipantStep step = context.getStepAhead();
+        Parts parts = trained.getOrDefault(context.getPass(), Parts.NONE);
+        NDArray ofBias = bias != null && biasValue != null ? biasGradient(biasValue) : null;
+        return new FusedSoftmaxHead.InLoss(
+                parts.weight() ? step.getUpdate(weight) : null, parts.bias() ? ofBias : null);
+    }
+
+    private NDArray toGraph(
+            NDArray features,
+            LastLoss loss,
+            FusedSoftmaxHead.Result result,
+            ParallelContext context) {
         try (NDArray value = result.value();
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
@@ -174,6 +230,18 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     public NDArray lossOnly(NDArray features, NDArray labels, LossOptions options) {
         return function.evaluation().loss(features, weightValue(), biasValue, labels, options);
+    }
+
+    /**
+     * The same of a one-vs-all loss.
+     *
+     * @param features the features
+     * @param labels the labels
+     * @param rule the loss
+     * @return the loss, a scalar
+     */
+    public NDArray lossOnly(NDArray features, NDArray labels, OneVsAll rule) {
+        return function.evaluation().loss(features, weightValue(), biasValue, labels, rule);
     }
 
     /**
@@ -208,6 +276,12 @@ public final class FusedHead implements StepParticipant, DeferredHead {
 
     /** {@inheritDoc} */
     @Override
+    public boolean isUpdatedInLoss() {
+        return updated;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     public void beginBackward() {
         if (otherUse != null) { // its leaves follow what was frozen and thawed meanwhile
             otherUse.setTrained(weight.requiresGradient());
@@ -217,6 +291,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     /** {@inheritDoc} */
     @Override
     public void zeroGradient() {
+        updated = false;
         last.drop(trainedNow());
         accumulated.drop(trainedNow());
         if (otherUse != null && weight.requiresGradient()) {
@@ -246,6 +321,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     @Override
     public void step(ParticipantStep step) {
+        if (updated) {
+            finishStep(step);
+            return;
+        }
         WeightUpdate ofWeight = step.getUpdate(weight);
         WeightUpdate ofBias = bias == null ? null : step.getUpdate(bias);
         Parts updated = new Parts(ofWeight != null, ofBias != null);
@@ -270,6 +349,17 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             }
         } finally {
             accumulated.drop(updated);
+        }
+    }
+
+    /** Ends a step whose loss has updated the weight. */
+    private void finishStep(ParticipantStep step) {
+        updated = false;
+        WeightUpdate ofBias = bias == null ? null : step.getUpdate(bias);
+        NDArray gradient = last.parts().bias() ? biasGradient : null;
+        last = new LastLoss(Parts.NONE);
+        if (bias != null && ofBias != null) {
+            ofBias.run(step.getValue(bias), gradient);
         }
     }
 
@@ -373,6 +463,13 @@ public final class FusedHead implements StepParticipant, DeferredHead {
                             + " the one that is differentiated: it keeps one batch only. Compute"
                             + " one loss, go backward and call trainer.step() before the next, or"
                             + " build it with optFusedLoss(false)");
+        }
+        if (updated && above != 1) {
+            throw new IllegalStateException(
+                    ("A head with optUpdateInLoss has updated its weight by its loss times 1, and"
+                                    + " the backward pass multiplies it with %s: leave the option"
+                                    + " out, or change the learning rate")
+                            .formatted(above));
         }
         loss.begin(above, trainedNow());
     }
@@ -537,6 +634,11 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         void begin(float above, Parts trained) {
             scale = above;
             parts = parts.and(trained);
+        }
+
+        /** Notes that the weight has been updated by it. */
+        void useWeight() {
+            parts = new Parts(false, parts.bias());
         }
 
         /** Returns whether the backward pass has come. */

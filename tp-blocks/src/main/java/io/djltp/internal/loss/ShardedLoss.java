@@ -25,9 +25,10 @@ public interface ShardedLoss {
      * whole batch: the number of rows that the mean is taken over, or the sum of their weights.
      *
      * @param labels the labels of the part
+     * @param predictions the shape of its predictions, [x1, ..., xn, columns]
      * @return the weight
      */
-    float getWeight(NDList labels);
+    float getWeight(NDList labels, Shape predictions);
 
     /**
      * Returns whether the loss is a mean over rows. One that is not is computed of all rows.
@@ -43,10 +44,11 @@ public interface ShardedLoss {
      * waits for the others: so all refuse alike.
      *
      * @param labels the labels of the whole batch
+     * @param predictions the shape of the predictions of the whole batch, [x1, ..., xn, columns]
      * @param classes the number of classes over all ranks
      * @throws IllegalArgumentException if a label is no class
      */
-    default void checkLabels(NDList labels, long classes) {}
+    default void checkLabels(NDList labels, Shape predictions, long classes) {}
 
     /**
      * Returns whether the mean of the losses of two halves of a batch is that of the batch.

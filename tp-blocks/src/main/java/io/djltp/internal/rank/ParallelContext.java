@@ -28,6 +28,7 @@ import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 import java.util.stream.Stream;
 
 /**
@@ -51,6 +52,10 @@ public final class ParallelContext implements AutoCloseable {
 
     private final StepParticipants participants = new StepParticipants();
     private boolean rowSparse;
+    private Supplier<ParticipantStep> stepAhead =
+            () -> {
+                throw new IllegalStateException("There is no trainer");
+            };
     private ForwardPass pass;
     private boolean forwarding;
     private final RandomSeeds random = new RandomSeeds();
@@ -244,6 +249,26 @@ public final class ParallelContext implements AutoCloseable {
     public StepParticipants getParticipants() {
         pass.checkKeeps("A head, table or other block that updates its own parameters");
         return participants;
+    }
+
+    /**
+     * Sets what begins the next step for a participant that updates its parameters before.
+     *
+     * @param step returns the step
+     */
+    public void setStepAhead(Supplier<ParticipantStep> step) {
+        stepAhead = step;
+    }
+
+    /**
+     * Begins the next step for a participant that updates its parameters before the backward pass,
+     * with the learning rates and the state of the optimizer that the step will have.
+     *
+     * @return the step
+     * @throws IllegalArgumentException if something of all gradients is to be known before a step
+     */
+    public ParticipantStep getStepAhead() {
+        return stepAhead.get();
     }
 
     /**

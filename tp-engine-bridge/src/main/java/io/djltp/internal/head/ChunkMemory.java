@@ -36,8 +36,6 @@ final class ChunkMemory implements AutoCloseable {
         SCALED_FEATURES,
         /** The products of exponentials and weights: the softmax part of the features' gradient. */
         PRODUCTS,
-        /** The features of the rows with a label, times that label's part of the gradient. */
-        LABEL_GRADIENTS,
 
         /** The sums of the exponentials, in float64. From here on there is one number a row. */
         SUMS,
@@ -51,17 +49,22 @@ final class ChunkMemory implements AutoCloseable {
         SOFTMAX_FACTOR,
         /** What label smoothing adds to the gradient of each logit. */
         SMOOTHED_PART,
-        /** What the gradient of a label's logit has beside its part of the softmax. */
-        LABEL_PARTS,
-        /** The logits of the labels. */
-        LABEL_LOGITS,
         /** One number a row and chunk. */
         OFFSETS_OF_CHUNKS,
+
+        /** What the gradient of a label's logit has beside its part of the softmax, [labels]. */
+        LABEL_PARTS,
+        /** The logits of the labels, [labels]. */
+        LABEL_LOGITS,
+        /** The features of the rows of labels, times that part, [labels, features]. */
+        LABEL_GRADIENTS,
 
         /** The logits of chunks that are kept. */
         KEPT_LOGITS,
         /** Those of a chunk that is not. */
         SPARE_LOGITS,
+        /** Scratch of the same size. */
+        SCRATCH,
 
         /** What has the size of a chunk's weights: their gradient. */
         GRADIENT,
@@ -176,6 +179,17 @@ final class ChunkMemory implements AutoCloseable {
         return view(which, 0, plan.rows() * features, 0, rows, features);
     }
 
+    /** Returns memory for the labels of a batch, [labels, ...], which grows with their number. */
+    synchronized Tensor ofLabels(Place which, long... shape) {
+        long size = Math.max(1, LongStream.of(shape).reduce(1, (a, b) -> a * b));
+        Tensor piece = pieces.get(which);
+        if (piece != null && piece.numel() < size) {
+            pieces.remove(which);
+            piece.close();
+        }
+        return part(which, size, 0, shape);
+    }
+
     /** Returns the features, [features, rows]. */
     Tensor transposedFeatures() {
         return view(Place.TRANSPOSED_FEATURES, 0, plan.rows() * features, 0, features, rows);
@@ -211,6 +225,11 @@ final class ChunkMemory implements AutoCloseable {
      */
     Tensor spareLogits(int index) {
         return spare(Place.SPARE_LOGITS, index);
+    }
+
+    /** Returns scratch of the size of a chunk's logits, [classes of the chunk, rows]. */
+    Tensor scratch(int index) {
+        return spare(Place.SCRATCH, index);
     }
 
     /** Returns a place for logits that are not kept, [rows, classes of the chunk]. */

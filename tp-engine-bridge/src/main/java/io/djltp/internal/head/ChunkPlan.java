@@ -100,6 +100,11 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
         return of(rows, classes, chunk, kept);
     }
 
+    /** Returns the plan of a single pass. */
+    ChunkPlan withoutKept() {
+        return new ChunkPlan(rows, range, chunk, count, 0);
+    }
+
     long start(int index) {
         return range.start() + index * chunk;
     }

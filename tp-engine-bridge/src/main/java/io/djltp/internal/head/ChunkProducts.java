@@ -31,8 +31,9 @@ import org.bytedeco.pytorch.global.torch;
 abstract class ChunkProducts {
 
     /**
-     * In 16 bits, exponentials are powers of two, of logits whose features were multiplied with
-     * log2(e): libtorch computes them in a third of the time of {@code exp}.
+     * In 16 bits, and in one-vs-all losses, exponentials are powers of two, of logits whose
+     * features were multiplied with log2(e): libtorch computes them in a third of the time of
+     * {@code exp}.
      */
     static final double LOG2_E = 1 / Math.log(2);
 
@@ -56,14 +57,14 @@ abstract class ChunkProducts {
     /** Prepares the features, [rows, features], for all worker threads of a pass. */
     static void pack(HeadPass pass, Tensor features) {
         switch (pass.precision) {
-            case BFLOAT16 -> BFloat16.pack(pass.memory, features);
+            case BFLOAT16 -> BFloat16.pack(pass, features);
             case FLOAT16 -> Float16.pack(pass, features);
-            default -> pass.memory.transposedFeatures().copy_(features.t());
+            default -> Float32.pack(pass, features);
         }
     }
 
     /**
-     * Computes the logits of a chunk, in 16 bits times log2(e).
+     * Computes the logits of a chunk, times {@link HeadPass#unit()}.
      *
      * @param index the chunk
      * @param weight its weights, float32 [classes of the chunk, features]
@@ -120,6 +121,13 @@ abstract class ChunkProducts {
             features = pass.memory.transposedFeatures();
         }
 
+        static void pack(HeadPass pass, Tensor features) {
+            Tensor transposed = pass.memory.transposedFeatures().copy_(features.t());
+            if (pass.unit() != 1) {
+                transposed.mul_(new Scalar(pass.unit()));
+            }
+        }
+
         @Override
         void multiply(int index, Tensor weight, Tensor logits) {
             Brgemm.multiply(weight, features, logits);
@@ -156,11 +164,12 @@ abstract class ChunkProducts {
             features = packed(pass.memory);
         }
 
-        static void pack(ChunkMemory shared, Tensor features) {
+        static void pack(HeadPass pass, Tensor features) {
+            ChunkMemory shared = pass.memory;
             long columns = ChunkMemory.even(shared.features());
             Tensor factor = torch.zeros(new long[] {columns, features.size(0)}, shared.options());
             Tensor x = factor.narrow(0, 0, features.size(1));
-            torch.mul_out(x, features.t(), new Scalar(LOG2_E));
+            torch.mul_out(x, features.t(), new Scalar(pass.unit()));
             packed(shared).copy_(Brgemm.pack(factor));
         }
 

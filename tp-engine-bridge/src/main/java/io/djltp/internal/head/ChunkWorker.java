@@ -52,15 +52,16 @@ final class ChunkWorker {
     private ClassLabels.@Nullable Places places; // of labels
     private @Nullable Tensor sameFactor; // that of all chunks, null if each has its own
     private AddedGradient.@Nullable Chunks added;
+    private @Nullable SlopeChunks slopes; // of a one-vs-all loss
 
     ChunkWorker(HeadPass pass, ChunkMemory memory, ChunkedLinear linear) {
         this.pass = pass;
         this.memory = memory;
         this.linear = linear;
         products = ChunkProducts.of(pass, memory);
-        inPowers = pass.isRounded();
-        keepsRounded = inPowers && !pass.isSmooth();
-        unit = new Scalar(inPowers ? (float) ChunkProducts.LOG2_E : 1f);
+        inPowers = pass.unit() != 1;
+        keepsRounded = pass.isRounded() && !pass.isSmooth();
+        unit = new Scalar((float) pass.unit());
         floats = new ScalarTypeOptional(ScalarType.Float);
     }
 
@@ -97,6 +98,16 @@ final class ChunkWorker {
      * their products with the weights.
      */
     void forward() {
+        forward(null, null);
+    }
+
+    /**
+     * The same, which also updates the weights of each chunk: of a one-vs-all loss.
+     *
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param update the rule, or {@code null} if the weights are not to be changed
+     */
+    void forward(@Nullable Tensor biasGradient, @Nullable Consumer<RowGradient> update) {
         run(
                 () -> {
                     products().zero_();
@@ -105,7 +116,7 @@ final class ChunkWorker {
                     memory.offset(-1).fill_(new Scalar(pass.isGuarded() ? LOWEST : 0));
                     for (int i = 0; i < memory.plan().count(); i++) {
                         try (PointerScope scope = new PointerScope()) {
-                            addChunk(i);
+                            addChunk(i, biasGradient, update);
                         }
                     }
                 });
@@ -116,14 +127,23 @@ final class ChunkWorker {
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
             places = pass.labels.new Places(memory);
+            slopes = pass.isOneVsAll() ? new SlopeChunks(pass, memory) : null;
             overChunks.run();
             products.end();
         }
     }
 
-    private void addChunk(int index) {
+    private void addChunk(
+            int index, @Nullable Tensor biasGradient, @Nullable Consumer<RowGradient> update) {
         Tensor weight = linear.weight(memory, index);
         Tensor exponentials = compute(index, weight, false);
+        if (slopes != null) {
+            Tensor kept = keep(index, exponentials);
+            products.addToFeatures(index, kept, weight, products());
+            Tensor factor = pass.column(Place.SOFTMAX_FACTOR);
+            backward(index, weight, kept, factor, null, biasGradient, update);
+            return;
+        }
         // a product with ones is faster, but adds one after the other: of many equal exponentials,
         // all additions round in the same direction
         Tensor sum = memory.column(Place.FACTOR);
@@ -137,8 +157,30 @@ final class ChunkWorker {
      * their share of the softmax p is in the gradient as {@code p - 1}, of which digits are lost if
      * p is summed with others before 1 is subtracted. In float32 the pass notes their logits as
      * they would go into the normaliser.
+     *
+     * <p>Of a one-vs-all loss it is the gradient of the logits, but for the factor of all.
      */
     private Tensor compute(int index, Tensor weight, boolean again) {
+        Tensor logits = logits(index, weight, again);
+        if (slopes != null) {
+            ClassLabels.OfChunk labels = Objects.requireNonNull(places).of(index);
+            if (again || !slopes.areQuick(index, logits)) {
+                logits = again ? logits : logits(index, weight, true);
+                slopes.compute(index, logits, !again);
+            }
+            if (labels != null) {
+                slopes.setLabels(labels, logits);
+            }
+            return logits;
+        }
+        if (pass.isGuarded()) {
+            logits.sub_(again ? offset() : raisedOffset(index, logits), unit);
+        }
+        return inPowers ? logits.exp2_() : logits.exp_();
+    }
+
+    /** Computes the logits of a chunk, times {@link #unit}; those of labels are -infinity. */
+    private Tensor logits(int index, Tensor weight, boolean again) {
         Tensor logits = keepsRounded ? memory.spareLogits(index) : memory.logits(index);
         products.multiply(index, weight, logits);
         if (linear.bias() != null) {
@@ -148,16 +190,16 @@ final class ChunkWorker {
         ClassLabels.OfChunk labels = Objects.requireNonNull(places).of(index);
         if (labels != null) {
             Tensor flat = logits.view(-1);
-            if (!again && !inPowers && !linear.isUnit()) { // others are known
+            if (!again && !pass.isRounded() && !linear.isUnit()) { // others are known
                 Tensor noted = labels.part(pass.ofLabels(Place.LABEL_LOGITS));
                 torch.index_select_out(noted, flat, 0, labels.inLogits());
+                if (inPowers) {
+                    noted.mul_(new Scalar(1 / ChunkProducts.LOG2_E));
+                }
             }
             flat.index_fill_(0, labels.inLogits(), new Scalar(Float.NEGATIVE_INFINITY));
         }
-        if (pass.isGuarded()) {
-            logits.sub_(again ? offset() : raisedOffset(index, logits), unit);
-        }
-        return inPowers ? logits.exp2_() : logits.exp_();
+        return logits;
     }
 
     /**
@@ -233,7 +275,8 @@ final class ChunkWorker {
             keep(index, compute(index, weight, true));
         }
         Tensor factor = sameFactor == null ? factor(index) : sameFactor;
-        ClassLabels.OfChunk labels = Objects.requireNonNull(places).of(index);
+        ClassLabels.OfChunk labels = // of a one-vs-all loss they are in the gradient of the logits
+                slopes == null ? Objects.requireNonNull(places).of(index) : null;
         Tensor ofLogits = keepsRounded ? memory.roundedKept(index) : memory.logits(index);
         if (pass.isSmooth()) { // the gradient of the logits, without the last row of the features
             Tensor flat = ofLogits.view(-1);
@@ -243,6 +286,18 @@ final class ChunkWorker {
                 flat.index_fill_(0, labels.inLogits(), new Scalar(0));
             }
         }
+        backward(index, weight, ofLogits, factor, labels, biasGradient, update);
+    }
+
+    /** Computes the gradient of a chunk's bias, and updates its weights. */
+    private void backward(
+            int index,
+            Tensor weight,
+            Tensor ofLogits,
+            Tensor factor,
+            ClassLabels.@Nullable OfChunk labels,
+            @Nullable Tensor biasGradient,
+            @Nullable Consumer<RowGradient> update) {
         if (biasGradient != null) {
             Tensor target = memory.plan().part(biasGradient, index);
             addUp(target, index, ofLogits, factor);
@@ -271,7 +326,7 @@ final class ChunkWorker {
     private void addUp(Tensor target, int index, Tensor ofLogits, Tensor factor) {
         if (pass.isSmooth()) {
             torch.sum_out(target, ofLogits, new long[] {1}, false, floats);
-        } else if (inPowers) {
+        } else if (keepsRounded) {
             Tensor wide = memory.spareLogits(index).copy_(ofLogits).narrow(1, 0, pass.rows);
             torch.mv_out(target, wide, factor.mul(new Scalar(products.ofKept())));
         } else {
@@ -281,7 +336,7 @@ final class ChunkWorker {
 
     /** Returns the left factor of the gradient of a chunk's weights, [classes, rows]. */
     private Tensor left(int index, Tensor ofLogits) {
-        if (!inPowers || !pass.isSmooth()) {
+        if (!pass.isRounded() || !pass.isSmooth()) {
             return ofLogits;
         }
         Tensor place = memory.roundedSpare(index);
@@ -354,7 +409,7 @@ final class ChunkWorker {
         private void addProduct(Tensor target, float keep, float factor) {
             products.addToWeight(left, right, target, keep, factor);
             if (labels != null) {
-                Tensor rows = labels.part(pass.memory.rows(Place.LABEL_GRADIENTS));
+                Tensor rows = labels.part(pass.labelGradients());
                 target.index_add_(0, labels.inClasses(), rows, new Scalar(factor));
             }
             if (directions != null) {

@@ -10,6 +10,7 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 import io.djltp.internal.update.UnitRows;
@@ -123,6 +124,11 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public NDArray countBefore(
             NDArray features, @Nullable NDArray weight, @Nullable NDArray bias, NDArray labels) {
         ClassLabels rows = ClassLabels.of(features, labels, shard, ALL_COUNT);
+        if (rows.areMany()) {
+            throw new IllegalArgumentException(
+                    "The place of one label of each row can be told, and not of several: %s"
+                            .formatted(labels.getShape()));
+        }
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             Tensor logits = torch.zeros(new long[] {chunks.rows}, chunks.memory.options());
@@ -160,11 +166,11 @@ public final class ChunkedEvaluation implements AutoCloseable {
             LogitChunks.LogSum sums = new LogitChunks.LogSum(chunks);
             Tensor labelLogits =
                     torch.zeros(new long[] {rows.rows.length}, chunks.memory.options());
-            Tensor sumOfLogits = torch.zeros_like(sums.sum);
+            Tensor sumOfLogits = options.labelSmoothing() > 0 ? torch.zeros_like(sums.sum) : null;
             chunks.forEach(
                     (index, logits) -> {
                         chunks.copyLabelLogits(index, rows, logits, labelLogits);
-                        if (options.labelSmoothing() > 0) {
+                        if (sumOfLogits != null) {
                             long[] classes = {1};
                             sumOfLogits.add_(logits.sum(classes, false, new ScalarTypeOptional()));
                         }
@@ -175,6 +181,47 @@ public final class ChunkedEvaluation implements AutoCloseable {
                             rows, sums.largest, sums.sum, labelLogits, sumOfLogits, true);
             return ShardedCrossEntropy.shaped(
                     loss.value(chunks.memory.options()), options, features);
+        }
+    }
+
+    /**
+     * Returns a one-vs-all loss over all classes, without a gradient. One all-reduce.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param labels the labels, [x1, ..., xn] or [x1, ..., xn, width], of any numeric type
+     * @param loss the loss
+     * @return the loss, as {@link #loss(NDArray, NDArray, NDArray, NDArray, LossOptions)}
+     */
+    public NDArray loss(
+            NDArray features,
+            NDArray weight,
+            @Nullable NDArray bias,
+            NDArray labels,
+            OneVsAll loss) {
+        loss.check(shard.total());
+        ClassLabels rows = ClassLabels.of(features, labels, shard, loss.options());
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            LogitChunks chunks = chunks(features, weight, bias);
+            Tensor ofClasses = loss.classWeights(rows, chunks.memory.options());
+            Tensor labelLogits =
+                    torch.zeros(new long[] {rows.rows.length}, chunks.memory.options());
+            Tensor sums = torch.zeros(new long[] {chunks.rows}, chunks.memory.options());
+            sums = sums.to(ScalarType.Double);
+            Tensor ofRows = sums;
+            chunks.forEach(
+                    (index, logits) -> {
+                        chunks.takeLabelLogits(index, rows, logits, labelLogits);
+                        Tensor losses = loss.kind().losses(logits);
+                        if (ofClasses != null) {
+                            losses.mul_(chunks.plan.part(ofClasses, index));
+                        }
+                        ofRows.add_(losses.sum(new long[] {1}, false, new ScalarTypeOptional()));
+                    });
+            double[] ofLabels = loss.lossesOfLabels(rows, HostReads.doubles(labelLogits));
+            sums.add_(SoftmaxLoss.tensor(chunks.memory.options(), ofLabels));
+            return ShardedCrossEntropy.shaped(loss.value(rows, sums), loss.options(), features);
         }
     }
 

@@ -45,6 +45,19 @@ final class ChunkedLinear {
         wide = isWide(this.weight);
     }
 
+    private ChunkedLinear(ChunkedLinear linear, Tensor bias) {
+        weight = linear.weight;
+        this.bias = bias;
+        sample = linear.sample;
+        unit = linear.unit;
+        wide = linear.wide;
+    }
+
+    /** Returns the same with numbers that are added to the logits of the classes, [classes]. */
+    ChunkedLinear withAdded(Tensor numbers) {
+        return new ChunkedLinear(this, bias == null ? numbers : numbers.add(bias));
+    }
+
     private static boolean isWide(Tensor tensor) {
         return tensor.scalar_type().intern() == ScalarType.Float;
     }

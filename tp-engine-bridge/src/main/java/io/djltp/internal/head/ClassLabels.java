@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
@@ -12,17 +13,22 @@ import org.bytedeco.pytorch.Tensor;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.stream.DoubleStream;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
 /**
  * The labels of a batch as numbers of classes, read once and checked: which rows count, and which
- * rows have a class of this rank as their label. DJL's own losses cut 1.5 down to the class 1
+ * rows have classes of this rank as their labels. DJL's own losses cut 1.5 down to the class 1
  * without a word; here it is an error.
  */
 public final class ClassLabels {
+
+    /** What fills up the labels of a row that has fewer than others. */
+    public static final long FILL = -1;
 
     /** From which number on a type does not hold every whole number. */
     private static final Map<DataType, Long> FIRST_GAP =
@@ -34,41 +40,67 @@ public final class ClassLabels {
 
     final ClassShard shard; // the classes of the rank
     final LossOptions options; // of the loss
-    final long[] all; // of all rows, over all ranks
-    final boolean[] counts; // whether a row counts, by row
-    final long[] rows; // the rows with a label of this rank, in the order of the labels
-    final long[] columns; // the columns of their labels, in ascending order
+    final long[] all; // of one row after the other, over all ranks
+    final int width; // the places of a row in them
+    final boolean[] counts; // whether a row has a label, by row
+    final double[] weights; // the mean weight of the labels of a row, 0 without any, by row
+    final long[] labels; // of this rank, in the order of their columns
+    final long[] places; // where they are in all
+    final long[] rows; // their rows
+    final long[] columns; // their columns, in ascending order
+    final double[] parts; // what each has in the weight of its row
     final long @Nullable [] sample; // the columns that the step is over, null if it is over all
     final long classes; // how many the step is over, over all ranks
 
-    private ClassLabels(long[] all, ClassShard shard, LossOptions options) {
+    private ClassLabels(long[] all, int width, ClassShard shard, LossOptions options) {
         this.all = all;
+        this.width = width;
         this.shard = shard;
         this.options = options;
-        counts = new boolean[all.length];
-        long[] places = new long[all.length]; // of labels here: column, then row
-        int found = 0;
+        int count = all.length / width;
+        counts = new boolean[count];
+        weights = new double[count];
+        int[] numbers = new int[count]; // of labels, by row
+        long[] found = new long[all.length]; // labels here: column, then place
+        int here = 0;
         for (int i = 0; i < all.length; i++) {
-            counts[i] = all[i] != options.ignoreIndex();
-            long column = counts[i] ? shard.columnOf(all[i]) : -1;
-            if (column >= 0) {
-                places[found++] = column * all.length + i;
+            if (all[i] != options.ignoreIndex()) {
+                counts[i / width] = true;
+                numbers[i / width]++;
+                weights[i / width] += options.weightOf(all[i]);
+                long column = shard.columnOf(all[i]);
+                if (column >= 0) {
+                    found[here++] = column * all.length + i;
+                }
             }
         }
-        long[] sorted = LongStream.of(places).limit(found).sorted().toArray();
-        rows = LongStream.of(sorted).map(place -> place % all.length).toArray();
-        columns = LongStream.of(sorted).map(place -> place / all.length).toArray();
+        long[] sorted = LongStream.of(found).limit(here).sorted().toArray();
+        places = LongStream.of(sorted).map(each -> each % all.length).toArray();
+        labels = LongStream.of(places).map(place -> all[(int) place]).toArray();
+        rows = LongStream.of(places).map(place -> place / width).toArray();
+        columns = LongStream.of(sorted).map(each -> each / all.length).toArray();
+        parts = new double[here];
+        for (int i = 0; i < here; i++) {
+            double sum = weights[(int) rows[i]];
+            parts[i] = sum == 0 ? 1.0 / numbers[(int) rows[i]] : options.weightOf(labels[i]) / sum;
+        }
+        Arrays.setAll(weights, row -> weights[row] / Math.max(1, numbers[row]));
         sample = null;
         classes = shard.total();
     }
 
-    private ClassLabels(ClassLabels labels, long[] sample, long classes) {
-        all = labels.all;
-        shard = labels.shard;
-        options = labels.options;
-        counts = labels.counts;
-        rows = labels.rows;
-        columns = LongStream.of(labels.columns).map(c -> Arrays.binarySearch(sample, c)).toArray();
+    private ClassLabels(ClassLabels whole, long[] sample, long classes) {
+        all = whole.all;
+        width = whole.width;
+        shard = whole.shard;
+        options = whole.options;
+        counts = whole.counts;
+        weights = whole.weights;
+        labels = whole.labels;
+        places = whole.places;
+        rows = whole.rows;
+        parts = whole.parts;
+        columns = LongStream.of(whole.columns).map(c -> Arrays.binarySearch(sample, c)).toArray();
         this.sample = sample;
         this.classes = classes;
     }
@@ -77,20 +109,34 @@ public final class ClassLabels {
      * Finds the labels of a rank.
      *
      * @param rows the features or logits of the rows, [x1, ..., xn, columns]
-     * @param labels the labels over all ranks, [x1, ..., xn], of any numeric type
+     * @param labels the labels over all ranks, [x1, ..., xn], or [x1, ..., xn, width] filled up
+     *     with {@value #FILL}, of any numeric type
      * @param shard the classes of the rank
      * @param options the options of the loss
-     * @throws IllegalArgumentException if a label is not a class, or there is not one for each row
+     * @throws IllegalArgumentException if a label is not a class, there are none for a row, or a
+     *     row has one twice
      */
     static ClassLabels of(NDArray rows, NDArray labels, ClassShard shard, LossOptions options) {
         Shape each = leading(rows);
-        if (labels.size() != each.size()) {
+        boolean many = areMany(labels.getShape(), each);
+        if (many ? labels.size() == 0 && each.size() > 0 : labels.size() != each.size()) {
             throw new IllegalArgumentException(
                     ("The labels %s do not fit the logits %s over all ranks: one label"
-                                    + " for each row is needed")
-                            .formatted(labels.getShape(), each.add(shard.total())));
+                                    + " for each row is needed, or several as %s")
+                            .formatted(
+                                    labels.getShape(),
+                                    each.add(shard.total()),
+                                    each + " and an axis more"));
         }
-        return new ClassLabels(read(labels, shard.total(), options.ignoreIndex()), shard, options);
+        long[] all = read(labels, shard.total(), options.ignoreIndex(), many);
+        int width = many ? (int) labels.getShape().get(each.dimension()) : 1;
+        return new ClassLabels(all, Math.max(1, width), shard, options);
+    }
+
+    /** Returns whether labels have an axis more than the rows: several labels of a row. */
+    private static boolean areMany(Shape labels, Shape rows) {
+        int axes = rows.dimension();
+        return labels.dimension() == axes + 1 && labels.slice(0, axes).equals(rows);
     }
 
     /** Returns features, or logits, as rows, [x1 * ... * xn, columns], no part of a graph. */
@@ -118,10 +164,26 @@ public final class ClassLabels {
 
     /** Returns the labels that count, over all ranks. */
     long[] counted() {
-        return IntStream.range(0, all.length)
-                .filter(i -> counts[i])
-                .mapToLong(i -> all[i])
-                .toArray();
+        return LongStream.of(all).filter(label -> label != options.ignoreIndex()).toArray();
+    }
+
+    /** Returns the columns of the labels of this rank, each once. */
+    long[] columnsOfBatch() {
+        return LongStream.of(columns).distinct().toArray();
+    }
+
+    /**
+     * Returns how many classes a drawn one that is no label stands for: with P classes among the
+     * labels of the batch, all others over the drawn others.
+     */
+    double weightOfOthers() {
+        long ofBatch = LongStream.of(counted()).distinct().count();
+        return classes == ofBatch ? 1 : (double) (shard.total() - ofBatch) / (classes - ofBatch);
+    }
+
+    /** Returns whether a row may have several labels. */
+    boolean areMany() {
+        return width > 1;
     }
 
     /** Returns the first place in {@link #columns} of a column that is not before a given one. */
@@ -211,7 +273,7 @@ public final class ClassLabels {
     }
 
     /**
-     * Reads labels.
+     * Reads labels, one of each row.
      *
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @param classes the number of classes of all ranks
@@ -221,6 +283,42 @@ public final class ClassLabels {
      *     large that its floating-point type does not tell it from the next class
      */
     public static long[] read(NDArray labels, long classes, long ignoreIndex) {
+        return read(labels, classes, ignoreIndex, false);
+    }
+
+    /**
+     * Checks labels.
+     *
+     * @param labels the labels, [x1, ..., xn] or [x1, ..., xn, width]
+     * @param predictions the features or logits of the rows, [x1, ..., xn, columns]
+     * @param classes the number of classes of all ranks
+     * @param ignoreIndex the label that does not count
+     * @throws IllegalArgumentException as {@link #read}, or if a row has a label twice
+     */
+    public static void check(NDArray labels, Shape predictions, long classes, long ignoreIndex) {
+        Shape each = predictions.slice(0, predictions.dimension() - 1);
+        read(labels, classes, ignoreIndex, areMany(labels.getShape(), each));
+    }
+
+    /**
+     * Returns the sum of the weights of the rows of a batch.
+     *
+     * @param labels the labels, [x1, ..., xn] or [x1, ..., xn, width], classes or to be ignored
+     * @param predictions the shape of the features or logits of the rows, [x1, ..., xn, columns]
+     * @param options the weights of the classes, and the label that does not count
+     * @return the sum
+     */
+    public static double weight(NDArray labels, Shape predictions, LossOptions options) {
+        Shape each = predictions.slice(0, predictions.dimension() - 1);
+        boolean many = areMany(labels.getShape(), each);
+        long[] all = read(labels, Long.MAX_VALUE, options.ignoreIndex(), many);
+        long width = many ? Math.max(1, labels.getShape().get(each.dimension())) : 1;
+        ClassShard none = new ClassShard(Cut.ofLengths(0), null);
+        return DoubleStream.of(new ClassLabels(all, (int) width, none, options).weights).sum();
+    }
+
+    /** Reads labels: where they are several of a row, what fills it up becomes the ignored one. */
+    private static long[] read(NDArray labels, long classes, long ignoreIndex, boolean many) {
         DataType type = labels.getDataType();
         double[] values = type.isFloating() ? doubles(labels) : null;
         long[] numbers =
@@ -230,12 +328,12 @@ public final class ClassLabels {
         for (int i = 0; i < numbers.length; i++) {
             boolean whole = values == null || values[i] == numbers[i];
             boolean known = numbers[i] >= 0 && numbers[i] < classes || numbers[i] == ignoreIndex;
-            if (!whole || !known) {
+            if (!whole || !known && !(many && numbers[i] == FILL)) {
                 String why =
                         ("but the labels of %s classes are the whole numbers 0 to %s (or %s for a"
                                         + " row that does not count): correct the label, or give"
                                         + " the last layer more classes")
-                                .formatted(classes, classes - 1, ignoreIndex);
+                                .formatted(classes, classes - 1, many ? FILL : ignoreIndex);
                 Object label = values == null || whole ? (Object) numbers[i] : values[i];
                 throw refused(labels, i, label, why);
             }
@@ -247,7 +345,24 @@ public final class ClassLabels {
                 throw refused(labels, i, numbers[i], why);
             }
         }
+        if (many) {
+            int width = (int) labels.getShape().get(labels.getShape().dimension() - 1);
+            checkDistinct(labels, numbers, width, ignoreIndex);
+        }
         return numbers;
+    }
+
+    private static void checkDistinct(NDArray labels, long[] numbers, int width, long ignoreIndex) {
+        Set<Long> ofRow = new HashSet<>();
+        for (int i = 0; i < numbers.length; i++) {
+            if (i % width == 0) {
+                ofRow.clear();
+            }
+            numbers[i] = numbers[i] == FILL ? ignoreIndex : numbers[i];
+            if (numbers[i] != ignoreIndex && !ofRow.add(numbers[i])) {
+                throw refused(labels, i, numbers[i], "which its row has twice: leave one out");
+            }
+        }
     }
 
     private static double[] doubles(NDArray labels) {

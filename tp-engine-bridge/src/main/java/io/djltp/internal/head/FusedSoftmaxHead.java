@@ -14,10 +14,14 @@ import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
+import java.util.Arrays;
 import java.util.function.Consumer;
+import java.util.stream.LongStream;
 
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
@@ -28,7 +32,8 @@ import java.util.function.Consumer;
  *   <li>features X: [rows, features], the same on all ranks
  *   <li>weight W: [classes of the rank, features], by any cut that has each class on one rank
  *   <li>bias b: [classes of the rank], or none
- *   <li>labels: [rows], class numbers over all ranks, the same on all ranks
+ *   <li>labels: [rows], class numbers over all ranks, the same on all ranks; or several of a row,
+ *       [rows, width], filled up with {@value ClassLabels#FILL}
  * </ul>
  *
  * <p>{@link #evaluate} passes over the weights once. Of each chunk it computes the logits Z, their
@@ -81,7 +86,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
                         ? new ClassSampler(shard, head.sampleShare(), head.sampleSeed())
                         : null;
         evaluation = new ChunkedEvaluation(group, cut, budget, chunk, head.margin());
-        memory = new HeadMemory(budget, chunk, head.precision());
+        memory = new HeadMemory(budget, chunk, head.precision(), !head.isInLoss());
     }
 
     /**
@@ -111,7 +116,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      * @param features the features, [x1, ..., xn, features]
      * @param weight the rank's shard of the weight
      * @param bias the rank's shard of the bias, or {@code null}
-     * @param labels the labels, [x1, ..., xn], of any numeric type
+     * @param labels the labels, [x1, ..., xn] or [x1, ..., xn, width], of any numeric type
      * @param options the options of the loss
      * @return the loss and the gradient, attached to the manager of the features
      * @throws IllegalArgumentException if a label is not a class, labels do not fit the features,
@@ -127,13 +132,18 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             LossOptions options) {
         pass = null;
         SoftmaxLoss.check(options, shard.total(), true);
+        if (head.isInLoss()) {
+            throw new IllegalArgumentException(
+                    "A softmax needs two passes over the weight, and a head with optUpdateInLoss makes"
+                            + " one: leave the option out, or train it with a OneVsAllLoss");
+        }
         ClassLabels all = ClassLabels.of(features, labels, shard, options);
         ClassLabels rows = sampler == null ? all : sampled(all, sampler);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = ClassLabels.rows(features);
             checkPrecision(weight);
             prepareMemory(x, rows, options);
-            ChunkedLinear linear = linear(weight, bias, rows.sample);
+            ChunkedLinear linear = corrected(weight, bias, rows);
             MarginLabels margin = null;
             if (head.margin() != null) {
                 if (!HeadPass.isFinite(x)) {
@@ -152,6 +162,85 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             return new Result(
                     TensorView.toArray(
                             loss.value(memory.shared().options()), features.getManager()),
+                    TensorView.toArray(gradient, features.getManager()));
+        }
+    }
+
+    /**
+     * What is done to the weight while a loss is computed.
+     *
+     * @param update the update, or {@code null} if the weight is not to be changed
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     */
+    public record InLoss(@Nullable WeightUpdate update, @Nullable NDArray biasGradient) {}
+
+    /**
+     * Computes a one-vs-all loss and the gradient of the features, and prepares the update, or
+     * makes it in the same pass. One all-reduce, of the loss.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param labels the labels, [x1, ..., xn] or [x1, ..., xn, width], of any numeric type
+     * @param loss the loss
+     * @param now the update that is made, or {@code null} if {@link #update} makes it
+     * @return the loss and the gradient, attached to the manager of the features
+     * @throws IllegalArgumentException as {@link #evaluate}, or if the head has a margin
+     * @throws ArithmeticException if the features or the logits hold NaN or infinite values
+     */
+    public Result evaluateOneVsAll(
+            NDArray features,
+            NDArray weight,
+            @Nullable NDArray bias,
+            NDArray labels,
+            OneVsAll loss,
+            @Nullable InLoss now) {
+        pass = null;
+        loss.check(shard.total());
+        if (head.margin() != null || head.precision() == Precision.FLOAT16) {
+            throw new IllegalArgumentException(
+                    "A head with a margin, or in float16, has a softmax, and no one-vs-all loss: leave"
+                            + " out optMargin, and use float32 or bfloat16");
+        }
+        ClassLabels all = ClassLabels.of(features, labels, shard, loss.options());
+        ClassLabels rows = sampler == null ? all : sampled(all, sampler);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor x = ClassLabels.rows(features);
+            checkPrecision(weight);
+            prepareMemory(x, rows, loss.options());
+            if (!HeadPass.isFinite(x)) {
+                throw notFinite("features");
+            }
+            ChunkedLinear linear = linear(weight, bias, rows.sample);
+            HeadPass run = new HeadPass(memory, rows, false, head.precision(), loss);
+            WeightUpdate update = now == null ? null : now.update();
+            NDArray ofBias = now == null ? null : now.biasGradient();
+            Tensor target = ofBias == null ? null : TensorView.of(ofBias).tensor();
+            Tensor biasGradient =
+                    target == null ? null : linear.biasGradient(memory.shared(), target);
+            if (update != null) {
+                long[] shape = weight.getShape().getShape();
+                update.prepare(shape[0], shape[1], memory.shared().options());
+            }
+            HeadPass.OfAll found =
+                    run.runOneVsAll(x, linear, biasGradient, update == null ? null : update::apply);
+            if (!run.isUsable()) {
+                throw notFinite("logits");
+            }
+            if (target != null && biasGradient != null) {
+                linear.setBiasGradient(target, biasGradient);
+            }
+            if (now == null) {
+                pass = run;
+            } else {
+                steps++;
+            }
+            Tensor gradient =
+                    found.gradient()
+                            .to(TensorView.of(features).tensor().scalar_type())
+                            .view(features.getShape().getShape());
+            return new Result(
+                    TensorView.toArray(found.value(), features.getManager()),
                     TensorView.toArray(gradient, features.getManager()));
         }
     }
@@ -192,6 +281,20 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         return new ChunkedLinear(weight, bias, columns, head.margin() != null);
     }
 
+    /** The same, with logits that are corrected for how classes were drawn, if the head does so. */
+    private ChunkedLinear corrected(NDArray weight, @Nullable NDArray bias, ClassLabels rows) {
+        ChunkedLinear linear = linear(weight, bias, rows.sample);
+        if (rows.sample == null || !head.isCorrected()) {
+            return linear;
+        }
+        float[] added = new float[rows.sample.length];
+        Arrays.fill(added, (float) Math.log(rows.weightOfOthers()));
+        LongStream.of(rows.columnsOfBatch()).forEach(column -> added[(int) column] = 0);
+        return linear.withAdded(
+                torch.tensor(added, new TensorOptions(ScalarType.Float))
+                        .to(memory.shared().options().device(), ScalarType.Float));
+    }
+
     /** Draws the classes of this step. */
     private ClassLabels sampled(ClassLabels all, ClassSampler drawn) {
         long classes = drawn.countClasses(steps, all.counted());
@@ -200,8 +303,9 @@ public final class FusedSoftmaxHead implements AutoCloseable {
 
     private void prepareMemory(Tensor x, ClassLabels rows, LossOptions options) {
         long computed = HeadPass.rows(x.size(0), options, head.precision());
-        memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
-        memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
+        long classes = rows.sample == null ? shard.length() : rows.sample.length;
+        memory.prepare(x, computed, head.keptBytes(options), this::mostClasses, classes);
+        memory.setClasses(classes);
     }
 
     private long mostClasses(long rows) {
@@ -285,7 +389,10 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         }
         HeadPass second = pass;
         pass = null;
-        ChunkedLinear linear = linear(weight, bias, second.labels.sample);
+        ChunkedLinear linear =
+                second.isOneVsAll()
+                        ? linear(weight, bias, second.labels.sample)
+                        : corrected(weight, bias, second.labels);
         Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
         if (target != null) {
             Tensor gradient = linear.biasGradient(memory.shared(), target);
@@ -294,6 +401,11 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         } else if (update != null) {
             second.update(linear, null, update, scale, added);
         }
+    }
+
+    /** {@return whether the weight is updated with a one-vs-all loss} */
+    public boolean isInLoss() {
+        return head.isInLoss();
     }
 
     /** {@return whether steps draw classes, and are over a part of them} */

@@ -22,9 +22,11 @@ final class HeadMemory implements AutoCloseable {
     private final long budget;
     private final long chunk;
     private final Precision precision;
+    private final boolean keeps;
     private @Nullable WorkerThreads threads;
     private @Nullable ChunkMemory shared;
     private int bytes; // of an exponential that is kept
+    private long capacity; // in classes
     private long leastRows; // that are planned for
     private final List<ChunkMemory> ofWorkers = new ArrayList<>();
 
@@ -34,8 +36,10 @@ final class HeadMemory implements AutoCloseable {
      * @param budget the bytes that logits may take
      * @param chunk the classes of a chunk, or 0 for what suits the device
      * @param precision the arithmetic
+     * @param keeps whether anything of a chunk is kept for a second pass
      */
-    HeadMemory(long budget, long chunk, Precision precision) {
+    HeadMemory(long budget, long chunk, Precision precision, boolean keeps) {
+        this.keeps = keeps;
         this.budget = budget;
         this.chunk = chunk;
         this.precision = precision;
@@ -48,8 +52,9 @@ final class HeadMemory implements AutoCloseable {
      * @param rows the rows that are computed with
      * @param keptBytes the bytes of an exponential that is kept
      * @param classes returns the most classes of a step of so many rows
+     * @param wanted the classes of this step
      */
-    void prepare(Tensor x, long rows, int keptBytes, LongUnaryOperator classes) {
+    void prepare(Tensor x, long rows, int keptBytes, LongUnaryOperator classes, long wanted) {
         boolean gpu = x.is_cuda();
         int count = gpu ? 1 : Autograd.getThreads();
         if (threads == null || threads.count() != count) {
@@ -60,9 +65,13 @@ final class HeadMemory implements AutoCloseable {
             threads = new WorkerThreads(count, count > 1 ? OpenMpTeam.create().orElse(null) : null);
         }
         long features = x.size(1);
-        if (shared == null || !shared.fits(rows, features) || keptBytes != bytes) {
-            long planned = Math.max(rows, leastRows);
-            long most = classes.applyAsLong(planned);
+        if (shared == null
+                || !shared.fits(rows, features)
+                || keptBytes != bytes
+                || wanted > capacity) {
+            long planned = Math.max(rows, Math.max(leastRows, plannedRows()));
+            long most = Math.max(wanted, classes.applyAsLong(planned));
+            capacity = most;
             ChunkPlan[] plans =
                     ChunkPlan.of(
                             planned,
@@ -77,7 +86,8 @@ final class HeadMemory implements AutoCloseable {
             bytes = keptBytes;
             shared = new ChunkMemory(plans[0], features, x, precision);
             for (ChunkPlan plan : plans) {
-                ofWorkers.add(new ChunkMemory(plan, features, x, precision));
+                ChunkPlan own = keeps ? plan : plan.withoutKept();
+                ofWorkers.add(new ChunkMemory(own, features, x, precision));
             }
         }
         setRows(rows);

@@ -16,9 +16,17 @@ import org.jspecify.annotations.Nullable;
  * @param margin the margin of a softmax over cosines, or {@code null} for a linear layer's logits
  * @param precision the arithmetic of products in training: float32; on processors that have it,
  *     bfloat16; on GPUs, float16
+ * @param isCorrected whether a softmax counts a drawn class that is no label as often as it stands
+ *     for one that is not drawn
+ * @param isInLoss whether the weight is updated with the loss, in one pass
  */
 public record HeadOptions(
-        float sampleShare, long sampleSeed, @Nullable Margin margin, Precision precision) {
+        float sampleShare,
+        long sampleSeed,
+        @Nullable Margin margin,
+        Precision precision,
+        boolean isCorrected,
+        boolean isInLoss) {
 
     /**
      * The fewest classes that a step over a part of them draws: with one there are no negatives.
@@ -35,6 +43,8 @@ public record HeadOptions(
      * @param sampleSeed the seed
      * @param margin the margin, or {@code null}
      * @param precision the arithmetic
+     * @param isCorrected whether a softmax corrects for how classes are drawn
+     * @param isInLoss whether the weight is updated with the loss
      * @throws IllegalArgumentException if the share is out of its range, or the precision is TF32
      */
     public HeadOptions {
@@ -51,13 +61,27 @@ public record HeadOptions(
     }
 
     /**
+     * Creates options of a head whose softmax is not corrected and whose weight is updated by
+     * steps.
+     *
+     * @param sampleShare above 0 and up to 1
+     * @param sampleSeed the seed
+     * @param margin the margin, or {@code null}
+     * @param precision the arithmetic
+     */
+    public HeadOptions(
+            float sampleShare, long sampleSeed, @Nullable Margin margin, Precision precision) {
+        this(sampleShare, sampleSeed, margin, precision, false, false);
+    }
+
+    /**
      * Returns the same with another margin.
      *
      * @param other the margin, or {@code null}
      * @return the options
      */
     public HeadOptions with(@Nullable Margin other) {
-        return new HeadOptions(sampleShare, sampleSeed, other, precision);
+        return new HeadOptions(sampleShare, sampleSeed, other, precision, isCorrected, isInLoss);
     }
 
     /**

@@ -1,5 +1,6 @@
 package io.djltp.internal.head;
 
+import io.djltp.collective.ReduceOp;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.head.ChunkMemory.Place;
 import io.djltp.internal.torch.HostReads;
@@ -17,6 +18,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.function.Consumer;
 
 /**
@@ -53,14 +55,27 @@ final class HeadPass {
 
     private final HeadMemory memories;
     private final boolean guarded;
+    private final @Nullable OneVsAll loss; // null: a softmax
+    private @Nullable Tensor classWeights; // of a one-vs-all loss
     private double[] numbers = {}; // sums, offsets, labels' logits; and 0 if all is finite
 
     HeadPass(HeadMemory memories, ClassLabels labels, boolean guarded, Precision precision) {
+        this(memories, labels, guarded, precision, null);
+    }
+
+    HeadPass(
+            HeadMemory memories,
+            ClassLabels labels,
+            boolean guarded,
+            Precision precision,
+            @Nullable OneVsAll loss) {
+        this.loss = loss;
         this.precision = precision;
         this.memories = memories;
         this.labels = labels;
         // exponentials of float16 have no range to be without the largest logit
-        this.guarded = guarded || memories.classes() == 0 || precision == Precision.FLOAT16;
+        boolean hasNone = memories.classes() == 0;
+        this.guarded = loss == null && (guarded || hasNone || precision == Precision.FLOAT16);
         memory = memories.shared();
         rows = labels.counts.length;
         memories.setRows(rows(rows, labels.options, precision));
@@ -72,6 +87,21 @@ final class HeadPass {
 
     boolean isGuarded() {
         return guarded;
+    }
+
+    boolean isOneVsAll() {
+        return loss != null;
+    }
+
+    OneVsAll oneVsAll() {
+        return Objects.requireNonNull(loss, "loss");
+    }
+
+    /** Returns what logits are multiplied with for exponentials to be powers of two, or 1. */
+    double unit() {
+        boolean inPowers =
+                loss == null ? isRounded() : loss.kind() == OneVsAll.Kind.BINARY_CROSS_ENTROPY;
+        return inPowers ? ChunkProducts.LOG2_E : 1;
     }
 
     /** Returns whether factors of products are rounded to 16 bits. */
@@ -98,11 +128,14 @@ final class HeadPass {
         return batch(memory.column(which));
     }
 
-    /** Returns what there is one of for each row with a label of this rank, [labels]. */
+    /** Returns what there is one of for each label of this rank, [labels]. */
     Tensor ofLabels(Place which) {
-        Tensor column = memory.column(which);
-        long count = labels.rows.length;
-        return count == memory.batchRows() ? column : column.narrow(0, 0, count);
+        return memory.ofLabels(which, labels.rows.length);
+    }
+
+    /** Returns what the labels have in the gradient of their classes, [labels, features]. */
+    Tensor labelGradients() {
+        return memory.ofLabels(Place.LABEL_GRADIENTS, labels.rows.length, memory.features());
     }
 
     /**
@@ -112,6 +145,59 @@ final class HeadPass {
      * @param linear the layer
      */
     void run(Tensor x, ChunkedLinear linear) {
+        prepare(x, linear);
+        List<ChunkWorker> workers = workers(linear);
+        memories.run(workers.size(), i -> workers.get(i).forward());
+        combine(workers);
+        read(x);
+    }
+
+    /**
+     * Computes a one-vs-all loss of all chunks, and the gradient of their logits.
+     *
+     * @param x the features, [rows, features], finite
+     * @param linear the layer
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param update what updates the weights in the same pass, or {@code null}
+     * @return the loss of the batch, and this rank's summand of the gradient of the features
+     */
+    OfAll runOneVsAll(
+            Tensor x,
+            ChunkedLinear linear,
+            @Nullable Tensor biasGradient,
+            @Nullable Consumer<RowGradient> update) {
+        prepare(x, linear);
+        OneVsAll rule = oneVsAll();
+        Scalar factor = new Scalar(rule.share(labels) * rule.kind().factor);
+        column(Place.SOFTMAX_FACTOR).fill_(factor);
+        scaleFeatures(memory, column(Place.SOFTMAX_FACTOR));
+        ofLabels(Place.LABEL_PARTS).copy_(doubles(rule.weightsOfLabels(labels))).neg_();
+        classWeights = rule.classWeights(labels, memory.options());
+        List<ChunkWorker> workers = workers(linear);
+        memories.run(workers.size(), i -> workers.get(i).forward(biasGradient, update));
+        combine(workers);
+        read(x);
+        double[] logits = new double[labels.rows.length];
+        Arrays.setAll(logits, this::labelLogit);
+        double sum = Arrays.stream(rule.lossesOfLabels(labels, logits)).sum();
+        for (int i = 0; i < rows; i++) {
+            sum += sum(i);
+        }
+        Tensor value = doubles(sum * rule.share(labels));
+        labels.shard.allReduce(value, ReduceOp.SUM);
+        Tensor gradient = batch(memory.rows(Place.PRODUCTS)).mul(factor);
+        return new OfAll(value.select(0, 0).to(ScalarType.Float), gradient);
+    }
+
+    /** What a one-vs-all loss is: a scalar in float32, and [rows, features]. */
+    record OfAll(Tensor value, Tensor gradient) {}
+
+    /** Returns the weights of the classes of a one-vs-all loss, or {@code null} for 1. */
+    @Nullable Tensor classWeights() {
+        return classWeights;
+    }
+
+    private void prepare(Tensor x, ChunkedLinear linear) {
         Tensor features = memory.rows(Place.FEATURES);
         batch(features).copy_(x);
         features.narrow(0, rows, features.size(0) - rows).zero_();
@@ -119,10 +205,6 @@ final class HeadPass {
         if (isRounded() && !linear.isUnit() && labels.rows.length > 0) {
             computeLabelLogits(x, linear); // those of labels with a margin are there
         }
-        List<ChunkWorker> workers = workers(linear);
-        memories.run(workers.size(), i -> workers.get(i).forward());
-        combine(workers);
-        read(x);
     }
 
     /**
@@ -236,11 +318,15 @@ final class HeadPass {
         boolean usable = true;
         for (int i = 0; i < rows; i++) {
             double sum = sum(i);
-            usable &= guarded ? Double.isFinite(sum) : sum >= LEAST_SUM && sum <= LARGEST_SUM;
+            usable &=
+                    guarded || loss != null
+                            ? Double.isFinite(sum)
+                            : sum >= LEAST_SUM && sum <= LARGEST_SUM;
         }
         for (int i = 0; i < labels.rows.length; i++) {
             double logit = labelLogit(i);
-            usable &= Double.isFinite(logit) && (guarded || logit <= LARGEST_LOGIT);
+            boolean isSmall = guarded || loss != null || logit <= LARGEST_LOGIT;
+            usable &= Double.isFinite(logit) && isSmall;
         }
         return usable && numbers[numbers.length - 1] == 0;
     }
@@ -286,17 +372,25 @@ final class HeadPass {
      */
     private double[] ofRank() {
         int count = (int) rows;
-        double[] sums = new double[3 * count];
+        int ofOffsets = labels.areMany() ? 3 * count : 2 * count;
+        double[] sums = new double[ofOffsets + count];
         for (int i = 0; i < count; i++) {
-            sums[i] = sum(i);
-            sums[2 * count + i] = offset(i);
+            sums[ofOffsets + i] = offset(i);
+        }
+        for (int i = 0; i < labels.rows.length; i++) {
+            int largest = ofOffsets + (int) labels.rows[i];
+            sums[largest] = Math.max(sums[largest], labelLogit(i));
+        }
+        for (int i = 0; i < count; i++) {
+            sums[i] = sum(i) * Math.exp(offset(i) - sums[ofOffsets + i]);
         }
         for (int i = 0; i < labels.rows.length; i++) {
             int row = (int) labels.rows[i];
-            double largest = Math.max(offset(row), labelLogit(i));
-            sums[row] *= Math.exp(offset(row) - largest);
-            sums[count + row] = labelLogit(i) - largest;
-            sums[2 * count + row] = largest;
+            double logit = labelLogit(i) - sums[ofOffsets + row];
+            sums[count + row] += labels.parts[i] * logit;
+            if (labels.areMany()) {
+                sums[2 * count + row] += Math.exp(logit);
+            }
         }
         return sums;
     }
@@ -359,7 +453,8 @@ final class HeadPass {
         for (int i = 0; i < ofWeights.length; i++) {
             int row = (int) labels.rows[i];
             double slope = margin == null ? 1 : margin.slope(i);
-            ofWeights[i] = (loss.labelGradient(row) - smoothed[row]) * slope;
+            double ofLogit = loss.labelGradient(row, labels.parts[i], labelLogit(i));
+            ofWeights[i] = (ofLogit - smoothed[row]) * slope;
             ofFeatures[i] = ofWeights[i] + smoothed[row]; // which is subtracted of every class
         }
         ofLabels(Place.LABEL_PARTS).copy_(doubles(ofWeights));
@@ -389,10 +484,18 @@ final class HeadPass {
         memories.setRows(rows(rows, labels.options, precision));
         Scalar factor = new Scalar(scale);
         Tensor ofSoftmax = column(Place.SOFTMAX_FACTOR).mul_(factor);
+        if (loss != null) {
+            classWeights = loss.classWeights(labels, memory.options()); // that of before is freed
+            scaleFeatures(memory, ofSoftmax);
+            List<ChunkWorker> workers = workers(linear);
+            memories.run(
+                    workers.size(),
+                    i -> workers.get(i).backwardAndUpdate(biasGradient, update, added));
+            return;
+        }
         Tensor parts = ofLabels(Place.LABEL_PARTS).mul_(factor);
         Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, memory.index(labels.rows));
-        Tensor ofWeights = memory.rows(Place.LABEL_GRADIENTS).narrow(0, 0, parts.size(0));
-        torch.mul_out(ofWeights, x, parts.unsqueeze(1));
+        torch.mul_out(labelGradients(), x, parts.unsqueeze(1));
         if (isSmooth()) {
             column(Place.SMOOTHED_PART).mul_(factor);
         } else if (!guarded) {

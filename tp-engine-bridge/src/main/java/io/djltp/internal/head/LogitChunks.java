@@ -97,13 +97,27 @@ final class LogitChunks {
      * Copies the logits of the labels that are in a chunk to their places in a tensor, [labels].
      */
     void copyLabelLogits(int index, ClassLabels labels, Tensor logits, Tensor target) {
+        copyLabelLogits(index, labels, logits, target, false);
+    }
+
+    /** The same, which leaves -infinity in their place. */
+    void takeLabelLogits(int index, ClassLabels labels, Tensor logits, Tensor target) {
+        copyLabelLogits(index, labels, logits, target, true);
+    }
+
+    private void copyLabelLogits(
+            int index, ClassLabels labels, Tensor logits, Tensor target, boolean taken) {
         long start = plan.start(index);
         long length = plan.length(index);
         int from = labels.from(start);
         int to = labels.from(start + length);
         if (from < to) {
             Tensor places = memory.index(labels.places(from, to, start, length, 1, length));
-            target.narrow(0, from, to - from).copy_(logits.view(-1).index_select(0, places));
+            Tensor flat = logits.view(-1);
+            target.narrow(0, from, to - from).copy_(flat.index_select(0, places));
+            if (taken) {
+                flat.index_fill_(0, places, new Scalar(Float.NEGATIVE_INFINITY));
+            }
         }
     }
 

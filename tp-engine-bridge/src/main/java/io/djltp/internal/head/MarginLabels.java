@@ -62,7 +62,7 @@ final class MarginLabels {
         double[] applied = DoubleStream.of(values).map(cosine -> apply(margin, cosine)).toArray();
         Tensor logits = SoftmaxLoss.tensor(memory.options(), applied).mul_(scale);
         raised = logits.sub(cosines.mul_(scale));
-        memory.column(ChunkMemory.Place.LABEL_LOGITS).narrow(0, 0, values.length).copy_(logits);
+        memory.ofLabels(ChunkMemory.Place.LABEL_LOGITS, values.length).copy_(logits);
     }
 
     Tensor features() {

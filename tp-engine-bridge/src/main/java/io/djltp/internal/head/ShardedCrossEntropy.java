@@ -21,7 +21,6 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.stream.DoubleStream;
-import java.util.stream.LongStream;
 
 /**
  * The softmax cross entropy of logits that are there, each rank having a shard of the classes, by
@@ -60,7 +59,8 @@ public final class ShardedCrossEntropy {
      * Computes the loss. Two all-reduces: of the largest logits, and of the sums of the formula.
      *
      * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
-     * @param labels the labels over all ranks, [x1, ..., xn], of any numeric type
+     * @param labels the labels over all ranks, [x1, ..., xn] or [x1, ..., xn, width], of any
+     *     numeric type
      * @param cut the cut of the classes
      * @param group the ranks over which the classes are cut, or {@code null} if they are not
      * @param withGradient whether the gradient is wanted
@@ -118,8 +118,8 @@ public final class ShardedCrossEntropy {
                 Tensor share = floats(z, loss.smoothedShares()).unsqueeze(1);
                 softmax.sub_(classWeights == null ? share : share.mul(classWeights));
             }
-            double[] parts =
-                    LongStream.of(rows.rows).mapToDouble(i -> loss.labelPart((int) i)).toArray();
+            double[] parts = new double[rows.rows.length];
+            Arrays.setAll(parts, i -> loss.labelPart((int) rows.rows[i]) * rows.parts[i]);
             softmax.view(-1).index_add_(0, places, floats(z, parts));
             Tensor gradient = softmax.to(given.scalar_type()).view(logits.getShape().getShape());
             return new Result(value, TensorView.toArray(gradient, logits.getManager()));
@@ -156,28 +156,51 @@ public final class ShardedCrossEntropy {
             z = isDouble ? z : z.to(ScalarType.Float);
             boolean none = options.reduction() == Reduction.NONE;
             Tensor weights = classWeights(shard, z);
+            Tensor ofRows = SoftmaxLoss.tensor(z.options(), rows.weights);
             Tensor loss =
-                    torch.cross_entropy_loss(
-                            z,
-                            SoftmaxLoss.index(z, rows.all),
-                            weights == null
-                                    ? new TensorOptional()
-                                    : new TensorOptional(weights.to(z.scalar_type())),
-                            none ? ROWS : SUM,
-                            options.ignoreIndex(),
-                            options.labelSmoothing());
+                    rows.areMany()
+                            ? ofSeveral(z, rows, weights, ofRows)
+                            : torch.cross_entropy_loss(
+                                    z,
+                                    SoftmaxLoss.index(z, rows.all),
+                                    weights == null
+                                            ? new TensorOptional()
+                                            : new TensorOptional(weights.to(z.scalar_type())),
+                                    none ? ROWS : SUM,
+                                    options.ignoreIndex(),
+                                    options.labelSmoothing());
             if (options.zLoss() > 0) {
-                double[] ofRows =
-                        LongStream.of(rows.all)
-                                .mapToDouble(label -> options.zLoss() * options.weightOf(label))
-                                .toArray();
                 Tensor squares =
-                        z.logsumexp(1).square().mul(SoftmaxLoss.tensor(z.options(), ofRows));
+                        z.logsumexp(1).square().mul(ofRows.mul(new Scalar(options.zLoss())));
                 loss = loss.add(none ? squares : squares.sum());
             }
+            loss = none ? loss : loss.sum();
             Scalar share = new Scalar(SoftmaxLoss.share(rows));
             return shaped(loss.mul(share).to(ScalarType.Float), options, logits);
         }
+    }
+
+    /** Returns the losses of rows with several labels, [rows]. */
+    private Tensor ofSeveral(
+            Tensor z, ClassLabels rows, @Nullable Tensor classWeights, Tensor ofRows) {
+        Tensor logSoftmax = z.log_softmax(1).neg();
+        long[] places = rows.places(0, rows.rows.length, 0, Long.MAX_VALUE, 1, z.size(1));
+        Tensor index = SoftmaxLoss.index(z, rows.rows);
+        Tensor ofLabels =
+                logSoftmax
+                        .reshape(-1)
+                        .index_select(0, SoftmaxLoss.index(z, places))
+                        .mul(SoftmaxLoss.tensor(z.options(), rows.parts).to(z.scalar_type()));
+        Tensor plain = torch.zeros_like(ofRows).to(z.scalar_type()).index_add(0, index, ofLabels);
+        double alpha = options.labelSmoothing();
+        Tensor loss = plain.mul(ofRows).mul(new Scalar(1 - alpha));
+        if (alpha > 0) {
+            double[] counts = new double[rows.counts.length];
+            Arrays.setAll(counts, row -> rows.counts[row] ? alpha / z.size(1) : 0);
+            Tensor all = classWeights == null ? logSoftmax : logSoftmax.mul(classWeights);
+            loss = loss.add(all.sum(1).mul(SoftmaxLoss.tensor(z.options(), counts)));
+        }
+        return loss;
     }
 
     static NDArray shaped(Tensor loss, LossOptions options, NDArray rows) {

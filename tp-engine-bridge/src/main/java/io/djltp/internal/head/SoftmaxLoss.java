@@ -17,8 +17,8 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.function.IntToDoubleFunction;
+import java.util.stream.DoubleStream;
 import java.util.stream.IntStream;
-import java.util.stream.LongStream;
 
 /**
  * The softmax cross entropy with label smoothing and z-loss, and its gradient. For a row with the
@@ -32,7 +32,10 @@ import java.util.stream.LongStream;
  *                 - α c_k / n - c_y (1 - α) [k = y])
  * </pre>
  *
- * <p>where \(c_k\) is the weight of a class, 1 if nothing is said, and r is one over the sum of the
+ * <p>A row with several labels has the mean of \(c_y\) as its weight, that of \(c_y z_y\) in place
+ * of the label's, and \([k = y]\) is the part of a label in the sum of the weights.
+ *
+ * <p>Here \(c_k\) is the weight of a class, 1 if nothing is said, and r is one over the sum of the
  * \(c_y\) of all rows that count, or one without a mean, and zero of a row that does not count. \(w
  * = r c_y\) is what is called the weight of the row. Everything here has one number for each row,
  * in float64: in Java that takes less time than to call an operation of libtorch. No digits are
@@ -43,7 +46,6 @@ final class SoftmaxLoss {
 
     private static final int NORMALISER = 0; // S
     private static final int LABEL = 1; // z_y - m
-    private static final int LOGITS = 2; // the sum of all z_k; with label smoothing only
 
     private final LossOptions options;
     private final long classes;
@@ -54,17 +56,20 @@ final class SoftmaxLoss {
     private final double[] weights; // w
     private final double[] shares; // r
     private final double[] normalisers; // S
-    private final double[] labelLogits; // z_y - m
+    private final double[] labelLogits; // z_y - m, the mean of several by their weights
+    private final double @Nullable [] labelSums; // of exp(z_y - m), where they may be several
     private final double @Nullable [] logits; // the sums of all z_k, with label smoothing
     private final double[] largest; // m
     private final double[] others; // the normalisers without the labels
+    private final int known; // how many of the numbers by row these are
 
     /**
      * Creates the loss of a batch.
      *
      * @param labels the labels, and the options of the loss
      * @param numbers the sums over all classes, first that of the exponentials, then the label's
-     *     logit less the largest one and, with label smoothing, the logits; then the largest logits
+     *     logit less the largest one; where labels are several, that of their exponentials; with
+     *     label smoothing, that of the logits; then the largest logits
      * @param withLabels whether the labels' exponentials are in the sums
      */
     SoftmaxLoss(ClassLabels labels, double[] numbers, boolean withLabels) {
@@ -75,14 +80,20 @@ final class SoftmaxLoss {
         smoothing = options.labelSmoothing();
         meanWeight = meanWeight(options);
         double share = share(labels);
-        weights = LongStream.of(labels.all).mapToDouble(l -> share * options.weightOf(l)).toArray();
+        weights = byRow(i -> share * labels.weights[i]);
         shares = byRow(i -> labels.counts[i] ? share : 0);
-        boolean smooth = smoothing > 0;
-        others = part(numbers, NORMALISER);
-        labelLogits = part(numbers, LABEL);
-        logits = smooth ? part(numbers, LOGITS) : null;
-        largest = part(numbers, smooth ? LOGITS + 1 : LOGITS);
-        normalisers = byRow(i -> others[i] + (withLabels ? 0 : Math.exp(labelLogits[i])));
+        int next = 0;
+        others = part(numbers, next++);
+        labelLogits = part(numbers, next++);
+        labelSums = labels.areMany() ? part(numbers, next++) : null;
+        logits = smoothing > 0 ? part(numbers, next++) : null;
+        largest = part(numbers, next++);
+        known = next;
+        normalisers = byRow(i -> others[i] + (withLabels ? 0 : labelSum(i)));
+    }
+
+    private double labelSum(int row) {
+        return labelSums == null ? Math.exp(labelLogits[row]) : labelSums[row];
     }
 
     private double[] part(double[] numbers, int number) {
@@ -113,21 +124,29 @@ final class SoftmaxLoss {
             boolean withLabels,
             Tensor... others) {
         ClassShard shard = labels.shard;
-        boolean smooth = labels.options.labelSmoothing() > 0;
         Tensor rows = index(offset, labels.rows);
         Tensor largest = offset.clone();
-        Tensor before = largest.index_select(0, rows);
-        largest.index_copy_(0, rows, torch.maximum(before, labelLogits));
+        Tensor ofPlaces =
+                offset.new_full(new long[] {labels.all.length}, new Scalar(Float.NEGATIVE_INFINITY))
+                        .index_copy_(0, index(offset, labels.places), labelLogits);
+        if (labels.all.length > 0) {
+            torch.maximum_out(
+                    largest, largest, ofPlaces.view(-1, labels.width).amax(new long[] {1}, false));
+        }
         shard.allReduce(largest, ReduceOp.MAX);
         Tensor m = largest.to(ScalarType.Double);
-        long[] shape = {smooth ? 3 : 2, largest.size(0)};
+        long[] shape = {2 + (labels.areMany() ? 1 : 0) + (logits == null ? 0 : 1), m.size(0)};
         Tensor sums = torch.zeros(shape, m.options());
         Tensor factor = offset.to(ScalarType.Double).sub_(m).exp_();
         torch.mul_out(sums.select(0, NORMALISER), normaliser, factor);
         Tensor ofLabels = labelLogits.to(ScalarType.Double).sub_(m.index_select(0, rows));
+        if (labels.areMany()) {
+            sums.select(0, LABEL + 1).index_add_(0, rows, ofLabels.exp());
+            ofLabels.mul_(tensor(m.options(), labels.parts));
+        }
         sums.select(0, LABEL).index_add_(0, rows, ofLabels);
-        if (smooth) {
-            sums.select(0, LOGITS).copy_(logits);
+        if (logits != null) {
+            sums.select(0, shape[0] - 1).copy_(logits);
         }
         shard.allReduce(sums, ReduceOp.SUM);
         TensorVector all = new TensorVector(sums.view(-1), m);
@@ -139,7 +158,7 @@ final class SoftmaxLoss {
 
     /** Returns what else {@link #reduced} has read. */
     double[] other(int number) {
-        return part(numbers, (smoothing > 0 ? LOGITS + 2 : LOGITS + 1) + number);
+        return part(numbers, known + number);
     }
 
     /** Checks that a loss can be computed of so many classes, by a fused head without logits. */
@@ -178,7 +197,7 @@ final class SoftmaxLoss {
         if (options.reduction() != Reduction.MEAN) {
             return 1;
         }
-        double sum = LongStream.of(labels.all).mapToDouble(options::weightOf).sum();
+        double sum = DoubleStream.of(labels.weights).sum();
         return sum == 0 ? 0 : 1 / sum;
     }
 
@@ -268,10 +287,16 @@ final class SoftmaxLoss {
      * Returns the gradient of a label's logit but for {@link #smoothedShares}. In it {@code p - 1}
      * is the share of all other classes, not a difference: its digits are there also where the
      * label has all of the softmax.
+     *
+     * @param row the row
+     * @param part what the label has in the weight of the row
+     * @param logit its logit
      */
-    double labelGradient(int row) {
-        double p = Math.exp(labelLogits[row]) / normalisers[row];
+    double labelGradient(int row, double part, double logit) {
+        double exponential = Math.exp(logit - largest[row]);
+        double ofOthers = part * others[row] + (part * labelSum(row) - exponential);
         double smoothed = shares[row] * meanWeight * smoothing + zSlope(row);
-        return labelPart(row) * others[row] / normalisers[row] + smoothed * p;
+        return labelPart(row) * ofOthers / normalisers[row]
+                + smoothed * (exponential / normalisers[row]);
     }
 }
