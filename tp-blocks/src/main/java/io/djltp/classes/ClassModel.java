@@ -11,6 +11,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
@@ -26,6 +27,7 @@ import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.internal.optimizer.HeadRates;
+import io.djltp.loss.OneVsAllLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.loss.VocabParallelRanking;
 import io.djltp.loss.VocabParallelTopK;
@@ -74,8 +76,8 @@ import java.util.stream.Stream;
  *
  * <p>The folder has the weights in {@code model.safetensors}, the classes in {@code labels.txt},
  * how often each occurs in the training data in {@code counts.txt}, the sizes in {@code
- * model.json}, and {@code serving.properties}. DJL's {@code Criteria} and DJL Serving load it as it
- * is.
+ * model.json}, and {@code serving.properties}. DJL Serving loads it as it is, and DJL's {@code
+ * Criteria} with {@code optTranslatorFactory(new ClassModel.TranslatorFactory())}.
  */
 public final class ClassModel implements AutoCloseable {
 
@@ -114,7 +116,8 @@ public final class ClassModel implements AutoCloseable {
         Loss newLoss() {
             return switch (this) {
                 case SOFTMAX -> new VocabParallelCrossEntropyLoss();
-                default -> throw new UnsupportedOperationException();
+                case ONE_VS_ALL -> OneVsAllLoss.binaryCrossEntropy();
+                case SQUARED_HINGE -> OneVsAllLoss.squaredHinge();
             };
         }
     }
@@ -502,8 +505,32 @@ public final class ClassModel implements AutoCloseable {
                             data.size());
             Model model = Model.newInstance("classes", "PyTorch");
             long[] counts = data.getClassCounts();
-            model.setBlock(network.newBlock(head, names.size()));
+            SequentialBlock block = network.newBlock(head, names.size());
+            List<Block> blocks = block.getChildren().values();
+            blocks.get(blocks.size() - 1)
+                    .setInitializer(
+                            (manager, shape, type) -> manager.create(biases(network, counts)),
+                            Parameter.Type.BIAS);
+            model.setBlock(block);
             return new ClassModel(model, network, names, counts);
+        }
+
+        /**
+         * Returns the biases that a training begins with: of classes by themselves those of their
+         * shares of the rows. From 0 it would take long to learn that nearly all are no labels.
+         */
+        private static float[] biases(ClassNetwork network, long[] counts) {
+            float[] biases = new float[counts.length];
+            for (int i = 0; i < biases.length; i++) {
+                double others = Math.max(0, network.rows() - counts[i]);
+                biases[i] =
+                        switch (network.objective()) {
+                            case SOFTMAX -> 0;
+                            case ONE_VS_ALL -> (float) Math.log((counts[i] + 0.5) / (others + 0.5));
+                            case SQUARED_HINGE -> -1;
+                        };
+            }
+            return biases;
         }
     }
 

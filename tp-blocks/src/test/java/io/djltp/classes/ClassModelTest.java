@@ -170,7 +170,7 @@ public class ClassModelTest {
                 Criteria.builder()
                         .setTypes(Row.class, Classifications.class)
                         .optModelPath(saved)
-                        .optEngine("PyTorch")
+                        .optTranslatorFactory(new ClassModel.TranslatorFactory())
                         .optArgument("tensor_parallel_degree", degree)
                         .optArgument("topk", 3)
                         .build();

@@ -11,6 +11,7 @@ import io.djltp.classes.ClassData;
 import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Format;
 import io.djltp.classes.ClassData.Row;
+import io.djltp.classes.ClassNames;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.train.DataOptions;
@@ -148,6 +149,7 @@ public final class PredictCommand implements Callable<Integer> {
     private Stream<Row> open(Classifier classifier, Path rows) {
         try {
             ClassData.Builder builder = ClassData.builder(rows);
+            builder.optClasses(ClassNames.of(List.of(""))); // whatever labels there are
             boolean plain = field == null && !rows.toString().matches("(?i).*\\.(csv|tsv|jsonl?)");
             if (format != null) {
                 builder.optFormat(format);

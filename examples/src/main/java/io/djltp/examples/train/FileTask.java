@@ -16,6 +16,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.train.TrainOptions.LabelCount;
 import io.djltp.job.Job;
+import io.djltp.rank.DeviceMesh;
 
 import org.jspecify.annotations.Nullable;
 
@@ -57,7 +58,7 @@ final class FileTask implements TrainingTask {
         if (options.features != null && options.features != features) {
             throw new BadInputException(
                     "--features %s: %s has the format %s, of which the features are %s",
-                    options.features, file, data.getFormat(), features);
+                    lower(options.features), file, data.getFormat(), lower(features));
         }
         int classes = data.getClasses().size();
         double labels = Arrays.stream(data.getClassCounts()).sum() / (double) data.size();
@@ -65,12 +66,17 @@ final class FileTask implements TrainingTask {
                 Locale.ROOT,
                 "%,d rows with %s features (%s), %,d classes, %.2f labels a row%s%n",
                 data.size(),
-                features.name().toLowerCase(Locale.ROOT),
+                lower(features),
                 data.getFormat(),
                 classes,
                 labels,
                 skipped(data));
         checkAlike(job.get());
+        if (batches() == 0) {
+            throw new BadInputException(
+                    "%s has %d rows, which are fewer than the ranks that share them: use fewer (%s)",
+                    file, data.size(), options.describeRanks());
+        }
         if (options.head == null) {
             options.head = classes <= MOST_FUSED ? HeadKind.FUSED : HeadKind.SAMPLED;
         }
@@ -87,6 +93,10 @@ final class FileTask implements TrainingTask {
         validation = options.validation == null ? null : readValidation(options.validation);
     }
 
+    private static String lower(ClassData.Features features) {
+        return features.name().toLowerCase(Locale.ROOT);
+    }
+
     private static String skipped(ClassData data) {
         int lines = data.getSkippedLines();
         return lines == 0 ? "" : String.format(Locale.ROOT, ", %,d bad lines left out", lines);
@@ -97,8 +107,8 @@ final class FileTask implements TrainingTask {
         if (job != null) {
             TrainingJob.checkAlike(
                     Map.of(
-                            "rows of --data", "" + data.size(),
-                            "names of the classes", "" + data.getClasses().hashCode()),
+                            "--data",
+                            data.size() + " rows, classes " + data.getClasses().hashCode()),
                     job);
         }
     }
@@ -125,8 +135,10 @@ final class FileTask implements TrainingTask {
     }
 
     @Override
-    public long rows() {
-        return data.size();
+    public long batches() {
+        // a last one with fewer rows than ranks that share it is left out
+        long rest = data.size() % options.batch;
+        return data.size() / options.batch + (rest >= options.ranks(DeviceMesh.DATA) ? 1 : 0);
     }
 
     @Override
@@ -157,7 +169,7 @@ final class FileTask implements TrainingTask {
 
     @Override
     public ResumableDataset training(BooleanSupplier over) {
-        return new Until(data.newDataset(options.batch, true, options.seed), over);
+        return new Until(data.newDataset(options.batch, true, options.seed), batches(), over);
     }
 
     @Override
@@ -204,31 +216,35 @@ final class FileTask implements TrainingTask {
     }
 
     /** Batches until the training is over. */
-    private record Until(ResumableDataset data, BooleanSupplier over) implements ResumableDataset {
+    private record Until(ResumableDataset data, long count, BooleanSupplier over)
+            implements ResumableDataset {
 
         @Override
         public Iterable<Batch> getData(NDManager manager) throws IOException, TranslateException {
-            return until(data.getData(manager));
+            return until(data.getData(manager), 0);
         }
 
         @Override
         public Iterable<Batch> getData(
                 NDManager manager, @Nullable ExecutorService executor, long epoch, long firstBatch)
                 throws IOException, TranslateException {
-            return until(data.getData(manager, executor, epoch, firstBatch));
+            return until(data.getData(manager, executor, epoch, firstBatch), firstBatch);
         }
 
-        private Iterable<Batch> until(Iterable<Batch> batches) {
+        private Iterable<Batch> until(Iterable<Batch> batches, long first) {
             return () -> {
                 Iterator<Batch> all = batches.iterator();
                 return new Iterator<>() {
+                    private long done = first;
+
                     @Override
                     public boolean hasNext() {
-                        return !over.getAsBoolean() && all.hasNext();
+                        return done < count && !over.getAsBoolean() && all.hasNext();
                     }
 
                     @Override
                     public Batch next() {
+                        done++;
                         return all.next();
                     }
                 };

@@ -63,8 +63,8 @@ final class LemmaTask implements TrainingTask {
     }
 
     @Override
-    public long rows() {
-        return split.trainingSize();
+    public long batches() {
+        return split.trainingSize() / options.batch;
     }
 
     @Override

@@ -31,13 +31,14 @@ import java.nio.file.Path;
 import java.util.Locale;
 import java.util.concurrent.Callable;
 
-/** Trains the lemmatiser: inflected word form in, lemma out, each lemma a class. */
+/** Trains a classifier of a file, or the lemmatiser: inflected word form in, lemma out. */
 @Command(
         name = "train",
         description =
-                "Trains a lemmatiser on real dictionaries: the inflected form of a word in, its"
-                        + " lemma out, each lemma a class. Shows what it learned on words that it"
-                        + " has never seen, and saves the model.",
+                "Trains a classifier of any number of classes on a file, --data. Without one,"
+                        + " trains a lemmatiser on real dictionaries: the inflected form of a word"
+                        + " in, its lemma out, each lemma a class. Shows what it learned on words"
+                        + " that it has never seen. Saves the model.",
         mixinStandardHelpOptions = true)
 public final class TrainCommand implements Callable<Integer> {
 
@@ -154,7 +155,7 @@ public final class TrainCommand implements Callable<Integer> {
     private double train(TrainingJob job, TrainingTask task)
             throws IOException, TranslateException {
         announce(job, task.classes());
-        long batches = task.rows() / options.batch * options.epochs();
+        long batches = task.batches() * options.epochs();
         TrainingReport page =
                 options.report("tp train")
                         .optFact("classes", String.format(Locale.ROOT, "%,d", task.classes()))

@@ -20,8 +20,8 @@ interface TrainingTask extends AutoCloseable {
     /** {@return the number of classes} */
     int classes();
 
-    /** {@return the number of rows of a pass} */
-    long rows();
+    /** {@return the number of batches of a pass} */
+    long batches();
 
     /** {@return what a row is, in the plural} */
     String rowName();

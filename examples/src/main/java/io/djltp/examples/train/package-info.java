@@ -1,4 +1,4 @@
-/** Contains {@code tp train}: the training of the lemmatiser. */
+/** Contains {@code tp train}: the training of classifiers and of the lemmatiser. */
 @NullMarked
 package io.djltp.examples.train;
 

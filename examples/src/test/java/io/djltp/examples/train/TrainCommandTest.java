@@ -97,7 +97,7 @@ public class TrainCommandTest {
         Assert.assertTrue(json.get("peak_rss_bytes").getAsLong() > 100_000_000);
 
         Assert.assertTrue(
-                run.output().contains("Try: ./tp lemma --model " + out + " WORD..."), run.output());
+                run.output().contains("Try: ./tp predict " + out + " WORD..."), run.output());
         Assert.assertFalse(run.output().contains("tp: stopped"), run.output());
 
         TpRun lemma = TpRun.line("lemma --model " + out + " ging Häusern");
