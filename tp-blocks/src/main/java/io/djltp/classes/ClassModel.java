@@ -87,7 +87,8 @@ public final class ClassModel implements AutoCloseable {
     private static final double RARE = 1.5;
     private static final int DENSE_UNITS = 256;
     private static final int BATCH = 512;
-    private static final float RATE = 0.3f;
+    private static final float RATE = 0.3f; // of softmax
+    private static final float RATE_OF_EACH = 0.05f; // of classes by themselves
 
     /** How a model is trained. */
     public enum Objective {
@@ -236,10 +237,14 @@ public final class ClassModel implements AutoCloseable {
     public ParallelTrainer newTrainer(ParallelConfig ranks) {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(newLoss())
-                        .optOptimizer(newOptimizer(RATE, BATCH, () -> 0));
+                        .optOptimizer(newOptimizer(usualRate(), BATCH, () -> 0));
         ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
         trainer.initialize(getInputShapes(BATCH));
         return trainer;
+    }
+
+    private float usualRate() {
+        return network.objective() == Objective.SOFTMAX ? RATE : RATE_OF_EACH;
     }
 
     /**

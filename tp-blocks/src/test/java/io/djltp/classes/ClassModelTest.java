@@ -130,7 +130,7 @@ public class ClassModelTest {
         try (ClassModel model =
                 ClassModel.builder(data).optDim(8).optObjective(objective).build()) {
             try (Trainer trainer = model.newTrainer(ParallelConfig.mixed(ranks))) {
-                EasyTrain.fit(trainer, 30, data.newDataset(ROWS, true, 1), null);
+                EasyTrain.fit(trainer, 120, data.newDataset(ROWS, true, 1), null);
             }
             model.save(saved);
             answers = ask(model, rows);

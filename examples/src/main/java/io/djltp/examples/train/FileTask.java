@@ -34,6 +34,7 @@ import java.util.function.BooleanSupplier;
 final class FileTask implements TrainingTask {
 
     private static final int MOST_FUSED = 20_000; // classes that a step computes all of
+    private static final float SHARE_OF_EACH = 1f / 6; // of the rate, for classes by themselves
     private static final int BYTES_OF_A_CLASS = 200;
 
     private final TrainOptions options;
@@ -83,6 +84,10 @@ final class FileTask implements TrainingTask {
         if (options.loss == null) {
             boolean all = data.hasManyLabels() && options.head != HeadKind.SAMPLED;
             options.loss = all ? Objective.ONE_VS_ALL : Objective.SOFTMAX;
+        }
+        if (options.learningRate == null) {
+            float share = options.loss == Objective.SOFTMAX ? 1 : SHARE_OF_EACH;
+            options.learningRate = share * options.usualRate();
         }
         model =
                 ClassModel.builder(data)

@@ -213,7 +213,7 @@ final class TrainOptions extends JobOptions {
         checkHead();
         positive("--lr", learningRate);
         checkBatch(batch, modeName());
-        if (learningRate == null) {
+        if (learningRate == null && own.data == null) {
             learningRate = usualRate();
         }
     }
@@ -369,7 +369,7 @@ final class TrainOptions extends JobOptions {
     }
 
     /** Returns a learning rate that suits the optimizer. */
-    private float usualRate() {
+    float usualRate() {
         float sgd = 12f * batch / 256; // a word's own gradient is divided by the batch
         return switch (optimizer) {
             case SGD -> sgd;
