@@ -15,7 +15,8 @@ public interface BodyFactory {
      *
      * @param arguments what {@link ParallelClassifier#setBodyArguments} was given
      * @return a block from [rows, width of the features column], float32, or int32 where the column
-     *     is an array of integers, to [rows, features]
+     *     is an array of integers, to [rows, features]; with {@link
+     *     ParallelClassifier#setEmbeddingUnits}, from [rows, embeddingUnits]
      */
     Block newBody(Map<String, String> arguments);
 }

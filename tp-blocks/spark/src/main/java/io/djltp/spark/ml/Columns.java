@@ -1,5 +1,9 @@
 package io.djltp.spark.ml;
 
+import io.djltp.spark.InterruptibleJob;
+
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.ml.linalg.SparseVector;
 import org.apache.spark.ml.linalg.Vector;
 import org.apache.spark.ml.linalg.VectorUDT;
 import org.apache.spark.sql.Row;
@@ -17,20 +21,34 @@ import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
 import java.util.stream.IntStream;
+import java.util.stream.LongStream;
 
 /**
- * Where a row's features and its label are.
+ * Where a row's features and its labels are. A record of a row has, in big-endian order, the number
+ * of its values, 32 bits each: of sparse features, the places of those that are not zero, from 1,
+ * and then them, else all features; and the labels, 64 bits each, ascending, each once.
  *
  * @param features the place of the features
  * @param label the place of the label, or -1
  * @param kind the type of the features
+ * @param many whether a row has an array of labels
+ * @param numbers the classes by the names that labels are, or {@code null} if they are numbers
  */
-record Columns(int features, int label, Kind kind) implements Serializable {
+record Columns(
+        int features, int label, Kind kind, boolean many, @Nullable Map<String, Integer> numbers)
+        implements Serializable {
+
+    private static final Set<DataType> MANY =
+            Set.of(DataTypes.IntegerType, DataTypes.LongType, DataTypes.StringType);
 
     /** The types that features may have. */
     enum Kind {
         VECTOR,
+        SPARSE,
         REALS,
         INTEGERS
     }
@@ -45,13 +63,33 @@ record Columns(int features, int label, Kind kind) implements Serializable {
     static Columns of(StructType schema, String features, @Nullable String label) {
         int at = find(schema, features, "setFeaturesCol");
         int labelAt = label == null ? -1 : find(schema, label, "setLabelCol");
-        if (labelAt >= 0 && !(schema.apply(labelAt).dataType() instanceof NumericType)) {
+        DataType labels = labelAt < 0 ? DataTypes.LongType : schema.apply(labelAt).dataType();
+        boolean many = labels instanceof ArrayType array && MANY.contains(array.elementType());
+        if (!many && !(labels instanceof NumericType)) {
             throw new IllegalArgumentException(
-                    ("The column '%s' is of type %s: labels are the numbers of"
-                                    + " classes, from 0. A StringIndexer makes them of names")
-                            .formatted(label, schema.apply(labelAt).dataType().simpleString()));
+                    ("The column '%s' is of type %s: labels are the numbers of classes, from 0"
+                                    + " (a StringIndexer makes them of names), or, for rows with"
+                                    + " several, an array of int, bigint or string")
+                            .formatted(label, labels.simpleString()));
         }
-        return new Columns(at, labelAt, kindOf(features, schema.apply(at).dataType()));
+        Kind kind = kindOf(features, schema.apply(at).dataType());
+        return new Columns(at, labelAt, kind, many, null);
+    }
+
+    /** Returns the columns with vectors of which only what is not zero is kept. */
+    Columns sparse(String name) {
+        if (kind != Kind.VECTOR) {
+            throw new IllegalArgumentException(
+                    ("The column '%s' is an array, and sparse features are a vector: give it one,"
+                                    + " or leave embeddingUnits out")
+                            .formatted(name));
+        }
+        return new Columns(features, label, Kind.SPARSE, many, numbers);
+    }
+
+    /** Returns the columns with the names of classes as labels. */
+    Columns named(Map<String, Integer> names) {
+        return new Columns(features, label, kind, many, names);
     }
 
     private static int find(StructType schema, String name, String setter) {
@@ -103,9 +141,21 @@ record Columns(int features, int label, Kind kind) implements Serializable {
         if (row.isNullAt(features)) {
             return -1;
         }
-        return kind == Kind.VECTOR
+        return kind == Kind.VECTOR || kind == Kind.SPARSE
                 ? row.<Vector>getAs(features).size()
                 : row.getList(features).size();
+    }
+
+    /** Returns an empty record that has room for a row, whose features are not missing. */
+    ByteBuffer newRecord(Row row) {
+        int values =
+                kind == Kind.SPARSE ? 2 * row.<Vector>getAs(features).numNonzeros() : width(row);
+        int labels = 0;
+        if (label >= 0 && !row.isNullAt(label)) {
+            labels = many ? row.getList(label).size() : 1;
+        }
+        long bytes = Integer.BYTES * (1L + values) + Long.BYTES * (long) labels;
+        return ByteBuffer.allocate(Math.toIntExact(bytes));
     }
 
     /**
@@ -114,13 +164,26 @@ record Columns(int features, int label, Kind kind) implements Serializable {
      * @return what is wrong with them, or {@code null}
      */
     @Nullable String read(Row row, ByteBuffer bits) {
-        double[] vector = kind == Kind.VECTOR ? row.<Vector>getAs(features).toArray() : null;
+        double[] vector = null;
+        int[] places = null;
+        if (kind == Kind.SPARSE) {
+            SparseVector sparse = row.<Vector>getAs(features).toSparse();
+            vector = sparse.values();
+            places = sparse.indices();
+        } else if (kind == Kind.VECTOR) {
+            vector = row.<Vector>getAs(features).toArray();
+        }
         List<Number> list = vector == null ? row.getList(features) : List.of();
         int width = vector == null ? list.size() : vector.length;
+        bits.putInt(width);
+        for (int i = 0; places != null && i < width; i++) {
+            bits.putInt(places[i] + 1); // 0 fills up
+        }
         for (int i = 0; i < width; i++) {
             Number value = vector == null ? list.get(i) : (Number) vector[i];
+            int place = places == null ? i : places[i];
             if (value == null) {
-                return "feature " + i + " is null";
+                return "feature " + place + " is null";
             }
             if (kind == Kind.INTEGERS) {
                 bits.putInt(value.intValue());
@@ -129,16 +192,57 @@ record Columns(int features, int label, Kind kind) implements Serializable {
             if (!Float.isFinite(value.floatValue())) {
                 boolean large = Double.isFinite(value.doubleValue());
                 String why = large ? ", beyond float32 (" + Float.MAX_VALUE + ")" : "";
-                return "feature " + i + " is " + value + why;
+                return "feature " + place + " is " + value + why;
             }
             bits.putFloat(value.floatValue());
         }
         return null;
     }
 
-    /** Returns the label of a row, NaN if it is missing. */
-    double label(Row row) {
-        return row.isNullAt(label) ? Double.NaN : ((Number) row.get(label)).doubleValue();
+    /**
+     * Reads the labels.
+     *
+     * @param classes the number of classes, or 0 if nothing is known of it
+     * @return what is wrong with them, or {@code null}
+     */
+    @Nullable String readLabels(Row row, int classes, ByteBuffer bits) {
+        if (row.isNullAt(label)) {
+            return many
+                    ? "has null as labels: a row without labels has an empty array (setLabelCol)"
+                    : "has no label";
+        }
+        List<?> all = many ? row.getList(label) : List.of(row.get(label));
+        long[] found = new long[all.size()];
+        for (int i = 0; i < found.length; i++) {
+            Object each = all.get(i);
+            Object number = numbers == null || each == null ? each : numbers.get(each);
+            double value = number == null ? Double.NaN : ((Number) number).doubleValue();
+            int most = classes > 0 ? classes : Integer.MAX_VALUE - 1;
+            if (value != Math.rint(value) || value < 0 || value >= most) {
+                String known =
+                        classes > 0 ? classes + ", from 0 to " + (classes - 1) : "those from 0 on";
+                return "has the label %s, which is no class: there are %s (%s)"
+                        .formatted(
+                                each,
+                                numbers == null ? known : classes + " names",
+                                numbers == null ? "setNumClasses" : "setClassNames");
+            }
+            found[i] = (long) value;
+        }
+        LongStream.of(found).sorted().distinct().forEach(bits::putLong);
+        return null;
+    }
+
+    /** Returns all names that are labels of rows, sorted. */
+    String[] labelNames(JavaRDD<Row> rows) {
+        int at = label;
+        JavaRDD<String> names =
+                rows.flatMap(
+                        row -> {
+                            List<String> own = row.isNullAt(at) ? List.of() : row.getList(at);
+                            return own.stream().filter(Objects::nonNull).iterator();
+                        });
+        return InterruptibleJob.collect(names.distinct()).stream().sorted().toArray(String[]::new);
     }
 
     /** Sets the defaults of a classifier and its model. */

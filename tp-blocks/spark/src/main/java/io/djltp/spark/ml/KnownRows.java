@@ -18,8 +18,7 @@ import java.util.List;
 import java.util.zip.CRC32C;
 
 /**
- * What a pass over the rows has found, before any rank is started. A record of a row has the
- * features, 32 bits each, and the label, 64 bits.
+ * What a pass over the rows has found, before any rank is started.
  *
  * @param starts the number of the first row of each partition
  * @param checksums tell the rows of each partition, in their order, from others
@@ -50,7 +49,7 @@ record KnownRows(long[] starts, long[] checksums, long rows, int width, int clas
         long[] starts = new long[parts.size()];
         long count = 0;
         int width = -1;
-        double largest = -1;
+        long largest = -1;
         for (int i = 0; i < starts.length; i++) {
             Part part = parts.get(i);
             if (part.problem != null) {
@@ -81,28 +80,27 @@ record KnownRows(long[] starts, long[] checksums, long rows, int width, int clas
      *
      * @param rows the number of its rows
      * @param width the length of the features
-     * @param largest the largest label
+     * @param largest the largest label, or -1
      * @param checksum tells its rows from others
      * @param problem what is wrong with its first bad row, or {@code null}
      */
-    private record Part(
-            long rows, int width, double largest, long checksum, @Nullable String problem)
+    private record Part(long rows, int width, long largest, long checksum, @Nullable String problem)
             implements Serializable {}
 
     /** Reads the rows of a partition up to the first one that cannot be trained with. */
     private static Part readPart(Iterator<Row> rows, int number, Columns columns, int classes) {
         CRC32C sum = new CRC32C();
-        ByteBuffer record = ByteBuffer.allocate(0);
         int width = -1; // that of the first row
-        double largest = -1;
+        long largest = -1;
         long count = 0;
         for (; rows.hasNext(); count++) {
             Row row = rows.next();
-            if (width < 0) {
-                width = columns.width(row);
-                record = ByteBuffer.allocate(recordBytes(Math.max(0, width)));
-            }
-            String wrong = problem(row, columns, width, classes, record.clear());
+            int own = columns.width(row);
+            width = width < 0 ? own : width;
+            ByteBuffer record = own < 0 ? ByteBuffer.allocate(0) : columns.newRecord(row);
+            String wrong = problem(row, columns, width, record);
+            int labels = record.position();
+            wrong = wrong == null ? columns.readLabels(row, classes, record) : wrong;
             if (wrong != null) {
                 String text = row.toString();
                 String shown = text.length() > SHOWN ? text.substring(0, SHOWN) + "..." : text;
@@ -113,15 +111,17 @@ record KnownRows(long[] starts, long[] checksums, long rows, int width, int clas
                         0,
                         "Row %d of partition %d %s: %s".formatted(count, number, wrong, shown));
             }
-            largest = Math.max(largest, columns.label(row));
+            if (record.position() > labels) {
+                largest = Math.max(largest, record.getLong(record.position() - Long.BYTES));
+            }
             sum.update(record.flip());
         }
         return new Part(count, width, largest, sum.getValue(), null);
     }
 
-    /** Reads a row, and returns what is wrong with it, or {@code null}. */
+    /** Reads the features of a row, and returns what is wrong with them, or {@code null}. */
     private static @Nullable String problem(
-            Row row, Columns columns, int width, int classes, ByteBuffer record) {
+            Row row, Columns columns, int width, ByteBuffer record) {
         int own = columns.width(row);
         if (own < 0) {
             return "has no features";
@@ -133,27 +133,7 @@ record KnownRows(long[] starts, long[] checksums, long rows, int width, int clas
             return "has " + own + " features, those before it " + width;
         }
         String wrong = columns.read(row, record);
-        if (wrong != null) {
-            return "is bad: " + wrong;
-        }
-        double label = columns.label(row);
-        if (Double.isNaN(label)) {
-            return "has no label";
-        }
-        int most = classes > 0 ? classes : Integer.MAX_VALUE - 1;
-        if (label != Math.rint(label) || label < 0 || label >= most) {
-            String known =
-                    classes > 0 ? classes + ", from 0 to " + (classes - 1) : "those from 0 on";
-            return "has the label %s, which is no class: there are %s (setNumClasses)"
-                    .formatted(label, known);
-        }
-        record.putLong((long) label);
-        return null;
-    }
-
-    /** Returns the bytes of a record. */
-    static int recordBytes(int width) {
-        return width * Integer.BYTES + Long.BYTES;
+        return wrong == null ? null : "is bad: " + wrong;
     }
 
     /** Returns what tells all rows, in their partitions, from others. */
@@ -224,13 +204,14 @@ record KnownRows(long[] starts, long[] checksums, long rows, int width, int clas
         @Override
         public Tuple2<Long, byte[]> next() {
             Row row = rows.next();
-            ByteBuffer record = ByteBuffer.allocate(recordBytes(known.width));
+            ByteBuffer record = columns.newRecord(row);
             columns.read(row, record);
-            record.putLong(known.width * Integer.BYTES, (long) columns.label(row));
-            sum.update(record.array());
+            columns.readLabels(row, known.classes, record);
+            sum.update(record.flip());
+            byte[] bytes = Arrays.copyOf(record.array(), record.limit());
             long key = number % ranks << RANK | number / ranks;
             number++;
-            return new Tuple2<>(key, record.array());
+            return new Tuple2<>(key, bytes);
         }
     }
 

@@ -57,10 +57,10 @@ final class NativeMemory {
                 ModelCost.builder()
                         .setBlock(plan.network().newNetwork())
                         .setMesh(DeviceMesh.of(ParallelMode.MIXED, ranks.getRanks()))
-                        .setInputs(plan.network().inputShape(plan.settings().getBatchSize()))
+                        .setInputs(plan.network().inputShapes(plan.settings().getBatchSize()))
                         .setLoss(new VocabParallelCrossEntropyLoss())
                         .setOptimizer(plan.settings().newOptimizer());
-        if (plan.network().ids()) {
+        if (plan.network().ids() || plan.network().isSparse()) {
             builder.optIdType(DataType.INT32);
         }
         ModelCost cost = builder.build();

@@ -1,5 +1,7 @@
 package io.djltp.spark.ml;
 
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
@@ -12,11 +14,14 @@ import ai.djl.util.JsonUtils;
 
 import io.djltp.head.Margin;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.EmbeddingBag;
 import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -27,6 +32,7 @@ import java.util.Map;
  *
  * @param width the length of the features column
  * @param ids whether the features are integers
+ * @param embedding the features of each row of the table that sparse vectors sum, or 0 for none
  * @param classes the number of classes
  * @param hidden the units of hidden layers, with a ReLU behind each
  * @param body the class of a {@link BodyFactory}, or empty
@@ -42,6 +48,7 @@ import java.util.Map;
 record NetworkPlan(
         int width,
         boolean ids,
+        int embedding,
         int classes,
         List<Integer> hidden,
         String body,
@@ -56,6 +63,7 @@ record NetworkPlan(
         implements Serializable {
 
     private static final int MARGIN = 4; // numbers
+    private static final float TABLE_SIGMA = 0.25f;
 
     String toJson() {
         return JsonUtils.GSON.toJson(this);
@@ -68,6 +76,11 @@ record NetworkPlan(
     /** Returns the network, without values: the body's blocks and the head, which is the last. */
     SequentialBlock newNetwork() {
         SequentialBlock network = new SequentialBlock();
+        if (isSparse()) {
+            EmbeddingBag table = new EmbeddingBag(width + 1L, embedding);
+            table.setInitializer(new NormalInitializer(TABLE_SIGMA), Parameter.Type.WEIGHT);
+            network.add(table);
+        }
         if (!body.isEmpty()) {
             network.add(newBody());
         }
@@ -138,12 +151,53 @@ record NetworkPlan(
         }
     }
 
-    /** Returns the shape of the network's input for so many rows. */
-    Shape inputShape(long rows) {
-        return new Shape(rows, width);
+    /** Returns whether the features are the places and the values of what is not zero. */
+    boolean isSparse() {
+        return embedding > 0;
     }
 
-    DataType inputType() {
-        return ids ? DataType.INT32 : DataType.FLOAT32;
+    /** Returns the shapes of the network's inputs for so many rows, of sparse ones with a value. */
+    Shape[] inputShapes(long rows) {
+        Shape shape = new Shape(rows, isSparse() ? 1 : width);
+        return isSparse() ? new Shape[] {shape, shape} : new Shape[] {shape};
+    }
+
+    /**
+     * Makes the network's inputs of records, see {@link Columns}, which stand at their labels then.
+     * Sparse rows have as many places as the longest of these.
+     *
+     * @param manager the manager of the inputs
+     * @param records the records of some rows
+     * @param from the number of the first of them
+     * @param rows the number of rows: zeros where there is no record
+     */
+    NDList newInputs(NDManager manager, List<ByteBuffer> records, int from, long rows) {
+        int most = isSparse() ? 1 : width;
+        for (ByteBuffer record : records) {
+            most = Math.max(most, record.getInt(0));
+        }
+        long bytes = rows * most * Float.BYTES;
+        if (bytes > Integer.MAX_VALUE) {
+            throw new IllegalArgumentException(
+                    ("A batch of %d rows, of which the longest has %d values, has %d bytes, more"
+                                    + " than 2 GiB: set a smaller batch (setBatchSize)")
+                            .formatted(rows, most, bytes));
+        }
+        int[] lengths = records.stream().mapToInt(ByteBuffer::getInt).toArray();
+        NDList inputs = new NDList();
+        for (int parts = isSparse() ? 2 : 1; parts > 0; parts--) {
+            boolean numbers = ids || parts == 2;
+            ByteBuffer bits = ByteBuffer.allocateDirect((int) bytes);
+            bits.order(ByteOrder.nativeOrder());
+            for (int i = 0; i < lengths.length; i++) {
+                bits.position((from + i) * most * Integer.BYTES);
+                for (int j = 0; j < lengths[i]; j++) {
+                    bits.putInt(records.get(i).getInt());
+                }
+            }
+            DataType type = numbers ? DataType.INT32 : DataType.FLOAT32;
+            inputs.add(manager.create(bits.clear(), new Shape(rows, most), type));
+        }
+        return inputs;
     }
 }

@@ -120,6 +120,9 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     public Dataset<Row> transform(Dataset<?> dataset) {
         StructType schema = Columns.withPredictions(dataset.schema(), this);
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), null);
+        if (network.plan().isSparse()) {
+            columns = columns.sparse(getFeaturesCol());
+        }
         if ((columns.kind() == Columns.Kind.INTEGERS) != network.plan().ids()) {
             throw new IllegalArgumentException(
                     "The network was trained with features that are "

@@ -25,11 +25,16 @@ import org.apache.spark.ml.util.Identifiable;
 import org.apache.spark.ml.util.MLReader;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 
 /**
  * Trains a classifier with many classes on the executors of Spark: each rank has a part of the
@@ -114,7 +119,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     @Override
     public StructType transformSchema(StructType schema) {
-        Columns.of(schema, getFeaturesCol(), getLabelCol());
+        columns(schema);
         return Columns.withPredictions(schema, this);
     }
 
@@ -124,8 +129,8 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      * @param dataset the rows, which are read twice: cache them if that takes long, or if they
      *     could change
      * @return the trained model
-     * @throws IllegalArgumentException if there is no row, a column is missing, or a row is bad:
-     *     its label is no class, or a feature is null, infinite or NaN
+     * @throws IllegalArgumentException if there is no row, a column is missing, or a row is bad: a
+     *     label is no class, or a feature is null, infinite or NaN
      * @throws IllegalStateException if there are fewer slots than tasks, or executors are allocated
      *     dynamically
      * @throws io.djltp.spark.SparkJobException if a task fails, or its executor is lost
@@ -134,10 +139,16 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
     public ParallelClassificationModel fit(Dataset<?> dataset) {
         transformSchema(dataset.schema());
         check();
-        Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
-        String[] names = names(dataset.schema().apply(columns.label()));
-        int wanted = numClasses(names);
+        Columns columns = columns(dataset.schema());
+        StructField labels = dataset.schema().apply(columns.label());
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
+        String[] names = names(labels);
+        if (labels.dataType() instanceof ArrayType array
+                && array.elementType().equals(DataTypes.StringType)) {
+            names = names.length > 0 ? names : columns.labelNames(rows);
+            columns = columns.named(numbers(names));
+        }
+        int wanted = numClasses(names);
         int ranks = getRanks();
         TensorParallelSpark job =
                 TensorParallelSpark.builder()
@@ -155,12 +166,31 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
                             .formatted(ranks, ranks, known.classes()));
         }
         NetworkPlan network = network(columns, known.width(), known.classes());
-        TrainingPlan plan = new TrainingPlan(this, network, known.rows(), known.checksum());
+        TrainingPlan plan =
+                new TrainingPlan(this, network, columns.many(), known.rows(), known.checksum());
         RankTrainer.Trained trained =
                 job.run(
                         known.ofRanks(rows, columns, ranks, tasks),
                         (own, part) -> new RankTrainer(own, plan).train(part));
         return model(new SavedNetwork(network, trained.parameters(), names, trained.losses()));
+    }
+
+    /** Returns the columns of a DataFrame, whose labels are numbers. */
+    private Columns columns(StructType schema) {
+        Columns columns = Columns.of(schema, getFeaturesCol(), getLabelCol());
+        return getEmbeddingUnits() > 0 ? columns.sparse(getFeaturesCol()) : columns;
+    }
+
+    /** Returns the classes by their names. */
+    private static Map<String, Integer> numbers(String[] names) {
+        Map<String, Integer> numbers = new HashMap<>();
+        for (int i = 0; i < names.length; i++) {
+            refuse(
+                    numbers.put(names[i], i) != null,
+                    "The name '%s' is that of two classes: name each once (setClassNames)",
+                    names[i]);
+        }
+        return numbers;
     }
 
     private ParallelClassificationModel model(SavedNetwork network) {
@@ -194,6 +224,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
         return new NetworkPlan(
                 width,
                 ids,
+                getEmbeddingUnits(),
                 classes,
                 Arrays.stream(getHiddenLayers()).boxed().toList(),
                 getBody(),
@@ -212,6 +243,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
         Tracker rate = Tracker.fixed((float) getLearningRate());
         return switch (getOptimizer()) {
             case "adam" -> Optimizer.adam().optLearningRateTracker(rate).build();
+            case "adagrad" -> Optimizer.adagrad().optLearningRateTracker(rate).build();
             case "adamw" -> Optimizer.adamW().optLearningRateTracker(rate).build();
             default -> Optimizer.sgd().setLearningRateTracker(rate).build();
         };
@@ -219,7 +251,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
 
     private String[] names(StructField labels) {
         String[] given = getClassNames();
-        if (given.length > 0) {
+        if (given.length > 0 || !(labels.dataType() instanceof NumericType)) {
             return given;
         }
         Attribute label = Attribute.fromStructField(labels);
@@ -239,6 +271,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
         setDefault(optimizer(), "adam");
         setDefault(labelSmoothing(), 0.0);
         setDefault(seed(), 42L);
+        setDefault(embeddingUnits(), 0);
         setDefault(hiddenLayers(), new int[0]);
         setDefault(body(), "");
         setDefault(bodyArguments(), new String[0]);
@@ -265,13 +298,16 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
     }
 
     /**
-     * Returns the column with the labels: the numbers of the classes, from 0.
+     * Returns the column with the labels: the number of a class, from 0, or an array of the numbers
+     * (int, bigint) or the names (string) of several.
      *
      * @return the parameter; default label
      */
     public Param<String> labelCol() {
         return new Param<>(
-                this, "labelCol", "the column with the labels: the numbers of the classes, from 0");
+                this,
+                "labelCol",
+                "the column with the labels: a class of each row, or an array of them");
     }
 
     /**
@@ -284,7 +320,11 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
     }
 
     /**
-     * Sets the column with the labels: the numbers of the classes, from 0.
+     * Sets the column with the labels: the number of a class, from 0, or an array of the numbers
+     * (int, bigint) or the names (string) of several. A row without labels has an empty array. It
+     * has no loss. Of several labels the loss is the mean. Names that are not those of {@link
+     * #setClassNames} throw {@code IllegalArgumentException}; if it was not called, the classes are
+     * all names of the column, sorted, for which the rows are read once more.
      *
      * @param value the value
      * @return this classifier
@@ -448,11 +488,11 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      * @return the parameter; default adam
      */
     public Param<String> optimizer() {
-        List<String> all = List.of("adam", "adamw", "sgd");
+        List<String> all = List.of("adam", "adamw", "adagrad", "sgd");
         return new Param<>(
                 this,
                 "optimizer",
-                "the optimizer: adam, adamw or sgd",
+                "the optimizer: adam, adamw, adagrad or sgd",
                 ParamValidators.inArray(all));
     }
 
@@ -466,7 +506,9 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
     }
 
     /**
-     * Sets the optimizer: adam, adamw or sgd.
+     * Sets the optimizer: adam, adamw, adagrad or sgd. With adagrad and sgd a step reads and writes
+     * only the rows of the table that the features of the batch use, see {@link
+     * #setEmbeddingUnits}.
      *
      * @param value the value
      * @return this classifier
@@ -535,6 +577,43 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public ParallelClassifier setSeed(long value) {
         return with(seed(), value);
+    }
+
+    /**
+     * Returns the features of each row of a table, which sparse vectors are looked up in: 0 for no
+     * table, and vectors that are dense.
+     *
+     * @return the parameter; default 0
+     */
+    public IntParam embeddingUnits() {
+        return new IntParam(
+                this,
+                "embeddingUnits",
+                "the features of each row of the table for sparse vectors, or 0",
+                ParamValidators.gtEq(0));
+    }
+
+    /**
+     * Returns the value of {@link #embeddingUnits}.
+     *
+     * @return the value
+     */
+    public int getEmbeddingUnits() {
+        return (Integer) getOrDefault(embeddingUnits());
+    }
+
+    /**
+     * Sets the features of each row of a table, which sparse vectors are looked up in: 1 or more,
+     * or 0 for no table. The table has a row for each place of the vector, and an {@link
+     * io.djltp.nn.EmbeddingBag} below the body and the hidden layers sums the rows of the values
+     * that are not zero, multiplied by them. Only these values are shuffled, kept and fed. Without
+     * a table vectors become dense.
+     *
+     * @param value the value
+     * @return this classifier
+     */
+    public ParallelClassifier setEmbeddingUnits(int value) {
+        return with(embeddingUnits(), value);
     }
 
     /**

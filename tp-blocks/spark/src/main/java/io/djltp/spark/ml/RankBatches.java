@@ -3,7 +3,7 @@ package io.djltp.spark.ml;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.dataset.Batch;
 import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
@@ -24,17 +24,19 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.channels.Channels;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Random;
 import java.util.concurrent.ExecutorService;
+import java.util.stream.LongStream;
 
 /**
  * The batches of a task: of each it has the rows of its own ranks, and the labels of all rows.
@@ -104,18 +106,46 @@ final class RankBatches implements ResumableDataset {
     }
 
     /**
-     * Returns the labels of a batch on all ranks, in their order, which the loss of a head over all
-     * of them needs: one all-gather of 8 bytes a row.
+     * Returns the labels of a batch on all ranks, which the loss of a head over all of them needs:
+     * an all-gather of 8 bytes a label, and where rows have several, one of 8 bytes a row before.
      *
-     * @param own those of the ranks of this task
+     * @param own those of the rows of this task's ranks
      * @param rows the rows of the batch
      */
-    private long[] gather(long[] own, long rows) {
+    private NDArray labels(NDManager scope, long[][] own, long rows) {
+        long[] shares = new long[pool.getWorldSize()];
+        Arrays.setAll(shares, rank -> KnownRows.rowsOf(rank, shares.length, rows));
+        long[] flat = Arrays.stream(own).flatMapToLong(LongStream::of).toArray();
+        if (!plan.many()) {
+            return scope.create(gather(flat, shares));
+        }
+        long[] counts = gather(Arrays.stream(own).mapToLong(each -> each.length).toArray(), shares);
+        int row = 0;
+        for (int rank = 0; rank < shares.length; rank++) {
+            int end = row + (int) shares[rank];
+            shares[rank] = Arrays.stream(counts, row, end).sum();
+            row = end;
+        }
+        long[] all = gather(flat, shares);
+        int width = (int) Math.max(1, LongStream.of(counts).max().orElse(1));
+        long[] labels = new long[counts.length * width];
+        Arrays.fill(labels, -1);
+        for (int i = 0, at = 0; i < counts.length; at += (int) counts[i], i++) {
+            System.arraycopy(all, at, labels, i * width, (int) counts[i]);
+        }
+        return scope.create(labels, new Shape(rows, width));
+    }
+
+    /**
+     * Gathers numbers of all ranks.
+     *
+     * @param own those of the ranks of this task
+     * @param shares how many each rank has
+     */
+    private long[] gather(long[] own, long[] shares) {
         if (!pool.isDistributed()) {
             return own;
         }
-        long[] shares = new long[pool.getWorldSize()];
-        Arrays.setAll(shares, rank -> KnownRows.rowsOf(rank, shares.length, rows));
         int[] starts = new int[pool.size() + 1];
         for (int i = 0; i < pool.size(); i++) {
             starts[i + 1] = starts[i] + (int) shares[pool.getContext(i).getRank()];
@@ -142,8 +172,6 @@ final class RankBatches implements ResumableDataset {
         private final NDManager manager;
         private final int[][] orders = new int[ranks.getLocalRanks()][]; // of the ranks' rows
         private final int batchSize = plan.settings().getBatchSize();
-        private final int width = plan.network().width();
-        private final ByteBuffer record = ByteBuffer.allocate(KnownRows.recordBytes(width));
         private long done; // batches
 
         Epoch(NDManager manager, int epoch, long firstBatch) {
@@ -176,40 +204,28 @@ final class RankBatches implements ResumableDataset {
         private Batch batch(long rows) throws IOException {
             int size = ranks.getRanks();
             int first = ranks.getFirstRank();
-            long from = firstRow(first, rows);
-            int own = (int) (firstRow(first + orders.length, rows) - from);
-            ByteBuffer values = ByteBuffer.allocateDirect(own * width * Integer.BYTES);
-            values.order(ByteOrder.nativeOrder());
-            long[] ownLabels = new long[own];
-            long start = 0; // of a rank's rows in the file
-            int row = 0;
+            List<ByteBuffer> records = new ArrayList<>();
+            int start = 0; // of a rank's rows in the file
             for (int i = 0; i < orders.length; i++) {
                 long share = KnownRows.rowsOf(first + i, size, rows);
                 int before = (int) (done * batchSize / size);
-                for (int k = 0; k < share; k++, row++) {
-                    file.read(start + orders[i][before + k], record);
-                    for (int j = 0; j < width; j++) {
-                        values.putInt(record.getInt());
-                    }
-                    ownLabels[row] = record.getLong();
+                for (int k = 0; k < share; k++) {
+                    records.add(file.read(start + orders[i][before + k]));
                 }
                 start += orders[i].length;
             }
             NDManager scope = manager.newSubManager();
-            NDArray data = scope.zeros(plan.network().inputShape(rows), plan.network().inputType());
-            if (own > 0) {
-                try (NDArray mine =
-                        scope.create(
-                                values.flip(),
-                                plan.network().inputShape(own),
-                                data.getDataType())) {
-                    data.set(new NDIndex().addSliceDim(from, from + own), mine);
-                }
+            NDList inputs =
+                    plan.network().newInputs(scope, records, (int) firstRow(first, rows), rows);
+            long[][] labels = new long[records.size()][];
+            for (int i = 0; i < labels.length; i++) { // the rest of the records
+                labels[i] = new long[records.get(i).remaining() / Long.BYTES];
+                records.get(i).asLongBuffer().get(labels[i]);
             }
             return new Batch(
                     scope,
-                    new NDList(data),
-                    new NDList(scope.create(gather(ownLabels, rows))),
+                    inputs,
+                    new NDList(labels(scope, labels, rows)),
                     (int) rows,
                     Batchifier.STACK,
                     Batchifier.STACK,
@@ -224,23 +240,26 @@ final class RankBatches implements ResumableDataset {
         }
     }
 
-    /** The rows of a task, in a file of its executor: the Java heap holds none of them. */
+    /**
+     * The rows of a task, in a file of its executor: the Java heap holds none of them, but 8 bytes
+     * each for where they end.
+     */
     static final class RowFile implements AutoCloseable {
 
         private static final int BUFFER = 1 << 20;
 
         private final FileChannel channel;
-        private final int recordBytes;
+        private final long[] ends;
 
         /**
          * Writes a file, which ends with this object.
          *
          * @param folder where the file is
-         * @param width the number of features
+         * @param rows how many there are
          * @param records the records
          */
-        RowFile(Path folder, int width, Iterator<Tuple2<Long, byte[]>> records) throws IOException {
-            recordBytes = KnownRows.recordBytes(width);
+        RowFile(Path folder, int rows, Iterator<Tuple2<Long, byte[]>> records) throws IOException {
+            ends = new long[rows];
             channel =
                     FileChannel.open(
                             Files.createTempFile(folder, "tp-rows", ".bin"),
@@ -248,20 +267,25 @@ final class RankBatches implements ResumableDataset {
                             StandardOpenOption.WRITE,
                             StandardOpenOption.DELETE_ON_CLOSE);
             OutputStream out = new BufferedOutputStream(Channels.newOutputStream(channel), BUFFER);
-            while (records.hasNext()) {
-                out.write(records.next()._2());
+            long end = 0;
+            for (int row = 0; records.hasNext(); row++) {
+                byte[] record = records.next()._2();
+                out.write(record);
+                end += record.length;
+                ends[row] = end;
             }
             out.flush();
         }
 
-        private void read(long row, ByteBuffer record) throws IOException {
-            record.clear();
+        private ByteBuffer read(int row) throws IOException {
+            long start = row == 0 ? 0 : ends[row - 1];
+            ByteBuffer record = ByteBuffer.allocate((int) (ends[row] - start));
             while (record.hasRemaining()) {
-                if (channel.read(record, row * recordBytes + record.position()) < 0) {
+                if (channel.read(record, start + record.position()) < 0) {
                     throw new EOFException("Row " + row + " is not in the file of the task");
                 }
             }
-            record.flip();
+            return record.flip();
         }
 
         /** Deletes the file. */

@@ -36,6 +36,7 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /** What a task does to train: keeps its rows, and lets its ranks train with them. */
@@ -69,8 +70,7 @@ final class RankTrainer {
         NativeMemory.check(plan, ranks);
         // not private to Spark in Java; where Spark's own rows are, and ended with the executor
         Path folder = Path.of(Utils.getLocalDir(SparkEnv.get().conf()));
-        try (RankBatches.RowFile file =
-                new RankBatches.RowFile(folder, plan.network().width(), rows)) {
+        try (RankBatches.RowFile file = new RankBatches.RowFile(folder, rowsOf(ranks), rows)) {
             Device device = ranks.getGpus().isEmpty() ? Device.cpu() : ranks.getGpus().get(0);
             Engine.getEngine("PyTorch").setRandomSeed(Math.toIntExact(plan.settings().getSeed()));
             try (Model model = Model.newInstance(NAME, device, "PyTorch")) {
@@ -79,6 +79,15 @@ final class RankTrainer {
                 return ranks.getTask() > 0 ? Trained.NOTHING : trained(folder, model);
             }
         }
+    }
+
+    /** Returns how many rows the ranks of this task have. */
+    private int rowsOf(SparkRanks ranks) {
+        int first = ranks.getFirstRank();
+        return IntStream.range(first, first + ranks.getLocalRanks())
+                .mapToLong(rank -> KnownRows.rowsOf(rank, ranks.getRanks(), plan.rows()))
+                .mapToInt(Math::toIntExact)
+                .sum();
     }
 
     private void train(RankBatches.RowFile file, Model model) throws Exception {
@@ -107,7 +116,7 @@ final class RankTrainer {
                                 .build())) {
             trainer.setMetrics(new Metrics());
             int epochs = plan.settings().getEpochs();
-            trainer.initialize(plan.network().inputShape(plan.settings().getBatchSize()));
+            trainer.initialize(plan.network().inputShapes(plan.settings().getBatchSize()));
             RankBatches batches = new RankBatches(plan, ranks, file, trainer);
             if (checkpoints == null) {
                 EasyTrain.fit(trainer, epochs, batches, null);

@@ -16,7 +16,6 @@ import scala.collection.mutable.ArraySeq$;
 import scala.jdk.javaapi.CollectionConverters;
 
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -70,10 +69,8 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                 TopClasses best =
                         loaded.classify(
                                 manager,
-                                manager.create(
-                                        values(rows, plan.width()),
-                                        plan.inputShape(rows.size()),
-                                        plan.inputType()),
+                                plan.newInputs(
+                                        manager, records(rows, plan.width()), 0, rows.size()),
                                 k)) {
             long[] classes = best.classes().toLongArray();
             float[] probabilities = best.probabilities().toFloatArray();
@@ -92,21 +89,24 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
         }
     }
 
-    private ByteBuffer values(List<Row> rows, int width) {
-        ByteBuffer values = ByteBuffer.allocateDirect(rows.size() * width * Integer.BYTES);
-        values.order(ByteOrder.nativeOrder());
+    private List<ByteBuffer> records(List<Row> rows, int width) {
+        List<ByteBuffer> records = new ArrayList<>(rows.size());
         for (Row row : rows) {
             int own = columns.width(row);
             String wrong = own < 0 ? "it has no features" : null;
             if (own >= 0 && own != width) {
                 wrong = "it has " + own + " features, the network takes " + width;
             }
-            String problem = wrong == null ? columns.read(row, values) : wrong;
-            if (problem != null) {
-                throw new IllegalArgumentException("A row is bad: %s: %s".formatted(problem, row));
+            if (wrong == null) {
+                ByteBuffer record = columns.newRecord(row);
+                wrong = columns.read(row, record);
+                records.add(record.flip());
+            }
+            if (wrong != null) {
+                throw new IllegalArgumentException("A row is bad: %s: %s".formatted(wrong, row));
             }
         }
-        return values.flip();
+        return records;
     }
 
     private Row with(Row row, double prediction, Row[] top) {

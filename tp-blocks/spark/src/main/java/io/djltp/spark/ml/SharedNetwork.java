@@ -3,7 +3,6 @@ package io.djltp.spark.ml;
 import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
@@ -111,11 +110,11 @@ final class SharedNetwork implements Serializable {
          * Finds the best classes.
          *
          * @param manager the manager of the result
-         * @param input the features of some rows
+         * @param inputs the features of some rows
          * @param k how many classes
          */
-        TopClasses classify(NDManager manager, NDArray input, int k) {
-            NDList features = new NDList(input);
+        TopClasses classify(NDManager manager, NDList inputs, int k) {
+            NDList features = inputs;
             if (body.getChildren().size() > 0) {
                 features = body.forward(new ParameterStore(manager, false), features, false);
             }

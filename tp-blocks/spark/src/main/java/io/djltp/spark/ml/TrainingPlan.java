@@ -16,10 +16,12 @@ import java.util.Map;
  *
  * @param settings what the user has set
  * @param network its network
+ * @param many whether a row has several labels
  * @param rows the rows of an epoch
  * @param checksum tells the rows from others
  */
-record TrainingPlan(ParallelClassifier settings, NetworkPlan network, long rows, long checksum)
+record TrainingPlan(
+        ParallelClassifier settings, NetworkPlan network, boolean many, long rows, long checksum)
         implements Serializable {
 
     /** Returns the folder for checkpoints, or {@code null} for none. */

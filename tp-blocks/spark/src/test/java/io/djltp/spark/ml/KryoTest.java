@@ -29,10 +29,13 @@ public class KryoTest extends OnSpark {
 
     @Test(timeOut = 120_000)
     public void theClassifierTrainsPredictsAndIsSavedAndLoaded() throws IOException {
-        Dataset<Row> rows = directions(41).selectExpr("features", "number % 4 as label");
+        Dataset<Row> rows =
+                directions(41)
+                        .selectExpr("features", "number % 4 as label", "array(direction) as names");
         ParallelClassificationModel model =
                 new ParallelClassifier()
                         .setRanks(2)
+                        .setLabelCol("names")
                         .setHiddenLayers(8)
                         .setBatchSize(8)
                         .setEpochs(30)

@@ -121,7 +121,7 @@ public class ParallelClassifierTest extends OnSpark {
             Object value = classifier.getOrDefault(each);
             values.put(each.name(), Arrays.deepToString(new Object[] {value}));
         }
-        Assert.assertEquals(values.size(), 27);
+        Assert.assertEquals(values.size(), 28);
         Assert.assertEquals(values.get("headMargin"), "[[64.0, 1.0, 0.5, 0.0]]");
         return values;
     }
@@ -193,13 +193,55 @@ public class ParallelClassifierTest extends OnSpark {
             },
             {"The DataFrame is empty", asItIs, numbers("0").limit(0)},
             {
-                "Row \\d+ of partition \\d has the label 42.0, which is no class: there are 40,"
+                "column 'features' is an array, and sparse features are a vector",
+                with(each -> each.setEmbeddingUnits(4)),
+                rows.selectExpr("array(1f) as features", "number as label")
+            },
+            {
+                "Row \\d+ of partition \\d has 2 features, those before it 3",
+                with(each -> each.setEmbeddingUnits(4)),
+                vectors("if(number = 42, array(1f, 2f), array(1f, 0f, 2f))")
+            },
+            {
+                "Row \\d+ of partition \\d is bad: feature 2 is NaN: .*",
+                with(each -> each.setEmbeddingUnits(4)),
+                vectors("array(0f, 0f, if(number = 5, float('NaN'), 2f))")
+            },
+            {
+                "Row \\d+ of partition \\d has no features",
+                with(each -> each.setEmbeddingUnits(4)),
+                vectors("if(number = 5, null, array(1f))")
+            },
+            {"column 'label' is of type array<float>", asItIs, numbers("array(1f)")},
+            {
+                "has null as labels: a row without labels has an empty array",
+                asItIs,
+                numbers("if(number = 5, null, array(1))")
+            },
+            {"has the label null, which is no class", asItIs, numbers("array(1, null)")},
+            {
+                "has the label 42, which is no class: there are 40, from 0 to 39",
+                with(each -> each.setNumClasses(40)),
+                numbers("array(1L, if(number = 42, 42L, 1L))")
+            },
+            {
+                "has the label c, which is no class: there are 2 names \\(setClassNames\\)",
+                with(each -> each.setClassNames("a", "b")),
+                numbers("array('a', 'c')")
+            },
+            {
+                "The name 'a' is that of two classes",
+                with(each -> each.setClassNames("a", "b", "a")),
+                numbers("array('a')")
+            },
+            {
+                "Row \\d+ of partition \\d has the label 42, which is no class: there are 40,"
                         + " from 0 to 39 .*: \\[\\[.*42.*\\]",
                 with(each -> each.setNumClasses(40)),
                 numbers("if(number = 42, 42, 1)")
             },
             {"has the label 0.5, which is no class", asItIs, numbers("0.5")},
-            {"has the label -1.0, which is no class", asItIs, numbers("-1")},
+            {"has the label -1, which is no class", asItIs, numbers("-1")},
             {"has no label", asItIs, numbers("if(number = 7, null, 1)")},
             {
                 "Row \\d+ of partition \\d is bad: feature 1 is NaN: .*",
@@ -302,6 +344,15 @@ public class ParallelClassifierTest extends OnSpark {
     private static UnaryOperator<ParallelClassifier> with(
             UnaryOperator<ParallelClassifier> settings) {
         return settings;
+    }
+
+    private Dataset<Row> vectors(String array) {
+        Dataset<Row> arrays = rows.selectExpr(array + " as values", "number as label");
+        return arrays.withColumn(
+                "features",
+                functions.when(
+                        arrays.col("values").isNotNull(),
+                        org.apache.spark.ml.functions.array_to_vector(arrays.col("values"))));
     }
 
     private Dataset<Row> numbers(String label) {
