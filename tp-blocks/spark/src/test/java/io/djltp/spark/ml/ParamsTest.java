@@ -37,7 +37,7 @@ public class ParamsTest {
     @DataProvider
     public Object[][] stages() {
         return new Object[][] {
-            {new ParallelClassifier(), 27}, {new ParallelClassificationModel("model", null), 4}
+            {new ParallelClassifier(), 28}, {new ParallelClassificationModel("model", null), 4}
         };
     }
 
