@@ -115,7 +115,13 @@ public final class LoraConfig {
                 "The network has no ColumnParallelLinear or RowParallelLinear of the name %s."
                         + " Targets are ends of names such as %s",
                 unused.isEmpty() ? pattern == null ? DEFAULT_TARGETS : pattern : unused,
-                names.values().stream().flatMap(List::stream).sorted().limit(10).toList());
+                layers.keySet().stream()
+                        .flatMap(block -> names.getOrDefault(block, List.of()).stream())
+                        .map(name -> name.substring(name.lastIndexOf('.') + 1))
+                        .distinct()
+                        .sorted()
+                        .limit(10)
+                        .toList());
         network.freezeParameters(true);
         found.forEach((layer, parts) -> layer.setLora(new LoraUpdate(layer, this, parts)));
         return adapted;

@@ -128,11 +128,17 @@ final class ConfigFields {
     static ConfigFields read(Path folder) throws IOException, MalformedModelException {
         Path file = Files.isDirectory(folder) ? folder.resolve("config.json") : folder;
         if (!Files.exists(file)) {
+            Path parent = file.toAbsolutePath().getParent();
+            boolean noFolder = parent != null && !Files.exists(parent);
+            boolean adapter = file.endsWith("adapter_config.json");
             throw new FileNotFoundException(
                     "There is no "
+                            + (noFolder ? "folder with " : "")
                             + file.toAbsolutePath()
-                            + ": a folder of Hugging Face has it beside model.safetensors. A GGUF"
-                            + " file cannot be read");
+                            + (adapter
+                                    ? ". PEFT writes it beside adapter_model.safetensors"
+                                    : ": a folder of Hugging Face has it beside model.safetensors."
+                                            + " A GGUF file cannot be read"));
         }
         try (Reader reader = Files.newBufferedReader(file)) {
             JsonObject fields = new Gson().fromJson(reader, JsonObject.class);

@@ -111,6 +111,7 @@ public final class Embedder implements AutoCloseable {
      * @throws IllegalStateException if the embedder is closed
      */
     public List<Embedding> embedAndCount(List<String> texts) {
+        checkOpen();
         List<long[]> ids = texts.stream().map(this::ids).toList();
         // those of one length together, whose attention is one product
         List<Integer> order =
@@ -143,10 +144,14 @@ public final class Embedder implements AutoCloseable {
         }
     }
 
-    private synchronized float[] compute(List<long[]> texts) {
+    private synchronized void checkOpen() {
         if (closed) {
             throw new IllegalStateException("The embedder is closed");
         }
+    }
+
+    private synchronized float[] compute(List<long[]> texts) {
+        checkOpen();
         return ranks.pool()
                 .run(context -> ranks.compute(context, rank -> rank.compute(texts)))
                 .get(0);
