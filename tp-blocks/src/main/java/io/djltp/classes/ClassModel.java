@@ -60,7 +60,7 @@ import java.util.stream.Stream;
  * ClassData data = ClassData.builder(Path.of("titles.tsv")).build();
  * try (ClassModel model = ClassModel.builder(data).build()) {
  *     try (Trainer trainer = model.newTrainer(ParallelConfig.mixed(2))) {
- *         EasyTrain.fit(trainer, 5, data.newDataset(model.getBatchSize(), true, 1), null);
+ *         EasyTrain.fit(trainer, 5, data.newDataset(512, true, 1), null);
  *     }
  *     model.save(Path.of("titles"));
  * }

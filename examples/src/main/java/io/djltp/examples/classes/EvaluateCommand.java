@@ -55,11 +55,7 @@ public final class EvaluateCommand implements Callable<Integer> {
         }
         try (ClassModel model = ClassModel.load(folder)) {
             ClassData data = own.read(builder -> ClassEvaluation.asTrained(builder, model));
-            if (data.getFeatures() != model.getFeatures()) {
-                throw new BadInputException(
-                        "--data has %s features, and the classifier in %s has %s ones",
-                        data.getFeatures(), folder, model.getFeatures());
-            }
+            ClassEvaluation.check("--data", data, model);
             Map<String, Object> figures = ClassEvaluation.evaluate(model, data);
             ClassEvaluation.print(figures, System.out);
             JsonFile.write(json, figures);

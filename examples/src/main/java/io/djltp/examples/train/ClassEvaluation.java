@@ -10,6 +10,7 @@ import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel;
 import io.djltp.classes.ClassModel.Objective;
 import io.djltp.classes.TextFeatures;
+import io.djltp.examples.BadInputException;
 
 import java.io.IOException;
 import java.io.PrintStream;
@@ -68,6 +69,32 @@ public final class ClassEvaluation {
         TextFeatures text = model.getTextFeatures();
         if (text != null) {
             builder.optTextFeatures(text);
+        }
+    }
+
+    /**
+     * Checks that a model can be judged by data.
+     *
+     * @param option the option that names the data
+     * @param data the data, read as {@link #asTrained} says
+     * @param model the model
+     */
+    public static void check(String option, ClassData data, ClassModel model) {
+        if (data.getFeatures() != model.getFeatures()) {
+            throw new BadInputException(
+                    "%s has %s features, and the classifier has %s ones",
+                    option, data.getFeatures(), model.getFeatures());
+        }
+        if (data.getFeatures() == ClassData.Features.DENSE
+                && data.getFeatureCount() != model.getInputs()) {
+            throw new BadInputException(
+                    "%s has vectors of %d features, and the classifier takes %d",
+                    option, data.getFeatureCount(), model.getInputs());
+        }
+        if (Arrays.stream(data.getClassCounts()).sum() == 0) {
+            throw new BadInputException(
+                    "%s has no label that the classifier knows: %,d labels are unknown",
+                    option, data.getUnknownLabels());
         }
     }
 

@@ -125,6 +125,7 @@ final class FileTask implements TrainingTask {
                         file,
                         options.validationLabels,
                         builder -> ClassEvaluation.asTrained(builder, model));
+        ClassEvaluation.check("--validation", read, model);
         out.printf(
                 Locale.ROOT,
                 "%,d rows to judge by, %,d labels of theirs unknown%s%n",

@@ -126,15 +126,15 @@ public final class TrainCommand implements Callable<Integer> {
                         : new FileTask(options, job)) {
             if (options.ranks() > task.classes()) {
                 throw new BadInputException(
-                        "--tp %d leaves ranks without a class: there are %d",
+                        "--tp %d leaves ranks without a class: there are %d, use --tp %2$d",
                         options.ranks(), task.classes());
             }
             task.memory().check(out);
             double seconds = train(job, task);
             if (job.isFirst()) {
+                task.save(); // first: nothing that follows can lose it
                 task.evaluate(report, seconds);
                 addFigures(task, seconds);
-                task.save();
                 out.printf("%nThe model is saved in %s. Try: %s%n", options.out(), task.command());
                 report.write(options.json);
             }

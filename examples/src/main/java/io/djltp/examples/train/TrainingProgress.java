@@ -162,16 +162,21 @@ final class TrainingProgress extends TrainingListenerAdapter {
         }
     }
 
-    /** Returns the share of rows with a label among the first of the k classes that were found. */
+    /**
+     * Returns the share of rows with a label among the first of the k classes that were found, of
+     * those that have a label.
+     */
     private static double share(long[] labels, long[] found, int k, int first) {
         int rows = found.length / k;
         int width = labels.length / rows;
         int right = 0;
+        int labelled = 0;
         for (int i = 0; i < rows; i++) {
             long[] own = Arrays.copyOfRange(labels, i * width, (i + 1) * width);
+            labelled += Arrays.stream(own).anyMatch(it -> it >= 0) ? 1 : 0;
             LongStream best = Arrays.stream(found, i * k, i * k + first);
             right += best.anyMatch(each -> Arrays.stream(own).anyMatch(it -> it == each)) ? 1 : 0;
         }
-        return (double) right / rows;
+        return (double) right / Math.max(1, labelled);
     }
 }

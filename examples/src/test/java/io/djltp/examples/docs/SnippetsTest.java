@@ -65,6 +65,7 @@ public class SnippetsTest {
     /** What fragments are assumed to import, beside all packages of the library. */
     private static final String PACKAGES =
             "ai.djl ai.djl.engine ai.djl.inference ai.djl.metric ai.djl.modality"
+                    + " ai.djl.modality.nlp.generate"
                     + " ai.djl.ndarray ai.djl.ndarray.types ai.djl.nn ai.djl.nn.core"
                     + " ai.djl.nn.norm ai.djl.repository.zoo ai.djl.training"
                     + " ai.djl.training.dataset ai.djl.training.evaluator"
