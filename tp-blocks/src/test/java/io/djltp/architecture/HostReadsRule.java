@@ -29,6 +29,7 @@ final class HostReadsRule {
     /** What is in these is read before a training, after it, or between its steps. */
     private static final String[] BETWEEN_STEPS = {
         "io.djltp.checkpoint..",
+        "io.djltp.classes..",
         "io.djltp.exchange..",
         "io.djltp.llm..",
         "io.djltp.plan..",

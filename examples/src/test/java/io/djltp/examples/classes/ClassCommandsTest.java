@@ -316,7 +316,7 @@ public class ClassCommandsTest {
         String line =
                 "train --data %s --batch 20 --dim 8 --out %s --checkpoint-steps 5"
                         + " --optimizer sgd --lr 0.1 --steps "; // whose rate does not follow the
-                                                                // end
+        // end
         Path data = folder.resolve("text");
         String stopped = line.formatted(data, folder.resolve("stopped"));
         TpRun.line(stopped + 9).assertPrints(0);
