@@ -95,7 +95,12 @@ final class FileTask implements TrainingTask {
                         .optObjective(options.loss)
                         .optHead(options.head(classes))
                         .build();
-        validation = options.validation == null ? null : readValidation(options.validation);
+        try {
+            validation = options.validation == null ? null : readValidation(options.validation);
+        } catch (RuntimeException e) {
+            model.close();
+            throw e;
+        }
     }
 
     private static String lower(ClassData.Features features) {
