@@ -201,7 +201,7 @@ final class ClassDataset implements ResumableDataset {
             NDManager own = manager.newSubManager();
             return new Batch(
                     own,
-                    data(rows, own),
+                    arrays(own, kind, data.getFeatureCount(), rows.ids, rows.values),
                     labels(rows, own),
                     rows.numbers.size(),
                     Batchifier.STACK,
@@ -209,34 +209,6 @@ final class ClassDataset implements ResumableDataset {
                     number,
                     count,
                     rows.numbers);
-        }
-
-        private NDList data(Rows rows, NDManager own) {
-            NDList arrays = new NDList();
-            int size = rows.numbers.size();
-            if (kind != Features.DENSE) {
-                int places = longest(rows.ids, size);
-                int[] all = new int[size * places];
-                int shift = kind == Features.SPARSE ? 1 : 0;
-                for (int i = 0; i < size; i++) {
-                    int at = i * places;
-                    for (int id : rows.ids.get(i)) {
-                        all[at++] = id + shift;
-                    }
-                }
-                arrays.add(own.create(all, new Shape(size, places)));
-            }
-            if (kind != Features.TEXT) {
-                int places =
-                        kind == Features.DENSE ? data.getFeatureCount() : longest(rows.ids, size);
-                float[] all = new float[size * places];
-                for (int i = 0; i < size; i++) {
-                    float[] values = rows.values.get(i);
-                    System.arraycopy(values, 0, all, i * places, values.length);
-                }
-                arrays.add(own.create(all, new Shape(size, places)));
-            }
-            return arrays;
         }
 
         private NDList labels(Rows rows, NDManager own) {
@@ -253,6 +225,43 @@ final class ClassDataset implements ResumableDataset {
             Shape shape = data.hasManyLabels() ? new Shape(size, width) : new Shape(size);
             return new NDList(own.create(all, shape));
         }
+    }
+
+    /**
+     * Returns the arrays of the features of rows, as {@link ClassData} has them.
+     *
+     * @param manager the manager of the arrays
+     * @param kind what the features are
+     * @param features the number of dense features
+     * @param ids rows of the table of texts, or the sparse features from 0; empty if dense
+     * @param values the sparse values or the dense features; empty if texts
+     */
+    static NDList arrays(
+            NDManager manager, Features kind, int features, List<int[]> ids, List<float[]> values) {
+        NDList arrays = new NDList();
+        int size = kind == Features.TEXT ? ids.size() : values.size();
+        int places = kind == Features.DENSE ? features : longest(ids, size);
+        Shape shape = new Shape(size, places);
+        if (kind != Features.DENSE) {
+            int[] all = new int[size * places];
+            int shift = kind == Features.SPARSE ? 1 : 0;
+            for (int i = 0; i < size; i++) {
+                int at = i * places;
+                for (int id : ids.get(i)) {
+                    all[at++] = id + shift;
+                }
+            }
+            arrays.add(manager.create(all, shape));
+        }
+        if (kind != Features.TEXT) {
+            float[] all = new float[size * places];
+            for (int i = 0; i < size; i++) {
+                float[] own = values.get(i);
+                System.arraycopy(own, 0, all, i * places, own.length);
+            }
+            arrays.add(manager.create(all, shape));
+        }
+        return arrays;
     }
 
     /** Returns the length of the longest row, at least 1. */

@@ -3,8 +3,6 @@ package io.djltp.classes;
 import ai.djl.modality.Classifications;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.Translator;
 import ai.djl.translate.TranslatorContext;
 
@@ -15,7 +13,6 @@ import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.Function;
@@ -74,29 +71,19 @@ record ClassTranslator<I>(
     /** {@inheritDoc} */
     @Override
     public NDList batchProcessInput(TranslatorContext context, List<I> inputs) {
-        NDManager manager = context.getNDManager();
-        List<Row> rows = inputs.stream().map(reader).toList();
-        if (network.features() == Features.DENSE) {
-            return new NDList(dense(manager, rows));
-        }
-        int[][] ids = new int[rows.size()][];
-        Arrays.setAll(ids, i -> ids(rows.get(i)));
-        int places = Math.max(1, Arrays.stream(ids).mapToInt(each -> each.length).max().orElse(1));
-        int[] all = new int[ids.length * places];
-        float[] values = new float[all.length];
-        for (int i = 0; i < ids.length; i++) {
-            System.arraycopy(ids[i], 0, all, i * places, ids[i].length);
-            if (network.features() == Features.SPARSE) {
-                float[] own = Objects.requireNonNull(rows.get(i).values());
-                System.arraycopy(own, 0, values, i * places, own.length);
+        List<int[]> ids = new ArrayList<>();
+        List<float[]> values = new ArrayList<>();
+        for (I input : inputs) {
+            Row row = reader.apply(input);
+            if (network.features() != Features.DENSE) {
+                ids.add(ids(row));
+            }
+            if (network.features() != Features.TEXT) {
+                values.add(values(row));
             }
         }
-        Shape shape = new Shape(ids.length, places);
-        NDList list = new NDList(manager.create(all, shape));
-        if (network.features() == Features.SPARSE) {
-            list.add(manager.create(values, shape));
-        }
-        return list;
+        return ClassDataset.arrays(
+                context.getNDManager(), network.features(), network.inputs(), ids, values);
     }
 
     private int[] ids(Row row) {
@@ -110,30 +97,25 @@ record ClassTranslator<I>(
         Errors.check(
                 ids != null && values != null && ids.length == values.length,
                 "A row needs as many values as sparse features");
-        int[] places = new int[Objects.requireNonNull(ids).length];
-        for (int i = 0; i < places.length; i++) {
+        for (int id : Objects.requireNonNull(ids)) {
             Errors.check(
-                    ids[i] >= 0 && ids[i] < network.inputs() - 1,
+                    id >= 0 && id < network.inputs() - 1,
                     "The features are 0 to %s, and a row has %s",
                     network.inputs() - 2,
-                    ids[i]);
-            places[i] = ids[i] + 1;
+                    id);
         }
-        return places;
+        return ids;
     }
 
-    private NDArray dense(NDManager manager, List<Row> rows) {
-        float[] all = new float[rows.size() * network.inputs()];
-        for (int i = 0; i < rows.size(); i++) {
-            float[] own = rows.get(i).values();
-            Errors.check(
-                    own != null && own.length == network.inputs(),
-                    "A row needs %s features, not %s",
-                    network.inputs(),
-                    own == null ? 0 : own.length);
-            System.arraycopy(Objects.requireNonNull(own), 0, all, i * own.length, own.length);
-        }
-        return manager.create(all, new Shape(rows.size(), network.inputs()));
+    private float[] values(Row row) {
+        float[] values = row.values();
+        Errors.check(
+                network.features() == Features.SPARSE
+                        || values != null && values.length == network.inputs(),
+                "A row needs %s features, not %s",
+                network.inputs(),
+                values == null ? 0 : values.length);
+        return Objects.requireNonNull(values);
     }
 
     /** {@inheritDoc} */
