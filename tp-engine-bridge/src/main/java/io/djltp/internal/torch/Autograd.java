@@ -17,15 +17,10 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.HashSet;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
-import java.util.function.Supplier;
 
 /** What a rank needs of libtorch's autograd and DJL does not offer to code outside its engine. */
 @SuppressWarnings("try") // a scope is used by being open
 public final class Autograd {
-
-    /** Held while a thread sets its number of threads. */
-    private static final Object THREADS = new Object();
 
     private Autograd() {}
 
@@ -221,10 +216,8 @@ public final class Autograd {
      * Sets how many threads an operation of the calling thread may use. The setting is that of the
      * thread, and of no other: each rank sets its own.
      *
-     * <p>Libtorch sets two things by one call: the count of the thread, and that which threads
-     * start with that have not computed yet. What it was before is therefore set again here. A
-     * thread that computes for the first time in just that moment may start with the count of this
-     * one, unless it sets its own.
+     * <p>Where libtorch has GNU's OpenMP, on Linux, no other thread starts with the count.
+     * Elsewhere threads that have not computed yet do, unless they set their own.
      *
      * @param threads the number of threads, at least 1
      * @throws IllegalArgumentException if it is smaller than 1
@@ -235,34 +228,15 @@ public final class Autograd {
                     "The number of threads must be 1 or more, not " + threads);
         }
         LibTorch.load(); // may be the first call of all
-        synchronized (THREADS) {
-            int before = inFreshThread(JniUtils::getNumThreads);
-            // the thread's start, at which it takes over what was set last: not after its own
-            JniUtils.getNumThreads();
+        // the thread's start, at which it takes over libtorch's count: not after its own
+        JniUtils.getNumThreads();
+        if (!OpenMpTeam.setThreads(threads)) {
             JniUtils.setNumThreads(threads);
-            if (threads != before) {
-                inFreshThread(
-                        () -> {
-                            JniUtils.setNumThreads(before);
-                            return before;
-                        });
-            }
         }
     }
 
     private static PtNDArray own(NDArray array) {
         return (PtNDArray) DelegatedArray.unwrap(array);
-    }
-
-    private static int inFreshThread(Supplier<Integer> task) {
-        return CompletableFuture.supplyAsync(
-                        task,
-                        run -> {
-                            Thread thread = new Thread(run, "tp-threads");
-                            thread.setDaemon(true);
-                            thread.start();
-                        })
-                .join();
     }
 
     /**

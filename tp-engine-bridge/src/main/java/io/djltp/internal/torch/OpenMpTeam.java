@@ -69,7 +69,9 @@ public final class OpenMpTeam implements AutoCloseable {
             Function parallel, // void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned)
             Function threadNumber, // int omp_get_thread_num()
             Function threads, // int omp_get_num_threads()
-            @Nullable Function productThreads) { // int MKL_Set_Num_Threads_Local(int)
+            Function setThreads, // void omp_set_num_threads(int)
+            @Nullable Function productThreads, // int MKL_Set_Num_Threads_Local(int)
+            @Nullable Function fewerForProducts) { // void MKL_Set_Dynamic(int)
 
         static @Nullable OpenMp find() {
             // libtorch is asked, and not a file of OpenMP: JavaCPP may have loaded another one
@@ -82,7 +84,9 @@ public final class OpenMpTeam implements AutoCloseable {
                     LibTorchFunctions.get("GOMP_parallel"),
                     LibTorchFunctions.get("omp_get_thread_num"),
                     LibTorchFunctions.get("omp_get_num_threads"),
-                    LibTorchFunctions.find("MKL_Set_Num_Threads_Local"));
+                    LibTorchFunctions.get("omp_set_num_threads"),
+                    LibTorchFunctions.find("MKL_Set_Num_Threads_Local"),
+                    LibTorchFunctions.find("MKL_Set_Dynamic"));
         }
 
         private static int call(Function function, Object... arguments) {
@@ -97,6 +101,25 @@ public final class OpenMpTeam implements AutoCloseable {
      */
     public static Optional<OpenMpTeam> create() {
         return LIBRARY == null ? Optional.empty() : Optional.of(new OpenMpTeam(LIBRARY));
+    }
+
+    /**
+     * Sets the threads of operations of the calling thread. {@code at::set_num_threads} does the
+     * same, and also sets the count with which other threads start.
+     *
+     * @param count the number of threads
+     * @return whether it is set: not where libtorch has none of the functions
+     */
+    static boolean setThreads(int count) {
+        if (LIBRARY == null) {
+            return false;
+        }
+        LIBRARY.setThreads.invokeVoid(new Object[] {count});
+        if (LIBRARY.productThreads != null && LIBRARY.fewerForProducts != null) {
+            OpenMp.call(LIBRARY.productThreads, count);
+            LIBRARY.fewerForProducts.invokeVoid(new Object[] {0});
+        }
+        return true;
     }
 
     /**

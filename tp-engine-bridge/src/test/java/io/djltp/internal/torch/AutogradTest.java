@@ -14,6 +14,7 @@ import org.testng.annotations.Test;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.IntConsumer;
 
@@ -110,6 +111,30 @@ public class AutogradTest extends RecordedTest {
         }
         Assert.assertEquals(wrong.get(), 0, "of " + ROUNDS);
         inThreads(1, i -> Assert.assertEquals(Autograd.getThreads(), before.get(), "of others"));
+    }
+
+    /** While a thread sets its own again and again, threads start with the count of all. */
+    @Test(timeOut = 120_000)
+    public void aThreadStartsWithTheCountOfNoOther() throws Exception {
+        AtomicInteger before = new AtomicInteger();
+        inThreads(1, i -> before.set(Autograd.getThreads()));
+        AtomicBoolean done = new AtomicBoolean();
+        FutureTask<Void> other =
+                new FutureTask<>(
+                        () -> {
+                            for (int i = 0; !done.get(); i++) {
+                                Autograd.setThreads(before.get() + 1 + i % 2);
+                            }
+                        },
+                        null);
+        new Thread(other).start();
+        AtomicInteger wrong = new AtomicInteger();
+        for (int round = 0; round < ROUNDS; round++) {
+            inThreads(1, i -> wrong.addAndGet(Autograd.getThreads() == before.get() ? 0 : 1));
+        }
+        done.set(true);
+        other.get();
+        Assert.assertEquals(wrong.get(), 0, "of " + ROUNDS);
     }
 
     @Test
