@@ -7,6 +7,8 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.TensorVector;
@@ -75,7 +77,8 @@ public final class EmbeddingBags {
     }
 
     /**
-     * Reads the rows of bags, and their weights, from the device.
+     * Reads the rows of bags, and their weights, from the device. A row that no int can hold
+     * becomes the nearest that one can, which is in no table either.
      *
      * @param ids the rows, int32 or int64 [bags, places]
      * @param given their weights, float32 [bags, places], or {@code null}
@@ -83,7 +86,7 @@ public final class EmbeddingBags {
      */
     public static int[] places(NDArray ids, @Nullable NDArray given) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor places = TensorView.of(ids).tensor().to(ScalarType.Int);
+            Tensor places = saturated(TensorView.of(ids).tensor()).to(ScalarType.Int);
             if (given != null) {
                 Tensor bits = TensorView.of(given).tensor().detach().view(ScalarType.Int);
                 places = torch.stack(new TensorVector(places, bits), -1);
@@ -92,6 +95,17 @@ public final class EmbeddingBags {
                 return HostReads.ints(all);
             }
         }
+    }
+
+    /** Of a row of 64 bits, the lower 32 would be another row. */
+    private static Tensor saturated(Tensor ids) {
+        return ids.scalar_type().intern() == ScalarType.Long
+                ? ids.clamp(bound(Integer.MIN_VALUE), bound(Integer.MAX_VALUE))
+                : ids;
+    }
+
+    private static ScalarOptional bound(long value) {
+        return new ScalarOptional(new Scalar(value));
     }
 
     /**
