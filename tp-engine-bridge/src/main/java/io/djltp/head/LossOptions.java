@@ -101,11 +101,14 @@ public record LossOptions(
      *
      * @param label the label
      * @return the weight, 0 of a row that does not count
+     * @throws IndexOutOfBoundsException if there are class weights, and none of this label
      */
     public double weightOf(long label) {
         if (label == ignoreIndex) {
             return 0;
         }
-        return classWeights == null ? 1 : classWeights[(int) label];
+        return classWeights == null
+                ? 1
+                : classWeights[(int) Objects.checkIndex(label, (long) classWeights.length)];
     }
 }

@@ -117,4 +117,14 @@ public class ClassShardTest {
                         IllegalArgumentException.class, () -> new ClassShard(cut, null, 0, 2));
         Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
     }
+
+    @Test
+    public void aClassWithoutAWeightHasNotThatOfAnother() {
+        LossOptions options = LossOptions.DEFAULT.withClassWeights(2, 3);
+        Assert.assertEquals(options.weightOf(1), 3.0);
+        Assert.assertEquals(options.weightOf(LossOptions.DEFAULT_IGNORE_INDEX), 0.0);
+        for (long label : new long[] {-1, 2, 1L << 32}) {
+            Assert.expectThrows(IndexOutOfBoundsException.class, () -> options.weightOf(label));
+        }
+    }
 }

@@ -4,11 +4,14 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
+import com.sun.management.ThreadMXBean;
+
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TorchScope;
 import io.djltp.internal.update.ReferenceUpdate;
 import io.djltp.internal.update.WeightUpdate;
 import io.djltp.testing.TestCases;
@@ -18,11 +21,14 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.lang.management.ManagementFactory;
 import java.util.Arrays;
 import java.util.Random;
+import java.util.SplittableRandom;
 import java.util.function.Consumer;
 
 /** The fused cross entropy is the whole one, however the classes are cut and the memory is. */
+@SuppressWarnings("try") // a scope is used by being open
 public class FusedSoftmaxHeadTest {
 
     private static final int ROWS = 7;
@@ -389,5 +395,22 @@ public class FusedSoftmaxHeadTest {
                         }
                     }
                 });
+    }
+
+    /** The rows of a tied embedding are put in order without an object for each. */
+    @Test
+    public void lookedUpRowsAreSortedWithoutBoxes() {
+        long[] places = new SplittableRandom(1).longs(100_000, 0, 1_000_000).toArray();
+        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        try (NDManager manager = NDManager.newBaseManager();
+                TorchScope scope = TorchScope.withoutGraph()) {
+            NDArray rows = manager.zeros(new Shape(places.length, 1));
+            AddedGradient added = new AddedGradient(null, places, rows);
+            AddedGradient.Chunks.of(added); // loads classes
+            long before = threads.getCurrentThreadAllocatedBytes();
+            AddedGradient.Chunks.of(added);
+            double bytes = threads.getCurrentThreadAllocatedBytes() - before;
+            Assert.assertTrue(bytes < 20.0 * places.length, bytes / places.length + " a row");
+        }
     }
 }
