@@ -20,7 +20,8 @@ import java.util.stream.StreamSupport;
  * A file of rows with labels: texts, sparse features or dense vectors, one label a row or many.
  * {@link Builder#build()} reads the file once, numbers the classes, counts, and notes where blocks
  * of rows begin; batches are read from the file again, which may be larger than memory. 10 GB of
- * rows take some megabytes of memory, and each class about 30 bytes.
+ * rows take some megabytes of memory, and each class about 30 bytes. A file of lines may be packed
+ * by gzip, and is then unpacked as it is read.
  *
  * <p>The features of a row are a text, or sparse features with values, or a dense vector; see
  * {@link Format}. A batch of {@link #newDataset} has, with the batch as the first axis:
@@ -113,7 +114,39 @@ public final class ClassData {
             @Nullable String text,
             int @Nullable [] ids,
             float @Nullable [] values,
-            int[] classes) {}
+            int[] classes) {
+
+        /**
+         * Creates a row to ask for.
+         *
+         * @param text its text
+         * @return the row, without classes
+         */
+        public static Row ofText(String text) {
+            return new Row(0, text, null, null, new int[0]);
+        }
+
+        /**
+         * Creates a row to ask for.
+         *
+         * @param ids its sparse features, from 0
+         * @param values their values
+         * @return the row, without classes
+         */
+        public static Row ofFeatures(int[] ids, float[] values) {
+            return new Row(0, null, ids, values, new int[0]);
+        }
+
+        /**
+         * Creates a row to ask for.
+         *
+         * @param values its dense vector
+         * @return the row, without classes
+         */
+        public static Row ofVector(float[] values) {
+            return new Row(0, null, null, values, new int[0]);
+        }
+    }
 
     final DataSource source;
     final RowIndex index;
@@ -268,6 +301,7 @@ public final class ClassData {
      * the next batch, and holds about 200 MB of it in memory. A pass has every row once; the last
      * batch may be smaller. The order of a pass depends on the seed and the number of the pass
      * alone: blocks of 256 KB in a random order, of which those of 64 MB are shuffled row by row.
+     * The blocks of a packed file keep their order.
      *
      * <p>Batches throw {@link IllegalArgumentException} if the file has changed.
      *

@@ -86,6 +86,9 @@ final class ClassDataset implements ResumableDataset {
         private final long pass;
         private final long count = (index.getRows() + batchSize - 1) / batchSize;
         private final Permutation order;
+        private final boolean inOrder; // the blocks
+        private final RowFile.Bytes[] files =
+                data.source.files.stream().map(RowFile::bytes).toArray(RowFile.Bytes[]::new);
         private final Features kind = data.getFeatures();
         private final RowParser[] parsers = data.source.newParsers();
         private final ParsedRow parsed = data.newRow();
@@ -102,6 +105,7 @@ final class ClassDataset implements ResumableDataset {
             this.manager = manager;
             this.pass = pass;
             done = firstBatch;
+            inOrder = !shuffle || data.source.isPacked();
             order = new Permutation(index.getBlocks(), Permutation.key(seed, pass));
             skip(Math.min(index.getRows(), firstBatch * batchSize));
         }
@@ -126,7 +130,7 @@ final class ClassDataset implements ResumableDataset {
         /** Returns those that are mixed from a place of the order on. */
         private int[] blocks(int first) {
             int[] blocks = new int[Math.min(MIXED, index.getBlocks() - first)];
-            Arrays.setAll(blocks, i -> shuffle ? order.get(first + i) : first + i);
+            Arrays.setAll(blocks, i -> inOrder ? first + i : order.get(first + i));
             return blocks;
         }
 
@@ -137,7 +141,7 @@ final class ClassDataset implements ResumableDataset {
             return CompletableFuture.supplyAsync(
                     () -> {
                         try {
-                            return new MixedRows(data.source, index, blocks(first), key);
+                            return new MixedRows(data.source, index, blocks(first), files, key);
                         } catch (IOException e) {
                             throw new UncheckedIOException(e);
                         }

@@ -57,9 +57,7 @@ record ClassTranslator<I>(
         if (input instanceof Row row) {
             return row;
         }
-        return input instanceof String text
-                ? new Row(0, text, null, null, new int[0])
-                : new Row(0, null, null, (float[]) input, new int[0]);
+        return input instanceof String text ? Row.ofText(text) : Row.ofVector((float[]) input);
     }
 
     /** {@inheritDoc} */

@@ -9,10 +9,10 @@ import io.djltp.internal.Errors;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.Supplier;
@@ -23,6 +23,7 @@ final class DataSource {
 
     private static final int HEAD = 1 << 16;
     private static final Pattern FEATURES = Pattern.compile("[^\\s:]*(\\s+\\d+:\\S+)+\\s*(#.*)?");
+    private static final Pattern LAST_FEATURE = Pattern.compile(".*\\s\\d+:[\\d.eE+-]+\\s*");
 
     private static final int HIGHEST = Integer.MAX_VALUE - 1; // below it are features
 
@@ -52,6 +53,11 @@ final class DataSource {
         return parsers.stream().map(Supplier::get).toArray(RowParser[]::new);
     }
 
+    /** Returns whether a file can only be read from its beginning on. */
+    boolean isPacked() {
+        return files.stream().anyMatch(file -> file.packed);
+    }
+
     static DataSource open(Builder builder) throws IOException {
         Path file = builder.file;
         Head head = Head.of(file);
@@ -59,6 +65,11 @@ final class DataSource {
         Errors.check(
                 builder.labelFile == null || format == Format.XC_NEW || format == Format.NPY,
                 "%s has its labels itself, as %s: it needs no file of labels",
+                file,
+                format);
+        Errors.check(
+                !head.packed || format != Format.NPY && format != Format.SAFETENSORS,
+                "%s is compressed, which a file of %s must not be: unpack it with gunzip",
                 file,
                 format);
         Split lines = Split.LINES;
@@ -120,6 +131,13 @@ final class DataSource {
         int label = fields.indexOf(labelField);
         boolean named = builder.fields || text >= 0 && label >= 0;
         if (!named) {
+            Errors.check(
+                    fields.isEmpty() || fields.size() == 2 || builder.skipBadLines > 0,
+                    "%s, line 1: expected a label and a text, or the names of fields, found %s. Set"
+                            + " which fields are text and label%s",
+                    head.file,
+                    fields,
+                    builder.format == null ? ", or a format other than " + format : "");
             return text(
                     format, head, split, () -> new RowParser.Table(delimiter, 2, 1, 0, separator));
         }
@@ -214,7 +232,8 @@ final class DataSource {
     }
 
     private static Format guess(Path file, Head head) {
-        String name = file.getFileName().toString().toLowerCase(Locale.ROOT);
+        String name =
+                file.getFileName().toString().toLowerCase(Locale.ROOT).replaceFirst("\\.gz$", "");
         String line = head.firstContent();
         if (head.isNumpy()) {
             return Format.NPY;
@@ -234,43 +253,49 @@ final class DataSource {
             return Format.XC_NEW;
         } else if (FEATURES.matcher(line).matches()) {
             return Format.LIBSVM;
-        } else if (line.contains("\t")) {
+        }
+        boolean features = LAST_FEATURE.matcher(line).matches(); // behind what is no label
+        if (!features && line.contains("\t")) {
             return Format.TSV;
-        } else if (line.contains(",")) {
+        } else if (!features && line.contains(",")) {
             return Format.CSV;
         }
         throw Errors.argument(
-                "%s begins with \"%s\", which tells no format: set one of %s",
+                "%s begins with \"%s\", which tells no format%s: set one of %s",
                 file,
                 line.length() > 60 ? line.substring(0, 60) + "..." : line,
+                features ? " (LIBSVM has commas without spaces between labels)" : "",
                 List.of(Format.values()));
     }
 
     /** The beginning of a file. */
     private record Head(
-            Path file, byte[] bytes, String text, String firstLine, long begin, long secondLine) {
+            Path file,
+            boolean packed,
+            byte[] bytes,
+            String text,
+            String firstLine,
+            long begin,
+            long secondLine) {
 
         static Head of(Path file) throws IOException {
-            byte[] bytes;
-            try (InputStream in = Files.newInputStream(file)) {
-                bytes = in.readNBytes(HEAD);
+            boolean binary = file.toString().endsWith(".safetensors");
+            RowFile whole = new RowFile(file, 0, binary ? 0 : 1, Split.LINES);
+            byte[] bytes = new byte[HEAD];
+            try (RowFile.Bytes in = whole.bytes()) {
+                bytes = Arrays.copyOf(bytes, in.read(0, bytes, 0, HEAD));
             }
             Errors.check(bytes.length > 0, "%s is empty", file);
             String text = RowParser.ascii(bytes, 0, bytes.length);
-            boolean binary = file.toString().endsWith(".safetensors");
             Errors.check(
                     binary || !text.startsWith("\u00fe\u00ff") && !text.startsWith("\u00ff\u00fe"),
                     "%s is UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
-                    file);
-            Errors.check(
-                    binary || !text.startsWith("\u001f\u008b"),
-                    "%s is compressed: unpack it with gunzip",
                     file);
             int begin = text.startsWith("\u00ef\u00bb\u00bf") ? 3 : 0;
             int end = text.indexOf('\n', begin);
             int stop = end < 0 ? bytes.length : end;
             String line = new String(bytes, begin, stop - begin, StandardCharsets.UTF_8);
-            return new Head(file, bytes, text, line, begin, stop + 1L);
+            return new Head(file, whole.packed, bytes, text, line, begin, stop + 1L);
         }
 
         boolean isNumpy() {

@@ -6,7 +6,6 @@ import io.djltp.internal.files.Permutation;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.nio.channels.FileChannel;
 
 /** Some blocks of rows in memory, and an order of their rows. */
 final class MixedRows {
@@ -25,9 +24,11 @@ final class MixedRows {
      * @param source the files
      * @param index where the blocks are
      * @param blocks the numbers of the blocks
+     * @param in reads each file
      * @param key which order, or {@code null} for that of the blocks
      */
-    MixedRows(DataSource source, RowIndex index, int[] blocks, @Nullable Long key)
+    MixedRows(
+            DataSource source, RowIndex index, int[] blocks, RowFile.Bytes[] in, @Nullable Long key)
             throws IOException {
         this.source = source;
         this.index = index;
@@ -43,7 +44,7 @@ final class MixedRows {
         to = new int[files][rows];
         int[][] starts = new int[files][blocks.length + 1];
         for (int file = 0; file < files; file++) {
-            read(file, blocks, starts[file]);
+            read(file, blocks, in[file], starts[file]);
         }
         RowParser parser = source.parsers.get(0).get();
         int row = 0;
@@ -52,11 +53,11 @@ final class MixedRows {
         }
     }
 
-    private void read(int number, int[] blocks, int[] starts) throws IOException {
+    private void read(int number, int[] blocks, RowFile.Bytes in, int[] starts) throws IOException {
         RowFile file = source.files.get(number);
         long size = 0;
         for (int i = 0; i < blocks.length; i++) {
-            size += index.bytesOf(number, blocks[i], file.end);
+            size += index.bytesOf(number, blocks[i], file.end());
             starts[i + 1] = (int) Math.min(Integer.MAX_VALUE, size);
         }
         Errors.check(
@@ -67,12 +68,16 @@ final class MixedRows {
                 size);
         bytes[number] = new byte[(int) size];
         file.checkUnchanged();
-        try (FileChannel channel = FileChannel.open(file.path)) {
-            for (int i = 0; i < blocks.length; i++) {
-                long offset = index.offset(number, blocks[i]);
-                int count = starts[i + 1] - starts[i];
-                file.read(channel, offset, bytes[number], starts[i], count);
+        for (int i = 0; i < blocks.length; i++) {
+            long offset = index.offset(number, blocks[i]);
+            int count = starts[i + 1] - starts[i];
+            int got = in.read(offset, bytes[number], starts[i], count);
+            if (got < count) {
+                throw file.changed("it ends at byte " + (offset + got));
             }
+        }
+        if (!file.packed || blocks[blocks.length - 1] == index.getBlocks() - 1) {
+            in.close(); // a packed one goes on from where it is
         }
         file.checkUnchanged();
     }

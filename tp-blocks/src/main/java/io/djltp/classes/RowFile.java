@@ -2,16 +2,25 @@ package io.djltp.classes;
 
 import io.djltp.internal.Errors;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.Closeable;
+import java.io.EOFException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
+import java.util.zip.GZIPInputStream;
+import java.util.zip.ZipException;
 
-/** A file, or a part of one, whose bytes are rows one after another. */
+/**
+ * A file, or a part of one, whose bytes are rows one after another. Text may be packed by gzip: all
+ * places are then those of the unpacked bytes.
+ */
 final class RowFile {
 
     private static final int BUFFER = 1 << 20;
@@ -20,10 +29,11 @@ final class RowFile {
 
     final Path path;
     final long begin; // of the rows
-    final long end;
+    final boolean packed;
     final Split split;
     private final long firstLine; // the number of the first row's line, from 1
     private final long size;
+    private volatile long end; // of the rows; of a packed file known when all was read
     private final FileTime modified;
 
     /** Where rows end. */
@@ -71,18 +81,29 @@ final class RowFile {
 
     /** Creates lines of text from a place to the end of the file. */
     RowFile(Path path, long begin, long firstLine, Split split) throws IOException {
-        this(path, begin, Files.size(path), firstLine, split);
+        this(path, begin, Long.MAX_VALUE, firstLine, split);
     }
 
     /** Creates rows; the number of the first line is 0 where they are no text. */
     RowFile(Path path, long begin, long end, long firstLine, Split split) throws IOException {
         this.path = path;
         this.begin = begin;
-        this.end = end;
         this.firstLine = firstLine;
         this.split = split;
+        packed = isText() && isPacked(path);
         size = Files.size(path);
+        this.end = packed ? end : Math.min(end, size);
         modified = Files.getLastModifiedTime(path);
+    }
+
+    private static boolean isPacked(Path path) throws IOException {
+        try (InputStream in = Files.newInputStream(path)) {
+            return in.read() == 0x1f && in.read() == 0x8b;
+        }
+    }
+
+    long end() {
+        return end;
     }
 
     /** Returns whether the rows are lines of text. */
@@ -104,22 +125,74 @@ final class RowFile {
                 path, how);
     }
 
+    Bytes bytes() {
+        return new Bytes();
+    }
+
     /** Returns a cursor before the first row, which reads the file as it goes on. */
-    Cursor open() throws IOException {
+    Cursor open() {
         return new Cursor();
     }
 
-    /** Reads bytes of the file. */
-    void read(FileChannel channel, long position, byte[] target, int from, int count)
-            throws IOException {
-        int done = 0;
-        while (done < count) { // in pieces, for which the JDK keeps memory outside of the heap
-            int piece = Math.min(BUFFER, count - done);
-            int got = channel.read(ByteBuffer.wrap(target, from + done, piece), position + done);
-            if (got < 0) {
-                throw changed("it ends at byte " + (position + done));
+    /** Reads bytes at any place, of a packed file best in ascending order. */
+    final class Bytes implements Closeable {
+
+        private @Nullable FileChannel channel;
+        private @Nullable InputStream unpacked;
+        private long at; // in what is unpacked
+
+        /** Reads so many bytes, or those that are left, and returns how many. */
+        int read(long position, byte[] target, int from, int count) throws IOException {
+            return packed
+                    ? unpack(position, target, from, count)
+                    : copy(position, target, from, count);
+        }
+
+        private int copy(long position, byte[] target, int from, int count) throws IOException {
+            FileChannel in = channel == null ? FileChannel.open(path) : channel;
+            channel = in;
+            int done = 0;
+            while (done < count) { // in pieces, for which the JDK keeps memory outside of the heap
+                int piece = Math.min(BUFFER, count - done);
+                int got = in.read(ByteBuffer.wrap(target, from + done, piece), position + done);
+                if (got < 0) {
+                    return done;
+                }
+                done += got;
             }
-            done += got;
+            return done;
+        }
+
+        private int unpack(long position, byte[] target, int from, int count) throws IOException {
+            try {
+                InputStream in = unpacked;
+                if (in == null || position < at) {
+                    close();
+                    in = new GZIPInputStream(Files.newInputStream(path), 1 << 16);
+                    unpacked = in;
+                    at = 0;
+                }
+                in.skipNBytes(position - at);
+                at = position;
+                int got = in.readNBytes(target, from, count);
+                at += got;
+                return got;
+            } catch (EOFException | ZipException e) {
+                throw Errors.argument(
+                        "%s cannot be unpacked behind byte %s of its text: %s. Is it complete?",
+                        path, at, e.getMessage());
+            }
+        }
+
+        /** Closes the file, which the next read opens again. */
+        @Override
+        public void close() throws IOException {
+            Closeable open = packed ? unpacked : channel;
+            channel = null;
+            unpacked = null;
+            if (open != null) {
+                open.close();
+            }
         }
     }
 
@@ -131,13 +204,11 @@ final class RowFile {
         int to; // the end of what it says, without the end of the line
         long line;
 
-        private final FileChannel channel = FileChannel.open(path);
+        private final Bytes file = new Bytes();
         private long position = begin; // in the file, behind what was read
         private int next;
         private int limit;
         private long nextLine = isText() ? firstLine : 1;
-
-        Cursor() throws IOException {}
 
         /** Goes to the next row, if there is one. */
         boolean next() throws IOException {
@@ -180,9 +251,15 @@ final class RowFile {
             bytes = target;
             next = 0;
             int count = (int) Math.min(bytes.length - kept, end - position);
-            read(channel, position, bytes, kept, count);
-            limit = kept + count;
-            position += count;
+            int got = file.read(position, bytes, kept, count);
+            limit = kept + got;
+            position += got;
+            if (got < count) {
+                if (end != Long.MAX_VALUE) {
+                    throw changed("it ends at byte " + position);
+                }
+                end = position;
+            }
         }
 
         /** Returns where the row begins in the file. */
@@ -224,7 +301,7 @@ final class RowFile {
         /** {@inheritDoc} */
         @Override
         public void close() throws IOException {
-            channel.close();
+            file.close();
         }
     }
 

@@ -479,6 +479,8 @@ abstract class RowParser {
 
         private static final Pattern COLUMN = Pattern.compile("column (\\d+)( path (\\S+))?");
 
+        private static final String EMPTY_LABEL = "An empty label in ";
+
         private final String textField;
         private final @Nullable String labelField;
 
@@ -511,13 +513,16 @@ abstract class RowParser {
                 reader.endObject();
                 reader.peek(); // fails if there is anything but spaces
             } catch (IOException | IllegalStateException | NumberFormatException e) {
-                Matcher column = COLUMN.matcher(String.valueOf(e.getMessage()));
+                String message = String.valueOf(e.getMessage());
+                Matcher column = COLUMN.matcher(message);
                 boolean known = column.find();
                 int chars = known ? Integer.parseInt(column.group(1)) - 1 : 0;
                 String path = known && column.group(3) != null ? column.group(3) : "$";
                 String before = line.substring(0, Math.min(chars, line.length()));
                 int at = from + before.getBytes(StandardCharsets.UTF_8).length;
-                throw new BadRow(at, "a JSON object, with a text or number at " + path);
+                throw message.startsWith(EMPTY_LABEL)
+                        ? new BadRow(at - 2, "a label that is not empty at " + path)
+                        : new BadRow(at, "a JSON object, with a text or number at " + path);
             }
             if (!text || !label) {
                 throw new BadRow(from, "a field \"" + (text ? labelField : textField) + "\"");
@@ -528,16 +533,21 @@ abstract class RowParser {
             if (reader.peek() == JsonToken.BEGIN_ARRAY) {
                 reader.beginArray();
                 while (reader.hasNext()) {
-                    addLabel(reader.nextString(), row);
+                    readLabel(reader, row);
                 }
                 reader.endArray();
             } else {
-                addLabel(reader.nextString(), row);
+                readLabel(reader, row);
             }
         }
 
-        private static void addLabel(String label, ParsedRow row) {
-            byte[] own = label.getBytes(StandardCharsets.UTF_8);
+        private static void readLabel(JsonReader reader, ParsedRow row) throws IOException {
+            byte[] own = reader.nextString().getBytes(StandardCharsets.UTF_8);
+            if (own.length == 0) {
+                String path = reader.getPreviousPath();
+                throw new IllegalStateException(
+                        EMPTY_LABEL + reader.toString().replace(reader.getPath(), path));
+            }
             row.addLabel(own, 0, own.length);
         }
     }

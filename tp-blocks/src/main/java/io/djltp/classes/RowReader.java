@@ -16,19 +16,11 @@ final class RowReader implements Closeable {
     private final DataSource source;
     private final RowParser[] parsers;
 
-    RowReader(DataSource source, ParsedRow row) throws IOException {
+    RowReader(DataSource source, ParsedRow row) {
         this.source = source;
         this.row = row;
         parsers = source.newParsers();
-        cursors = new Cursor[parsers.length];
-        try {
-            for (int i = 0; i < cursors.length; i++) {
-                cursors[i] = source.files.get(i).open();
-            }
-        } catch (IOException e) {
-            close();
-            throw e;
-        }
+        cursors = source.files.stream().map(RowFile::open).toArray(Cursor[]::new);
     }
 
     /** Goes to the next row that is not blank, if there is one. */
@@ -80,9 +72,7 @@ final class RowReader implements Closeable {
     @Override
     public void close() throws IOException {
         for (Cursor cursor : cursors) {
-            if (cursor != null) {
-                cursor.close();
-            }
+            cursor.close();
         }
     }
 }

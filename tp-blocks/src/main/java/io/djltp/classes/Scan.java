@@ -1,8 +1,12 @@
 package io.djltp.classes;
 
 import io.djltp.classes.ClassData.Builder;
+import io.djltp.classes.ClassData.Format;
 import io.djltp.classes.RowFile.BadRow;
 import io.djltp.internal.Errors;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -12,6 +16,9 @@ import java.util.Objects;
 
 /** The first pass over the rows, which finds what there is, and what is wrong. */
 final class Scan {
+
+    private static final Logger LOGGER = LoggerFactory.getLogger(ClassData.class);
+    private static final long OFTEN = 3; // rows that a class has, for one alone to be odd
 
     final RowIndex index;
     final ClassNames classes;
@@ -36,6 +43,7 @@ final class Scan {
         ParsedRow row = new ParsedRow(names, filter, builder.featureCount);
         long[] found = new long[Math.max(16, names.size())];
         int highest = -1;
+        int first = -1; // class, of the first row
         try (RowReader reader = new RowReader(source, row)) {
             long blockEnd = 0;
             while (reader.next()) {
@@ -54,13 +62,17 @@ final class Scan {
                     boolean several = reader.cursors[0].lines() > 1; // maybe a quote is open
                     Errors.check(
                             before < builder.skipBadLines && !several,
-                            "%s%s",
+                            "%s%s%s",
                             e.getMessage(),
+                            guessed(builder, source),
                             before > 0 ? "; " + before + " lines before it are bad, too" : "");
                     index.addBad(offset);
                     continue;
                 }
                 row.resolve(index.getRows(), add);
+                if (index.getRows() == 0 && row.classCount == 1) {
+                    first = row.classes[0];
+                }
                 index.addRow();
                 if (names.size() > found.length) {
                     found = Arrays.copyOf(found, 2 * names.size());
@@ -82,12 +94,23 @@ final class Scan {
         long lines = index.getRows() + index.getBad();
         Errors.check(
                 source.expectedRows < 0 || source.expectedRows == lines,
-                "%s, line 1: the header says %s rows, and the file has %s",
+                "%s, line 1: the header says %s rows, and the file has %s%s",
                 builder.file,
                 source.expectedRows,
-                lines);
+                lines,
+                guessed(builder, source));
         Errors.check(index.getRows() > 0, "%s has no rows", builder.file);
         Errors.check(names.size() > 0, "No row of %s has a label", builder.file);
+        boolean table = source.format == Format.TSV || source.format == Format.CSV;
+        boolean alone = add && first >= 0 && found[first] == 1;
+        if (table && !builder.fields && alone && index.getRows() > OFTEN * names.size()) {
+            LOGGER.warn(
+                    "{}, line 1 is taken for a row, though no other has the label \"{}\". If it"
+                            + " has the names of the fields, set them: {}",
+                    builder.file,
+                    names.get(first),
+                    "optFields(text, label), or --fields TEXT,LABEL");
+        }
         int[] moved = new int[names.size()];
         Arrays.setAll(moved, i -> i);
         classes = add ? names.inOrder(moved) : names;
@@ -97,6 +120,13 @@ final class Scan {
         }
         int own = source.features >= 0 ? source.features : highest + 1;
         featureCount = builder.featureCount > 0 ? builder.featureCount : own;
+    }
+
+    /** Says what an error may be due to. */
+    private static String guessed(Builder builder, DataSource source) {
+        return builder.format != null
+                ? ""
+                : " (read as " + source.format + ": set the format if it is another)";
     }
 
     /** Reads pairs of rows and classes that do not count. */

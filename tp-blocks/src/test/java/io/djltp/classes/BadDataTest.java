@@ -19,6 +19,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.FileTime;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.function.UnaryOperator;
@@ -42,7 +43,20 @@ public class BadDataTest {
         Object[][] all = {
             {null, "", "is empty"},
             {null, "word", "begins with \"word\", which tells no format: set one of [FASTTEXT, "},
-            {null, "\u001f\u008b", "is compressed: unpack it with gunzip"},
+            {null, "\u001f\u008b", "cannot be unpacked behind byte 0 of its text"},
+            {null, "1, 2 3:0.5", "tells no format (LIBSVM has commas without spaces between"},
+            {
+                null,
+                "a,b\nc",
+                "line 2, column 2: expected 2 fields, not 1, found the end of the line (read as CSV:"
+                        + " set the format if it is another)"
+            },
+            {
+                null,
+                "name,shelf,price\n",
+                "line 1: expected a label and a text, or the names of fields, found [name, shelf,"
+                        + " price]. Set which fields are text and label, or a format other than CSV"
+            },
             {null, "\u00ff\u00fea", "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
             {Format.LIBSVM, "\n\n", "has no rows"},
             {Format.FASTTEXT, "a b\n", "No row of FILE has a label"},
@@ -89,7 +103,7 @@ public class BadDataTest {
             {null, "1 5 4\n01 1:1", "line 2, column 1: expected a label below 4, found \"01 1:1\""},
             {null, "1 5 4\n1 5:1", "line 2, column 3: expected a feature below 5, found \"5:1\""},
             {Format.TSV, "a\tb\nc", "line 2, column 2: expected 2 fields, not 1, found the end"},
-            {Format.TSV, "a\tb\tc", "line 1, column 6: expected 2 fields, not 3, found the end"},
+            {Format.TSV, "a\tb\nc\td\te", "line 2, column 6: expected 2 fields, not 3, found the"},
             {
                 Format.CSV,
                 "a,\"b\n\nc\"d\n",
@@ -105,6 +119,11 @@ public class BadDataTest {
                 Format.JSONL,
                 "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"\u00c3\u00a4\", \"label\": true}",
                 "line 2, column 28: expected a JSON object, with a text or number at $.label, found"
+            },
+            {
+                Format.JSONL,
+                "{\"text\": \"a\", \"label\": [\"b\", \"\"]}",
+                "line 1, column 30: expected a label that is not empty at $.label[1], found \"\"\"]}"
             },
             {
                 Format.JSONL,
@@ -127,6 +146,26 @@ public class BadDataTest {
         String found = message(format == null ? builder : builder.optFormat(format));
         Assert.assertTrue(found.contains(message.replace("FILE", file.toString())), found);
         Assert.assertTrue(found.contains(file.toString()), found);
+    }
+
+    @Test(timeOut = 60_000)
+    public void packedFilesMustBeWhole() throws IOException {
+        Path file = ClassDataTest.packed(write("a 1:1\n".repeat(100_000)));
+        byte[] bytes = Files.readAllBytes(file);
+        ClassData data = ClassData.builder(file).build();
+        Assert.assertEquals(data.size(), 100_000);
+        Files.write(file, Arrays.copyOf(bytes, bytes.length - 9));
+        String found = message(ClassData.builder(file));
+        Assert.assertTrue(found.startsWith(file + " cannot be unpacked behind byte "), found);
+        bytes[bytes.length / 2] ^= 1;
+        Files.write(file, bytes);
+        found = message(ClassData.builder(file));
+        Assert.assertTrue(found.startsWith(file + " cannot be unpacked behind byte "), found);
+        Files.write(file, new byte[0]);
+        Assert.assertThrows(IllegalArgumentException.class, () -> rows(data));
+        Path array = write("\u0093NUMPY");
+        found = message(ClassData.builder(ClassDataTest.packed(array)));
+        Assert.assertTrue(found.contains("which a file of NPY must not be: unpack it"), found);
     }
 
     @DataProvider

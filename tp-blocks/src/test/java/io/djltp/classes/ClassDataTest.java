@@ -17,6 +17,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.io.OutputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
@@ -27,6 +28,7 @@ import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.zip.GZIPOutputStream;
 
 public class ClassDataTest {
 
@@ -92,7 +94,26 @@ public class ClassDataTest {
     @Test(dataProvider = "files", timeOut = 60_000)
     public void rowsAreWhatTheFileSays(Format format, String text, String classes, String rows)
             throws IOException {
-        Path file = write(text);
+        assertRows(write(text), format, classes, rows);
+        assertRows(packed(write(text)), format, classes, rows);
+    }
+
+    /** Packs a file, as several parts one after another. */
+    static Path packed(Path file) throws IOException {
+        byte[] bytes = Files.readAllBytes(file);
+        Path packed = file.resolveSibling(file.getFileName() + ".gz");
+        try (OutputStream out = Files.newOutputStream(packed)) {
+            for (int from = 0; from < bytes.length; from += 1 + bytes.length / 3) {
+                GZIPOutputStream part = new GZIPOutputStream(out);
+                part.write(bytes, from, Math.min(1 + bytes.length / 3, bytes.length - from));
+                part.finish();
+            }
+        }
+        return packed;
+    }
+
+    private static void assertRows(Path file, Format format, String classes, String rows)
+            throws IOException {
         ClassData data = ClassData.builder(file).optTextFeatures(line -> new int[] {1, 2}).build();
         Assert.assertEquals(data.getFormat(), format);
         Assert.assertEquals(data.getClasses().toString(), classes);
@@ -133,7 +154,7 @@ public class ClassDataTest {
         Assert.assertEquals(data.getClassCounts(), new long[] {1, 1, 0, 1});
         Assert.assertEquals(
                 rowsOf(data), List.of("[4, 0] [1.0, 2.0] [1, 3]", "[] [] []", "[2] [0.1] [0]"));
-        ClassData filtered = ClassData.builder(rows).optFilterFile(filter).build();
+        ClassData filtered = ClassData.builder(rows).optFilterFile(packed(filter)).build();
         Assert.assertEquals(
                 rowsOf(filtered), List.of("[4, 0] [1.0, 2.0] [3]", "[] [] []", "[2] [0.1] []"));
         Assert.assertEquals(filtered.getFilteredClasses(0), new int[] {1, 2});

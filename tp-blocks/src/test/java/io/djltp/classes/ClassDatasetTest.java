@@ -31,6 +31,7 @@ public class ClassDatasetTest {
     private Path folder;
     private NDManager manager;
     private ClassData data; // 3 times as many blocks as are mixed
+    private ClassData packed; // the same rows
 
     @BeforeClass
     public void create() throws IOException {
@@ -42,6 +43,7 @@ public class ClassDatasetTest {
         }
         Path file = Files.writeString(folder.resolve("rows.txt"), text);
         data = ClassData.builder(file).blockBytes(60).build();
+        packed = ClassData.builder(ClassDataTest.packed(file)).blockBytes(60).build();
         Assert.assertTrue(data.index.getBlocks() > 600, data.index.getBlocks() + " blocks");
     }
 
@@ -58,10 +60,23 @@ public class ClassDatasetTest {
 
     @Test(dataProvider = "orders", timeOut = 120_000)
     public void aPassHasEveryRowOnce(int batchSize, boolean shuffle) throws Exception {
-        List<Long> rows = rows(data.newDataset(batchSize, shuffle, 5), 0, 0);
-        List<Long> inOrder = LongStream.range(0, ROWS).boxed().toList();
-        Assert.assertEquals(rows.stream().sorted().toList(), inOrder);
-        Assert.assertEquals(rows.equals(inOrder), !shuffle);
+        for (ClassData each : List.of(data, packed)) {
+            List<Long> rows = rows(each.newDataset(batchSize, shuffle, 5), 0, 0);
+            List<Long> inOrder = LongStream.range(0, ROWS).boxed().toList();
+            Assert.assertEquals(rows.stream().sorted().toList(), inOrder);
+            Assert.assertEquals(rows.equals(inOrder), !shuffle);
+        }
+    }
+
+    /** Rows of a packed file stay among those of 256 blocks, a third of the file. */
+    @Test(timeOut = 120_000)
+    public void aPackedFileIsReadOnce() throws Exception {
+        List<Long> rows = rows(packed.newDataset(64, true, 5), 0, 0);
+        long first = packed.index.firstRow(256);
+        List<Long> begin = rows.subList(0, (int) first);
+        Assert.assertEquals(
+                begin.stream().sorted().toList(), LongStream.range(0, first).boxed().toList());
+        Assert.assertTrue(begin.indexOf(0L) > 9, begin + "");
     }
 
     @Test(timeOut = 120_000)
@@ -99,11 +114,13 @@ public class ClassDatasetTest {
 
     @Test(dataProvider = "places", timeOut = 120_000)
     public void resumedAtABatchItGoesOn(int batch) throws Exception {
-        for (boolean shuffle : new boolean[] {true, false}) {
-            ResumableDataset dataset = data.newDataset(64, shuffle, 5);
-            List<Long> rows = rows(dataset, 1, 0);
-            List<Long> left = rows.subList(Math.min(ROWS, batch * 64), ROWS);
-            Assert.assertEquals(rows(dataset, 1, batch), left);
+        for (ClassData each : List.of(data, packed)) {
+            for (boolean shuffle : new boolean[] {true, false}) {
+                ResumableDataset dataset = each.newDataset(64, shuffle, 5);
+                List<Long> rows = rows(dataset, 1, 0);
+                List<Long> left = rows.subList(Math.min(ROWS, batch * 64), ROWS);
+                Assert.assertEquals(rows(dataset, 1, batch), left);
+            }
         }
     }
 
