@@ -252,15 +252,33 @@ public final class VocabParallelRanking extends Evaluator {
     public void updateAccumulators(String[] keys, NDList labels, NDList predictions) {
         List<@Nullable Row> rows = rows(labels, predictions);
         for (String key : keys) {
-            Sums sums = sums(key);
-            for (Row row : rows) {
-                if (row != null && byClass) {
-                    sums.addByClass(row);
-                } else if (row != null) {
-                    Ratio ratio = metric.apply(row);
-                    sums.above += ratio.above;
-                    sums.below += ratio.below;
-                }
+            add(sums(key), rows);
+        }
+    }
+
+    /**
+     * Adds rows whose best classes are known, such as those of a {@link
+     * io.djltp.search.ClassSearch}.
+     *
+     * @param key the accumulator
+     * @param labels the labels, as above
+     * @param best the k best classes of each row, or more. A logit of negative infinity ends those
+     *     of a row that has fewer
+     */
+    public void updateAccumulator(String key, NDList labels, TopClasses best) {
+        int all = (int) best.classes().getShape().get(best.classes().getShape().dimension() - 1);
+        Best known = Best.of(null, all, best);
+        add(sums(key), rows(labels, best.classes().getShape(), Long.MAX_VALUE, known));
+    }
+
+    private void add(Sums sums, List<@Nullable Row> rows) {
+        for (Row row : rows) {
+            if (row != null && byClass) {
+                sums.addByClass(row);
+            } else if (row != null) {
+                Ratio ratio = metric.apply(row);
+                sums.above += ratio.above;
+                sums.below += ratio.below;
             }
         }
     }
@@ -282,14 +300,18 @@ public final class VocabParallelRanking extends Evaluator {
 
     /** Returns the rows of a batch, {@code null} for those that do not count. */
     private List<@Nullable Row> rows(NDList labels, NDList predictions) {
-        NDArray given = labels.singletonOrThrow();
         Shape shape = predictions.singletonOrThrow().getShape();
         boolean whole = ParallelContext.current() == null; // a rank sees a slice of the classes
         long classes = whole ? shape.get(shape.dimension() - 1) : Long.MAX_VALUE;
+        Best best = best(predictions, (int) Math.min(k, classes), classes);
+        return rows(labels, shape, classes, best);
+    }
+
+    private List<@Nullable Row> rows(NDList labels, Shape shape, long classes, Best best) {
+        NDArray given = labels.singletonOrThrow();
         boolean many = given.getShape().dimension() == shape.dimension();
         long none = many ? -1 : LossOptions.DEFAULT_IGNORE_INDEX;
         long[] ids = ClassLabels.read(given, classes, none);
-        Best best = best(predictions, (int) Math.min(k, classes), classes);
         int count = best.classes.length / best.k;
         int width = many ? (int) given.getShape().get(shape.dimension() - 1) : 1;
         Errors.check(
@@ -326,12 +348,7 @@ public final class VocabParallelRanking extends Evaluator {
         }
         int most = (int) Math.min(Math.max(k, last.k), classes);
         try (TopClasses top = new VocabParallelTopK(most).evaluate(predictions)) {
-            Best best =
-                    new Best(
-                            new WeakReference<>(sharded),
-                            most,
-                            HostReads.longs(top.classes()),
-                            HostReads.floats(top.logits()));
+            Best best = Best.of(sharded, most, top);
             if (sharded != null) { // what others hold might be changed in place
                 LAST.set(best);
             }
@@ -341,10 +358,16 @@ public final class VocabParallelRanking extends Evaluator {
 
     /** The best classes of predictions. */
     private record Best(
-            WeakReference<@Nullable ShardedPredictions> of,
-            int k,
-            long[] classes,
-            float[] logits) {}
+            WeakReference<@Nullable ShardedPredictions> of, int k, long[] classes, float[] logits) {
+
+        static Best of(@Nullable ShardedPredictions of, int k, TopClasses top) {
+            return new Best(
+                    new WeakReference<>(of),
+                    k,
+                    HostReads.longs(top.classes()),
+                    HostReads.floats(top.logits()));
+        }
+    }
 
     /** The labels of a row and its predicted classes, the best first. */
     private record Row(long[] labels, long[] best) {

@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.Trainer;
 
 import io.djltp.collective.Collective;
+import io.djltp.head.TopClasses;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
@@ -223,11 +224,15 @@ public class VocabParallelRankingTest {
             evaluators.add(VocabParallelRanking.macroF1(k, THRESHOLD));
             expected.add(f1(k, THRESHOLD, true));
         }
-        evaluators.forEach(each -> each.addAccumulator("all"));
+        for (VocabParallelRanking each : evaluators) {
+            each.addAccumulator("all");
+            each.addAccumulator("known");
+        }
         evaluate(kind, fused, evaluators);
         for (int i = 0; i < evaluators.size(); i++) {
             VocabParallelRanking each = evaluators.get(i);
             Assert.assertEquals(each.getAccumulator("all"), expected.get(i), 1e-6, each.getName());
+            Assert.assertEquals(each.getAccumulator("known"), each.getAccumulator("all"), 0);
             each.resetAccumulator("all");
             Assert.assertTrue(Float.isNaN(each.getAccumulator("all")));
         }
@@ -260,6 +265,9 @@ public class VocabParallelRankingTest {
                     evaluators.forEach(it -> it.updateAccumulator("all", labels, predictions));
                     boolean one = batch != BATCHES.get(0) || gathers(trainer) == before;
                     Assert.assertTrue(!one || gathers(trainer) - before <= 1, kind + "");
+                    try (TopClasses best = new VocabParallelTopK(41).evaluate(predictions)) {
+                        evaluators.forEach(it -> it.updateAccumulator("known", labels, best));
+                    }
                 }
             }
         }
@@ -291,6 +299,28 @@ public class VocabParallelRankingTest {
             Assert.assertEquals(
                     VocabParallelRanking.precision(1).evaluate(labels, logits).toFloatArray(),
                     new float[] {1, 0, nan});
+        }
+    }
+
+    /** A row may have fewer best classes than others, such as one without those of a filter. */
+    @Test
+    public void rowsOfFewerClasses() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            float none = Float.NEGATIVE_INFINITY;
+            TopClasses best =
+                    new TopClasses(
+                            manager.create(new long[][] {{2, 1, 0}, {1, 0, 0}}),
+                            manager.create(new float[][] {{3, 2, 1}, {3, none, none}}),
+                            null);
+            NDList labels = new NDList(manager.create(new long[][] {{0, 1}, {0, -1}}));
+            VocabParallelRanking recall = VocabParallelRanking.recall(3);
+            VocabParallelRanking f1 = VocabParallelRanking.microF1(3, none);
+            for (VocabParallelRanking each : List.of(recall, f1)) {
+                each.addAccumulator("a");
+                each.updateAccumulator("a", labels, best);
+            }
+            Assert.assertEquals(recall.getAccumulator("a"), 0.5f, 0);
+            Assert.assertEquals(f1.getAccumulator("a"), 2 * 2 / (4f + 3), 1e-6);
         }
     }
 
