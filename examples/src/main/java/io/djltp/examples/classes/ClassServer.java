@@ -7,6 +7,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
+import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.internal.http.ApiException;
 import io.djltp.internal.http.Fields;
@@ -135,8 +136,12 @@ public final class ClassServer implements AutoCloseable {
         Fields fields = Fields.parse(call.body());
         int top = (int) fields.integer("top", 1, MOST, 5);
         List<Row> rows = new ArrayList<>();
-        for (JsonElement each : fields.list("inputs", MOST_INPUTS)) {
-            rows.add(row(each));
+        if (loaded().getFeatures() == Features.DENSE && isRow(fields.get("inputs"))) {
+            rows.add(row(fields.required("inputs")));
+        } else {
+            for (JsonElement each : fields.list("inputs", MOST_INPUTS)) {
+                rows.add(row(each));
+            }
         }
         front.admit(1, 1 + maxQueue, call.request());
         Asked asked = new Asked(rows, new CompletableFuture<>());
@@ -152,10 +157,16 @@ public final class ClassServer implements AutoCloseable {
         metrics.seconds.add((System.nanoTime() - begin) / 1e9);
     }
 
+    private static boolean isRow(@Nullable JsonElement inputs) {
+        return inputs instanceof JsonArray array
+                && !array.isEmpty()
+                && array.get(0).isJsonPrimitive();
+    }
+
     private Row row(JsonElement input) {
         return switch (loaded().getFeatures()) {
-            case TEXT -> Classifier.text(Fields.string(input, "inputs"));
-            case DENSE -> new Row(0, null, null, numbers(input, "inputs"), new int[0]);
+            case TEXT -> Row.ofText(Fields.string(input, "inputs"));
+            case DENSE -> Row.ofVector(numbers(input, "inputs"));
             case SPARSE -> {
                 if (!(input instanceof JsonObject object)) {
                     throw Fields.wrong("inputs", "objects with ids and values", input);
@@ -173,7 +184,7 @@ public final class ClassServer implements AutoCloseable {
                                 .mapToInt(
                                         it -> (int) Fields.integer(it, "ids", 0, Integer.MAX_VALUE))
                                 .toArray();
-                yield new Row(0, null, features, values, new int[0]);
+                yield Row.ofFeatures(features, values);
             }
         };
     }

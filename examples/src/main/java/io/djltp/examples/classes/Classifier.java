@@ -73,13 +73,18 @@ public final class Classifier implements AutoCloseable {
     private static Classifier ofFile(Path folder, int most)
             throws IOException, MalformedModelException {
         ClassModel model = ClassModel.load(folder);
-        Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, most);
-        return new Classifier(
-                model.getFeatures(),
-                model.getObjective() != ClassModel.Objective.SQUARED_HINGE,
-                model.getClasses().size(),
-                predictor::batchPredict,
-                List.of(predictor, model));
+        try {
+            Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, most);
+            return new Classifier(
+                    model.getFeatures(),
+                    model.getObjective() != ClassModel.Objective.SQUARED_HINGE,
+                    model.getClasses().size(),
+                    predictor::batchPredict,
+                    List.of(predictor, model));
+        } catch (RuntimeException | Error e) {
+            model.close();
+            throw e;
+        }
     }
 
     private static Classifier lemmatiser(Path folder, int most)
@@ -116,16 +121,6 @@ public final class Classifier implements AutoCloseable {
             }
             throw new IllegalStateException(e.getMessage(), e);
         }
-    }
-
-    /**
-     * Returns a row that is a text.
-     *
-     * @param text the text
-     * @return the row
-     */
-    public static Row text(String text) {
-        return new Row(0, text, null, null, new int[0]);
     }
 
     /**

@@ -54,8 +54,14 @@ public final class EvaluateCommand implements Callable<Integer> {
                     "There is no classifier of a file in %s: ./tp train --data writes one", folder);
         }
         try (ClassModel model = ClassModel.load(folder)) {
-            ClassData data = own.read(builder -> ClassEvaluation.asTrained(builder, model));
-            ClassEvaluation.check("--data", data, model);
+            boolean sparse = model.getFeatures() == ClassData.Features.SPARSE;
+            ClassData data =
+                    ClassEvaluation.read(
+                            own,
+                            own.files(),
+                            model.getClasses(),
+                            model.getFeatures(),
+                            model.getInputs() - (sparse ? 1 : 0));
             Map<String, Object> figures = ClassEvaluation.evaluate(model, data);
             ClassEvaluation.print(figures, System.out);
             JsonFile.write(json, figures);

@@ -117,10 +117,10 @@ public final class PredictCommand implements Callable<Integer> {
     }
 
     private void predict(Classifier classifier, Output output) throws IOException {
-        classifier.predict(List.of(Classifier.text(texts.get(0)))); // takes memory and loads code
+        classifier.predict(List.of(Row.ofText(texts.get(0)))); // takes memory and loads code
         for (String text : texts) {
             long begin = System.nanoTime();
-            Classifications best = classifier.predict(List.of(Classifier.text(text))).get(0);
+            Classifications best = classifier.predict(List.of(Row.ofText(text))).get(0);
             double milliseconds = (System.nanoTime() - begin) / 1e6;
             String time = String.format(Locale.ROOT, " (%.1f ms)", milliseconds);
             output.write(text, time, best);
@@ -150,7 +150,8 @@ public final class PredictCommand implements Callable<Integer> {
         try {
             ClassData.Builder builder = ClassData.builder(rows);
             builder.optClasses(ClassNames.of(List.of(""))); // whatever labels there are
-            boolean plain = field == null && !rows.toString().matches("(?i).*\\.(csv|tsv|jsonl?)");
+            boolean plain =
+                    field == null && !rows.toString().matches("(?i).*\\.(csv|tsv|jsonl?)(\\.gz)?");
             if (format != null) {
                 builder.optFormat(format);
             } else if (classifier.getFeatures() == Features.TEXT && plain) {

@@ -20,7 +20,10 @@ import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Model.OptionSpec;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -28,9 +31,11 @@ import java.net.UnknownHostException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Locale;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 
 /** Serves a language model with the schema of OpenAI, or a classifier, over HTTP. */
 @Command(
@@ -45,7 +50,11 @@ public final class ServeCommand implements Callable<Integer> {
 
     private static final Duration GRACE = Duration.ofSeconds(30);
 
+    private static final Set<String> OF_CLASSES =
+            Set.of("--host", "--port", "--name", "--api-key", "--queue");
+
     @Mixin private ServeOptions options;
+    @Spec private CommandSpec spec;
 
     private final CountDownLatch ended = new CountDownLatch(1);
     private volatile boolean failed = true;
@@ -105,6 +114,17 @@ public final class ServeCommand implements Callable<Integer> {
     private void serveClasses() throws IOException, InterruptedException {
         if (DeviceOptions.processes() > 1) {
             throw new BadInputException("A classifier is served by one process");
+        }
+        String others =
+                spec.commandLine().getParseResult().matchedOptions().stream()
+                        .map(OptionSpec::longestName)
+                        .filter(name -> !OF_CLASSES.contains(name))
+                        .distinct()
+                        .collect(Collectors.joining(", "));
+        if (!others.isEmpty()) {
+            throw new BadInputException(
+                    "%s has a classifier, and %s can be set for language models only: leave it out",
+                    options.model.folder, others);
         }
         try (ClassServer opened =
                 new ClassServer(

@@ -3,14 +3,21 @@ package io.djltp.examples.train;
 import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
 import ai.djl.modality.Classifications.Classification;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.classes.ClassData;
+import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel;
 import io.djltp.classes.ClassModel.Objective;
-import io.djltp.classes.TextFeatures;
+import io.djltp.classes.ClassNames;
 import io.djltp.examples.BadInputException;
+import io.djltp.head.TopClasses;
+import io.djltp.loss.VocabParallelRanking;
 
 import java.io.IOException;
 import java.io.PrintStream;
@@ -21,6 +28,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.stream.LongStream;
 import java.util.stream.Stream;
 
 /**
@@ -32,187 +40,153 @@ public final class ClassEvaluation {
     private static final int MOST = 100; // classes of a row that are above the threshold
     private static final int[] CUTS = {1, 3, 5};
     private static final int LAST = 5;
+    private static final String ALL = "all";
 
     private final ClassModel model;
-    private final float[] inversePropensities;
-    private final double[] precision = new double[LAST]; // of each cut, summed over rows
-    private final double[] gain = new double[LAST];
-    private final double[] found = new double[LAST]; // inverse propensities
-    private final double[] findable = new double[LAST];
-    private final long[] right; // of each class, labels that are predicted
-    private final long[] predicted;
-    private final long[] labels;
-    private double recall;
+    private final ClassData data;
+    private final Map<String, VocabParallelRanking> metrics = new LinkedHashMap<>();
     private long rows;
-    private long without;
 
-    private ClassEvaluation(ClassModel model) {
+    private ClassEvaluation(ClassModel model, ClassData data) {
         this.model = model;
-        int classes = model.getClasses().size();
-        inversePropensities = model.getInversePropensities();
-        right = new long[classes];
-        predicted = new long[classes];
-        labels = new long[classes];
+        this.data = data;
+        for (int k : CUTS) {
+            metrics.put("p" + k, VocabParallelRanking.precision(k));
+        }
+        metrics.put("r" + LAST, VocabParallelRanking.recall(LAST));
+        for (int k : CUTS) {
+            metrics.put("ndcg" + k, VocabParallelRanking.ndcg(k));
+        }
+        float[] inverse = model.getInversePropensities();
+        for (int k : CUTS) {
+            metrics.put("psp" + k, VocabParallelRanking.propensityPrecision(k, inverse));
+        }
+        // a row has its best classes after softmax, those that are above the middle otherwise
+        boolean softmax = model.getObjective() == Objective.SOFTMAX;
+        int most = softmax ? model.getUsualLabels() : MOST;
+        float least = model.getObjective() == Objective.ONE_VS_ALL ? 0.5f : 0;
+        float threshold = softmax ? Float.NEGATIVE_INFINITY : least;
+        metrics.put("micro_f1", VocabParallelRanking.microF1(most, threshold));
+        metrics.put("macro_f1", VocabParallelRanking.macroF1(most, threshold));
+        metrics.values().forEach(metric -> metric.addAccumulator(ALL));
     }
 
     /**
-     * Sets the classes and features of data to those that a model knows.
+     * Reads data with the classes and features that a model knows.
      *
-     * @param builder the builder of the data
-     * @param model the model
+     * @param own how to read it
+     * @param files the files
+     * @param classes the classes
+     * @param features what the features of a row are
+     * @param count the number of features, other than of texts
+     * @return the data
      */
-    public static void asTrained(ClassData.Builder builder, ClassModel model) {
-        builder.optClasses(model.getClasses()).optManyLabels(true);
-        if (model.getFeatures() == ClassData.Features.SPARSE) {
-            builder.optFeatureCount(model.getInputs() - 1);
-        }
-        TextFeatures text = model.getTextFeatures();
-        if (text != null) {
-            builder.optTextFeatures(text);
-        }
-    }
-
-    /**
-     * Checks that a model can be judged by data.
-     *
-     * @param option the option that names the data
-     * @param data the data, read as {@link #asTrained} says
-     * @param model the model
-     */
-    public static void check(String option, ClassData data, ClassModel model) {
-        if (data.getFeatures() != model.getFeatures()) {
+    public static ClassData read(
+            DataOptions own,
+            DataOptions.Files files,
+            ClassNames classes,
+            Features features,
+            int count) {
+        ClassData data =
+                own.read(
+                        files,
+                        builder -> {
+                            builder.optClasses(classes).optManyLabels(true);
+                            if (features == Features.SPARSE) {
+                                builder.optFeatureCount(count);
+                            }
+                        });
+        if (data.getFeatures() != features) {
             throw new BadInputException(
                     "%s has %s features, and the classifier has %s ones",
-                    option, data.getFeatures(), model.getFeatures());
+                    files.option(), data.getFeatures(), features);
         }
-        if (data.getFeatures() == ClassData.Features.DENSE
-                && data.getFeatureCount() != model.getInputs()) {
+        if (features == Features.DENSE && data.getFeatureCount() != count) {
             throw new BadInputException(
                     "%s has vectors of %d features, and the classifier takes %d",
-                    option, data.getFeatureCount(), model.getInputs());
+                    files.option(), data.getFeatureCount(), count);
         }
         if (Arrays.stream(data.getClassCounts()).sum() == 0) {
             throw new BadInputException(
                     "%s has no label that the classifier knows: %,d labels are unknown",
-                    option, data.getUnknownLabels());
+                    files.option(), data.getUnknownLabels());
         }
+        return data;
     }
 
     /**
      * Judges a model.
      *
      * @param model the model
-     * @param data rows with labels, read as {@link #asTrained} says
+     * @param data rows with labels, of which the classes are those of the model
      * @return the figures by name
      * @throws IOException if the data cannot be read
      */
     public static Map<String, Object> evaluate(ClassModel model, ClassData data)
             throws IOException {
-        ClassEvaluation evaluation = new ClassEvaluation(model);
-        int most = Math.min(MOST, model.getClasses().size());
+        ClassEvaluation evaluation = new ClassEvaluation(model, data);
+        long filtered =
+                LongStream.range(0, data.size())
+                        .map(row -> data.getFilteredClasses(row).length)
+                        .max()
+                        .orElse(0);
+        int most = (int) Math.min(MOST + filtered, model.getClasses().size());
         try (Stream<Row> all = data.stream();
                 Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, most)) {
             List<Row> batch = new ArrayList<>();
             for (Iterator<Row> each = all.iterator(); each.hasNext(); ) {
                 batch.add(each.next());
                 if (batch.size() == BATCH || !each.hasNext()) {
-                    List<Classifications> best = predictor.batchPredict(batch);
-                    for (int i = 0; i < batch.size(); i++) {
-                        evaluation.add(batch.get(i).classes(), best.get(i).items());
-                    }
+                    evaluation.add(batch, predictor.batchPredict(batch), most);
                     batch.clear();
                 }
             }
         } catch (TranslateException e) {
             throw new IllegalStateException("The rows cannot be predicted: " + e.getMessage(), e);
         }
-        return evaluation.figures(data);
+        return evaluation.figures();
     }
 
-    private void add(int[] own, List<Classification> best) {
-        if (own.length == 0) {
-            without++;
-            return;
-        }
-        rows++;
-        int[] ranking =
-                best.stream()
-                        .mapToInt(it -> model.getClasses().indexOf(it.getClassName()))
-                        .toArray();
-        double[] chances =
-                Arrays.stream(own).mapToDouble(it -> -inversePropensities[it]).sorted().toArray();
-        double hits = 0;
-        double gained = 0;
-        double ideal = 0;
-        double weight = 0;
-        double most = 0;
-        for (int i = 0; i < LAST; i++) {
-            double discount = Math.log(2) / Math.log(i + 2);
-            if (i < own.length) {
-                ideal += discount;
-                most -= chances[i];
+    private void add(List<Row> batch, List<Classifications> best, int k) {
+        int size = batch.size();
+        int width = batch.stream().mapToInt(row -> row.classes().length).max().orElse(0) + 1;
+        long[] labels = new long[size * width];
+        Arrays.fill(labels, -1);
+        long[] classes = new long[size * k];
+        float[] scores = new float[size * k];
+        Arrays.fill(scores, Float.NEGATIVE_INFINITY); // of no class
+        for (int i = 0; i < size; i++) {
+            int[] own = batch.get(i).classes();
+            rows += own.length > 0 ? 1 : 0;
+            for (int j = 0; j < own.length; j++) {
+                labels[i * width + j] = own[j];
             }
-            if (i < ranking.length && Arrays.binarySearch(own, ranking[i]) >= 0) {
-                hits++;
-                gained += discount;
-                weight += inversePropensities[ranking[i]];
+            int[] filtered = data.getFilteredClasses(batch.get(i).number());
+            int at = i * k;
+            for (Classification each : best.get(i).<Classification>items()) {
+                int number = model.getClasses().indexOf(each.getClassName());
+                if (Arrays.binarySearch(filtered, number) < 0) {
+                    classes[at] = number;
+                    scores[at++] = (float) each.getProbability();
+                }
             }
-            precision[i] += hits / (i + 1);
-            gain[i] += gained / ideal;
-            found[i] += weight;
-            findable[i] += most;
         }
-        recall += hits / own.length;
-        for (int each : own) {
-            labels[each]++;
-        }
-        for (int i = 0; i < count(best); i++) {
-            predicted[ranking[i]]++;
-            right[ranking[i]] += Arrays.binarySearch(own, ranking[i]) >= 0 ? 1 : 0;
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDList all = new NDList(manager.create(labels, new Shape(size, width)));
+            NDArray found = manager.create(classes, new Shape(size, k));
+            NDArray values = manager.create(scores, new Shape(size, k));
+            TopClasses top = new TopClasses(found, values, null);
+            metrics.values().forEach(metric -> metric.updateAccumulator(ALL, all, top));
         }
     }
 
-    /** Returns how many of the best classes a row is said to have. */
-    private int count(List<Classification> best) {
-        if (model.getObjective() == Objective.SOFTMAX) {
-            return Math.min(best.size(), model.getUsualLabels());
-        }
-        double least = model.getObjective() == Objective.ONE_VS_ALL ? 0.5 : 0;
-        return (int) best.stream().filter(it -> it.getProbability() > least).count();
-    }
-
-    private Map<String, Object> figures(ClassData data) {
+    private Map<String, Object> figures() {
         Map<String, Object> figures = new LinkedHashMap<>();
         figures.put("rows", rows);
-        figures.put("rows_without_labels", without);
+        figures.put("rows_without_labels", data.size() - rows);
         figures.put("unknown_labels", data.getUnknownLabels());
-        for (int k : CUTS) {
-            figures.put("p" + k, precision[k - 1] / rows);
-        }
-        figures.put("r" + LAST, recall / rows);
-        for (int k : CUTS) {
-            figures.put("ndcg" + k, gain[k - 1] / rows);
-        }
-        for (int k : CUTS) {
-            figures.put("psp" + k, found[k - 1] / findable[k - 1]);
-        }
-        long hits = Arrays.stream(right).sum();
-        figures.put(
-                "micro_f1", f1(hits, Arrays.stream(predicted).sum(), Arrays.stream(labels).sum()));
-        double sum = 0;
-        int classes = 0;
-        for (int i = 0; i < labels.length; i++) {
-            if (labels[i] + predicted[i] > 0) {
-                sum += f1(right[i], predicted[i], labels[i]);
-                classes++;
-            }
-        }
-        figures.put("macro_f1", sum / classes);
+        metrics.forEach((name, metric) -> figures.put(name, metric.getAccumulator(ALL)));
         return figures;
-    }
-
-    private static double f1(long right, long predicted, long labels) {
-        return 2.0 * right / (predicted + labels);
     }
 
     /**
@@ -232,7 +206,7 @@ public final class ClassEvaluation {
         StringBuilder values = new StringBuilder();
         figures.forEach(
                 (name, value) -> {
-                    if (value instanceof Double) {
+                    if (value instanceof Float) {
                         int width = Math.max(7, name.length() + 1);
                         names.append(String.format(Locale.ROOT, "%" + width + "s", name));
                         values.append(String.format(Locale.ROOT, "%" + width + ".4f", value));

@@ -8,7 +8,6 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Objects;
 import java.util.function.Consumer;
@@ -28,6 +27,13 @@ public final class DataOptions {
             names = "--label-file",
             description = "The labels of the --data, if they are in another file.")
     private @Nullable Path labelFile;
+
+    @Option(
+            names = "--filter-file",
+            description =
+                    "Pairs of row and label of the --data that do not count, of Extreme"
+                            + " Classification: numbers from 0, a pair a line.")
+    private @Nullable Path filterFile;
 
     @Option(
             names = "--format",
@@ -64,13 +70,14 @@ public final class DataOptions {
         boolean without = data == null;
         if (without
                 && (labelFile != null
+                        || filterFile != null
                         || format != null
                         || fields != null
                         || separator != null
                         || skipBadLines != 0)) {
             throw new BadInputException(
-                    "--label-file, --format, --fields, --label-separator and --skip-bad-lines say"
-                            + " how to read --data: name a file");
+                    "--label-file, --filter-file, --format, --fields, --label-separator and"
+                            + " --skip-bad-lines say how to read --data: name a file");
         }
         if (fields != null && fields.length != 2) {
             throw new BadInputException(
@@ -81,6 +88,7 @@ public final class DataOptions {
         }
         checkFile("--data", data);
         checkFile("--label-file", labelFile);
+        checkFile("--filter-file", filterFile);
     }
 
     /**
@@ -90,42 +98,51 @@ public final class DataOptions {
      * @param file the file, or {@code null}
      */
     public static void checkFile(String option, @Nullable Path file) {
-        if (file != null && !Files.isReadable(file)) {
+        if (file != null && !java.nio.file.Files.isReadable(file)) {
             throw new BadInputException("%s %s cannot be read: name a file", option, file);
         }
-        if (file != null && Files.isDirectory(file)) {
+        if (file != null && java.nio.file.Files.isDirectory(file)) {
             throw new BadInputException("%s %s is a folder: name a file", option, file);
         }
     }
 
     /**
-     * Reads the file of {@code --data}.
-     *
-     * @param more sets what else the command knows
-     * @return the data
-     */
-    public ClassData read(Consumer<ClassData.Builder> more) {
-        return read("--data", Objects.requireNonNull(data, "--data"), labelFile, more);
-    }
-
-    /**
-     * Reads a file of the same kind.
+     * The files of some rows.
      *
      * @param option the option that names the file
      * @param file the file
      * @param labels the file of its labels, or {@code null}
+     * @param filter the file of pairs that do not count, or {@code null}
+     */
+    public record Files(String option, Path file, @Nullable Path labels, @Nullable Path filter) {}
+
+    /**
+     * Returns the files of {@code --data}.
+     *
+     * @return the files
+     */
+    public Files files() {
+        return new Files("--data", Objects.requireNonNull(data, "--data"), labelFile, filterFile);
+    }
+
+    /**
+     * Reads files.
+     *
+     * @param files the files
      * @param more sets what else the command knows
      * @return the data
      */
-    public ClassData read(
-            String option, Path file, @Nullable Path labels, Consumer<ClassData.Builder> more) {
+    public ClassData read(Files files, Consumer<ClassData.Builder> more) {
         try {
-            ClassData.Builder builder = ClassData.builder(file).optSkipBadLines(skipBadLines);
+            ClassData.Builder builder = ClassData.builder(files.file).optSkipBadLines(skipBadLines);
             if (format != null) {
                 builder.optFormat(format);
             }
-            if (labels != null) {
-                builder.optLabelFile(labels);
+            if (files.labels != null) {
+                builder.optLabelFile(files.labels);
+            }
+            if (files.filter != null) {
+                builder.optFilterFile(files.filter);
             }
             if (separator != null) {
                 builder.optLabelSeparator(separator);
@@ -136,11 +153,15 @@ public final class DataOptions {
             more.accept(builder);
             return builder.build();
         } catch (IllegalArgumentException e) {
-            throw new BadInputException(option + ": " + e.getMessage(), e);
+            throw new BadInputException(files.option + ": " + e.getMessage(), e);
         } catch (IOException e) {
             throw new BadInputException(
                     "%s %s cannot be read (%s: %s)"
-                            .formatted(option, file, e.getClass().getSimpleName(), e.getMessage()),
+                            .formatted(
+                                    files.option,
+                                    files.file,
+                                    e.getClass().getSimpleName(),
+                                    e.getMessage()),
                     e);
         }
     }

@@ -50,6 +50,7 @@ final class FileTask implements TrainingTask {
         out.printf("Reading %s ...%n", file);
         data =
                 options.own.read(
+                        options.own.files(),
                         builder -> {
                             if (options.labels != null) {
                                 builder.optManyLabels(options.labels == LabelCount.MANY);
@@ -89,18 +90,13 @@ final class FileTask implements TrainingTask {
             float share = options.loss == Objective.SOFTMAX ? 1 : SHARE_OF_EACH;
             options.learningRate = share * options.usualRate();
         }
+        validation = options.validation == null ? null : readValidation(options.validation);
         model =
                 ClassModel.builder(data)
                         .optDim(options.dim)
                         .optObjective(options.loss)
                         .optHead(options.head(classes))
                         .build();
-        try {
-            validation = options.validation == null ? null : readValidation(options.validation);
-        } catch (RuntimeException e) {
-            model.close();
-            throw e;
-        }
     }
 
     private static String lower(ClassData.Features features) {
@@ -125,12 +121,16 @@ final class FileTask implements TrainingTask {
 
     private ClassData readValidation(Path file) {
         ClassData read =
-                options.own.read(
-                        "--validation",
-                        file,
-                        options.validationLabels,
-                        builder -> ClassEvaluation.asTrained(builder, model));
-        ClassEvaluation.check("--validation", read, model);
+                ClassEvaluation.read(
+                        options.own,
+                        new DataOptions.Files(
+                                "--validation",
+                                file,
+                                options.validationLabels,
+                                options.validationFilter),
+                        data.getClasses(),
+                        data.getFeatures(),
+                        data.getFeatureCount());
         out.printf(
                 Locale.ROOT,
                 "%,d rows to judge by, %,d labels of theirs unknown%s%n",

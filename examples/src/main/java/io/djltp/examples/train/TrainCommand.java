@@ -132,12 +132,24 @@ public final class TrainCommand implements Callable<Integer> {
             task.memory().check(out);
             double seconds = train(job, task);
             if (job.isFirst()) {
-                task.save(); // first: nothing that follows can lose it
+                save(task); // first: nothing that follows can lose it
                 task.evaluate(report, seconds);
                 addFigures(task, seconds);
                 out.printf("%nThe model is saved in %s. Try: %s%n", options.out(), task.command());
                 report.write(options.json);
             }
+        }
+    }
+
+    private void save(TrainingTask task) {
+        try {
+            task.save();
+        } catch (IOException e) {
+            String saved = options.describeNewest();
+            throw new BadInputException(
+                    "The model cannot be saved in --out %s (%s). Files there are as before. Make"
+                            + " room, and train again%s",
+                    options.out(), e.getMessage(), saved == null ? "" : ". " + saved);
         }
     }
 

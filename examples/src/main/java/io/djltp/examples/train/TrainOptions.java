@@ -160,6 +160,11 @@ final class TrainOptions extends JobOptions {
     @Nullable Path validationLabels;
 
     @Option(
+            names = "--validation-filter-file",
+            description = "The pairs of row and label of --validation that do not count.")
+    @Nullable Path validationFilter;
+
+    @Option(
             names = "--features",
             description = "${COMPLETION-CANDIDATES}: what the file must have (what it has).")
     ClassData.@Nullable Features features;
@@ -222,6 +227,12 @@ final class TrainOptions extends JobOptions {
         own.check();
         DataOptions.checkFile("--validation", validation);
         DataOptions.checkFile("--validation-label-file", validationLabels);
+        DataOptions.checkFile("--validation-filter-file", validationFilter);
+        if (validation == null && (validationLabels != null || validationFilter != null)) {
+            throw new BadInputException(
+                    "--validation-label-file and --validation-filter-file belong to --validation:"
+                            + " name a file");
+        }
         if (own.data != null) {
             if (languageCodes != null || heldOut != null || exportSplit != null) {
                 throw new BadInputException(

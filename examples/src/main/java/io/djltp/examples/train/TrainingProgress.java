@@ -2,7 +2,6 @@ package io.djltp.examples.train;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
@@ -11,6 +10,8 @@ import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.report.TrainingReport;
 import io.djltp.training.ParallelTrainer;
+
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.Locale;
@@ -38,6 +39,7 @@ final class TrainingProgress extends TrainingListenerAdapter {
     private long nextEvaluation;
     private double shownLoss = Double.NaN;
     private String accuracy = "";
+    private @Nullable Batch heldOut; // since the first evaluation
     private double done; // the share of the run, as rank 0 has it
 
     /**
@@ -136,11 +138,10 @@ final class TrainingProgress extends TrainingListenerAdapter {
     /** Evaluates one batch of held-out rows, without gathering the logits of the ranks. */
     private void evaluate(Trainer trainer) {
         long begin = System.nanoTime();
-        try (NDManager manager = trainer.getManager().newSubManager()) {
-            Batch batch = task.heldOut(manager);
-            if (batch != null) {
-                evaluate(trainer, batch);
-            }
+        Batch batch = heldOut == null ? task.heldOut(trainer.getManager()) : heldOut;
+        heldOut = batch;
+        if (batch != null) {
+            evaluate(trainer, batch);
         }
         run.skip(System.nanoTime() - begin);
         nextEvaluation = System.nanoTime() + EVALUATION_INTERVAL;

@@ -1,5 +1,7 @@
 package io.djltp.examples.classes;
 
+import static java.nio.charset.StandardCharsets.US_ASCII;
+
 import ai.djl.util.Utils;
 
 import com.google.gson.JsonArray;
@@ -12,18 +14,22 @@ import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -32,6 +38,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 /** A user's file is trained on, the model judged, asked and served. */
 public class ClassCommandsTest {
@@ -143,6 +151,132 @@ public class ClassCommandsTest {
             Assert.assertTrue(labels.contains(i % CLASSES + "\""), labels);
         }
         serve(model, inputs, best);
+    }
+
+    /** A pair of the filter neither is a label nor takes a place. */
+    @Test(timeOut = 120_000)
+    public void pairsOfTheFilterDoNotCount() throws Exception {
+        List<String> lines = new ArrayList<>(List.of(ROWS + " 20 " + CLASSES));
+        List<String> pairs = new ArrayList<>();
+        for (int i = 0; i < ROWS; i++) { // each row has two labels, of which the filter has one
+            int own = i % CLASSES;
+            int other = (own + 1) % CLASSES;
+            lines.add("%d,%d %d:1".formatted(own, other, own));
+            pairs.add(i + " " + other);
+        }
+        Path data = Files.write(folder.resolve("xc.txt"), lines);
+        Path filter = Files.write(folder.resolve("filter.txt"), pairs);
+        Path model = folder.resolve("filtered-model");
+        String line = "train --data %s --epochs 30 --batch 20 --dim 8 --tp 1 --out %s";
+        TpRun run =
+                TpRun.withJson(
+                        (line + " --validation %1$s --validation-filter-file %3$s")
+                                .formatted(data, model, filter));
+        run.assertPrints(0, "140 rows with labels");
+        JsonObject judged = run.figures().getAsJsonObject().get("validation").getAsJsonObject();
+        Assert.assertEquals(judged.get("p1").getAsDouble(), 1, 1e-6);
+        Assert.assertEquals(judged.get("p3").getAsDouble(), 1 / 3., 1e-6);
+        TpRun with =
+                TpRun.withJson(
+                        "evaluate " + model + " --data " + data + " --filter-file " + filter);
+        Assert.assertEquals(with.figures(), judged);
+        JsonObject without =
+                TpRun.withJson("evaluate " + model + " --data " + data).figures().getAsJsonObject();
+        Assert.assertEquals(without.get("p3").getAsDouble(), 2 / 3., 1e-6);
+    }
+
+    /** Numbers alone are a row of dense features. */
+    @Test(timeOut = 120_000)
+    public void denseRowsAreServed() throws Exception {
+        String header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2), }";
+        ByteBuffer bytes = ByteBuffer.allocate(128 + 32).order(ByteOrder.LITTLE_ENDIAN);
+        bytes.put(new byte[] {(byte) 0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0}).putShort((short) 118);
+        bytes.put((header + " ".repeat(117 - header.length()) + "\n").getBytes(US_ASCII));
+        for (float each : new float[] {1, 0, 0, 1, -1, 0, 0, -1}) {
+            bytes.putFloat(each);
+        }
+        Path data = Files.write(folder.resolve("vectors.npy"), bytes.array());
+        Path labels =
+                Files.writeString(folder.resolve("vectors.txt"), "east\nnorth\nwest\nsouth\n");
+        Path model = folder.resolve("dense-model");
+        TpRun.line(
+                        "train --data %s --label-file %s --epochs 200 --batch 4 --tp 1 --out %s"
+                                .formatted(data, labels, model))
+                .assertPrints(0, "4 rows with dense features");
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
+            server.start();
+            String one = post(server.getPort(), "{\"inputs\": [0.1, 2], \"top\": 1}").body();
+            Assert.assertTrue(one.contains("north"), one);
+            String list = post(server.getPort(), "{\"inputs\": [[0.1, 2]], \"top\": 1}").body();
+            Assert.assertEquals(one, list);
+            for (String wrong :
+                    List.of("[1]", "[1, \"a\"]", "[1, [2]]", "[[1, 2], 3]", "[1, 1e99]")) {
+                HttpResponse<String> answer = post(server.getPort(), "{\"inputs\": " + wrong + "}");
+                Assert.assertEquals(answer.statusCode(), 400, wrong + answer.body());
+            }
+        }
+    }
+
+    /** A full disk leaves the model that is there. */
+    @Test(timeOut = 120_000)
+    public void aFullDiskKeepsTheModel() throws Exception {
+        Path disk = Files.createDirectory(folder.resolve("disk"));
+        if (run("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk.toString()) != 0) {
+            throw new SkipException("a tmpfs cannot be mounted by this user");
+        }
+        try {
+            String line =
+                    "train --data %s --epochs 2 --dim 8 --tp 1 --out %s --seed "
+                            .formatted(folder.resolve("sparse"), disk);
+            TpRun.line(line + 1).assertPrints(0);
+            byte[] before = Files.readAllBytes(disk.resolve("model.safetensors"));
+            try (OutputStream filler = Files.newOutputStream(disk.resolve("filler"))) {
+                filler.write(new byte[1 << 20]);
+                Assert.fail("there is room");
+            } catch (IOException e) {
+                // it is full
+            }
+            TpRun full = TpRun.line(line + 2);
+            full.assertPrints(2, "The model cannot be saved in --out " + disk, "No space left");
+            Assert.assertEquals(Files.readAllBytes(disk.resolve("model.safetensors")), before);
+            Files.delete(disk.resolve("filler"));
+            try (Stream<Path> files = Files.list(disk)) {
+                Assert.assertEquals(
+                        files.filter(it -> it.toString().contains(".writing")).count(), 0);
+            }
+            TpRun.line("predict %s --file %s".formatted(disk, folder.resolve("sparse")))
+                    .assertPrints(0);
+        } finally {
+            run("umount", disk.toString());
+        }
+    }
+
+    private static int run(String... command) throws Exception {
+        Process process =
+                new ProcessBuilder(command)
+                        .redirectErrorStream(true)
+                        .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                        .start();
+        Assert.assertTrue(process.waitFor(20, TimeUnit.SECONDS));
+        return process.exitValue();
+    }
+
+    /** The first line of a table may have names that are not known. */
+    @Test(timeOut = 120_000)
+    public void aHeaderThatIsNotKnownIsTold() throws Exception {
+        Path table =
+                Files.writeString(
+                        folder.resolve("shelves"), "shelf\tname\n" + "a\tx\nb\ty\n".repeat(9));
+        String line = "train --data %s --steps 1 --tp 1 --format tsv --out %s";
+        ForkedTp.Result result =
+                ForkedTp.job(
+                                JobVariables.ofAll(1),
+                                process -> line.formatted(table, folder.resolve("shelves-model")))
+                        .get(0);
+        Assert.assertEquals(result.status(), 0, result.toString());
+        Assert.assertTrue(
+                result.toString().contains("no other has the label \"shelf\""), "" + result);
+        Assert.assertTrue(result.toString().contains("--fields TEXT,LABEL"), "" + result);
     }
 
     private HttpResponse<String> post(int port, String body) throws Exception {
@@ -342,6 +476,12 @@ public class ClassCommandsTest {
             {"train --data @text --out x --tp 9 --batch 20", "leaves ranks without a class"},
             {"train --data @text --out x --validation @sparse", "--validation has SPARSE features"},
             {"train --data @text --out x --validation @tsv", "--validation has no label that"},
+            {
+                "serve @text-model --weights int8 --batch 4",
+                "has a classifier, and --weights, --batch can be set for language models only"
+            },
+            {"train --data @text --out x --filter-file @text", "needs rows and classes that have"},
+            {"train --data @text --out x --validation-filter-file @text", "belong to --validation"},
             {"evaluate none --data @text", "There is no classifier of a file in none"},
             {"evaluate @ --json x", "--data FILE"},
             {"predict none a", "There is no trained model in none"},
@@ -350,7 +490,10 @@ public class ClassCommandsTest {
         };
     }
 
-    @Test(dataProvider = "wrong", timeOut = 60_000)
+    @Test(
+            dataProvider = "wrong",
+            timeOut = 60_000,
+            dependsOnMethods = "trainedJudgedAskedAndServed")
     public void wrongOptionsAreNamed(String line, String message) {
         String out = line.replace(" x", " " + folder.resolve("never"));
         TpRun.line(out.replace("@", folder + "/")).assertPrints(2, message);
