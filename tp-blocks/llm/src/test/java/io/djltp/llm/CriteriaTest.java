@@ -204,7 +204,21 @@ public class CriteriaTest {
     @DataProvider
     public static Object[][] wrong() {
         return new Object[][] {
-            {"text", String.class, "tensor_parallel_degre", "2", "tensor_parallel_degree"},
+            {
+                "text",
+                String.class,
+                "tensor_parallel_degre",
+                "2",
+                "tensor_parallel_degree, weights]"
+            },
+            {
+                "text",
+                String.class,
+                "model",
+                "2",
+                "model is not known. Use one of [batch, max_length,"
+            },
+            {"text", String.class, "folder", "2", "max_new_tokens, model_id, tensor_parallel"},
             {"text", String.class, "tensor_parallel_degree", "two", "not two"},
             {"text", String.class, "tensor_parallel_degree", "7", "6 query heads"},
             {"text", String.class, "weights", "int3", "int3"},

@@ -73,6 +73,7 @@ import java.util.TreeSet;
  * <table>
  * <caption>Options, also as arguments of the model</caption>
  * <tr><th>option</th><th>value (default)</th></tr>
+ * <tr><td>{@code model_id}</td><td>the folder, for {@link LanguageModelZooProvider}</td></tr>
  * <tr><td>{@code tensor_parallel_degree}</td><td>the ranks, or {@code max} for one per processor
  * ({@code max}; 1 for encoders)</td></tr>
  * <tr><td>{@code max_new_tokens}</td><td>the most tokens of a text, if a request does not say it
@@ -97,8 +98,9 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
     private static final String WEIGHTS = "weights";
     private static final String MAX_LENGTH = "max_length";
     private static final String BATCH = "batch";
-    private static final Set<String> OWN = Set.of(DEGREE, MAX_TOKENS, WEIGHTS, MAX_LENGTH, BATCH);
-    private static final Set<String> OF_DJL = Set.of(FOLDER, "hasParameter", "modelName");
+    private static final Set<String> OWN =
+            Set.of(FOLDER, DEGREE, MAX_TOKENS, WEIGHTS, MAX_LENGTH, BATCH);
+    private static final Set<String> OF_DJL = Set.of("hasParameter", "modelName");
 
     /** Creates a factory. */
     public LanguageModelFactory() {}
