@@ -316,7 +316,7 @@ public final class GenerateCommand implements Callable<Integer> {
                             GenerateCommand.check(() -> template.render(messages, true)));
                 }
                 return generator.encode(text);
-            } catch (IllegalStateException e) {
+            } catch (IllegalArgumentException | IllegalStateException e) {
                 throw new BadInputException(e.getMessage(), e);
             }
         }

@@ -14,6 +14,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
@@ -234,30 +235,48 @@ public final class Generator implements AutoCloseable {
                 prompt.length > 0,
                 "A prompt has no tokens. Begin it with a word, or with the id of the beginning"
                         + " of a text");
-        int length = decoder.size().length();
-        int most = model.getConfig().getMaxPositions();
-        Errors.check(
-                prompt.length < length,
-                "The prompt has %s tokens, and the generator has room for %s, with one to"
-                        + " generate. Use a shorter prompt%s",
-                prompt.length,
-                length,
-                length < most ? ", or a maximum length of up to " + most : "");
+        checkRoom(prompt.length, prompt.length + " tokens");
         int ids = model.getConfig().getVocabularySize();
         for (int id : prompt) {
             Errors.check(id >= 0 && id < ids, "The id %s of the prompt is none of %s", id, ids);
         }
     }
 
+    private void checkRoom(long tokens, String prompt) {
+        int length = decoder.size().length();
+        int most = model.getConfig().getMaxPositions();
+        Errors.check(
+                tokens < length,
+                "The prompt has %s, and the generator has room for %s, with one to generate. Use a"
+                        + " shorter prompt%s",
+                prompt,
+                length,
+                length < most ? ", or a maximum length of up to " + most : "");
+    }
+
     /**
-     * Returns the ids of a text, with those that the tokenizer puts before it.
+     * Returns the ids of a prompt, with those that the tokenizer puts before it.
      *
-     * @param text the text
+     * @param text the prompt
      * @return the ids
+     * @throws IllegalArgumentException if the prompt has so many bytes that it is too long,
+     *     whatever its tokens are
      * @throws IllegalStateException if the model has no tokenizer
      */
     public int[] encode(String text) {
-        return toInts(tokenizer().encode(text).getIds());
+        return encode(text, true);
+    }
+
+    private int[] encode(String text, boolean whole) {
+        HuggingFaceTokenizer tokenizer = tokenizer();
+        int most = model.tokenBytes();
+        if (most > 0) { // the tokens of a long text take seconds
+            long bytes = text.getBytes(StandardCharsets.UTF_8).length;
+            long least = (bytes + most - 1) / most;
+            checkRoom(least, bytes + " bytes, which are " + least + " tokens or more");
+        }
+        long[] ids = tokenizer.encode(text, whole, false).getIds();
+        return Arrays.stream(ids).mapToInt(Math::toIntExact).toArray();
     }
 
     /**
@@ -266,14 +285,11 @@ public final class Generator implements AutoCloseable {
      *
      * @param text the prompt
      * @return the ids
+     * @throws IllegalArgumentException as {@link #encode}
      * @throws IllegalStateException if the model has no tokenizer
      */
     public int[] encodeChat(String text) {
-        return toInts(tokenizer().encode(text, false, false).getIds());
-    }
-
-    private static int[] toInts(long[] ids) {
-        return Arrays.stream(ids).mapToInt(Math::toIntExact).toArray();
+        return encode(text, false);
     }
 
     /**

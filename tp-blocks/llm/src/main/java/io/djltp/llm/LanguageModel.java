@@ -69,6 +69,7 @@ public final class LanguageModel implements AutoCloseable {
     private final ModelConfig config;
     private final GenerationOptions generation;
     private final @Nullable HuggingFaceTokenizer tokenizer;
+    private final int tokenBytes;
     private final NameMapping mapping;
     private final Model model;
     private final PretrainedWeights weights;
@@ -81,7 +82,10 @@ public final class LanguageModel implements AutoCloseable {
         GenerationOptions options = GenerationOptions.read(folder, config);
         mapping = mapping(config);
         String end = ChatTemplate.tokens(folder).get("eos_token");
-        tokenizer = tokenizer(folder, config);
+        Path words = folder.resolve("tokenizer.json");
+        boolean hasWords = Files.exists(words);
+        tokenBytes = hasWords ? TokenizerIds.check(words, config.getVocabularySize()) : 0;
+        tokenizer = hasWords ? tokenizer(words, config) : null;
         generation = options.toBuilder().optStopTokens(ends(options, tokenizer, end)).build();
         Model created = null;
         PretrainedWeights opened = null;
@@ -164,13 +168,8 @@ public final class LanguageModel implements AutoCloseable {
         }
     }
 
-    private static @Nullable HuggingFaceTokenizer tokenizer(Path folder, ModelConfig config)
+    private static HuggingFaceTokenizer tokenizer(Path file, ModelConfig config)
             throws IOException, MalformedModelException {
-        Path file = folder.resolve("tokenizer.json");
-        if (!Files.exists(file)) {
-            return null;
-        }
-        TokenizerIds.check(file, config.getVocabularySize());
         // neither cut nor filled up, which would be for batches of an encoder
         try {
             String longest = Integer.toString(config.getMaxPositions()); // else it warns
@@ -269,6 +268,11 @@ public final class LanguageModel implements AutoCloseable {
      */
     public @Nullable HuggingFaceTokenizer getTokenizer() {
         return tokenizer;
+    }
+
+    /** Returns the most bytes of a text that a token stands for, or 0 if there is no bound. */
+    int tokenBytes() {
+        return tokenBytes;
     }
 
     /**
