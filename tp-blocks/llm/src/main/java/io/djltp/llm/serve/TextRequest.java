@@ -22,7 +22,6 @@ import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
-import java.util.stream.Collectors;
 
 /** A request for a chat or a completion: its prompts, and how texts are generated. */
 final class TextRequest {
@@ -32,6 +31,11 @@ final class TextRequest {
     private static final int MAX_LIKELIEST = 20; // as OpenAI for chats
     private static final int MAX_MESSAGES = 10_000;
     private static final int COMPLETION_TOKENS = 16; // OpenAI's default
+    private static final String MESSAGES = "messages";
+    private static final String PROMPT = "prompt";
+    private static final String PROMPTS =
+            "a string, a list of strings, a list of token ids, or a list of such lists";
+    private static final String TOO_LONG = "context_length_exceeded"; // as OpenAI
 
     /** Fields that would change the result, and are not implemented. */
     private static final List<String> UNSUPPORTED =
@@ -115,23 +119,22 @@ final class TextRequest {
 
     private static int[] chat(Fields fields, Generator generator) {
         List<ChatMessage> messages = new ArrayList<>();
-        for (JsonElement each : fields.list("messages", MAX_MESSAGES)) {
+        for (JsonElement each : fields.list(MESSAGES, MAX_MESSAGES)) {
             if (!(each instanceof JsonObject object)) {
-                throw Fields.wrong("messages", "a list of objects", each);
+                throw Fields.wrong(MESSAGES, "a list of objects", each);
             }
             messages.add(message(new Fields(object)));
         }
         ChatTemplate template = generator.getModel().getChatTemplate();
         if (template == null) {
-            throw ApiException.of(
-                    "messages", "The model has no chat template. Use /v1/completions");
+            throw ApiException.of(MESSAGES, "The model has no chat template. Use /v1/completions");
         }
         Map<String, ?> variables =
                 fields.has("chat_template_kwargs")
                         ? fields.object("chat_template_kwargs").toMap()
                         : Map.of();
-        return checked(
-                "messages", () -> generator.encodeChat(template.render(messages, true, variables)));
+        String text = checked(MESSAGES, () -> template.render(messages, true, variables));
+        return encoded(MESSAGES, () -> generator.encodeChat(text));
     }
 
     private static ChatMessage message(Fields message) {
@@ -156,32 +159,46 @@ final class TextRequest {
 
     /** Returns the prompts of a string, strings, the ids of one, or those of several. */
     private static List<int[]> prompts(Fields fields, Generator generator) {
-        JsonElement prompt = fields.required("prompt");
-        boolean ids =
-                prompt instanceof JsonArray array
-                        && !array.isEmpty()
-                        && array.get(0) instanceof JsonPrimitive first
-                        && first.isNumber();
-        if (ids) {
-            return List.of(ids(prompt.getAsJsonArray()));
+        JsonElement prompt = fields.required(PROMPT);
+        if (prompt instanceof JsonArray array && !array.isEmpty() && isNumber(array.get(0))) {
+            return List.of(ids(array));
         }
-        return fields.list("prompt", Integer.MAX_VALUE).stream()
-                .map(
-                        each ->
-                                each instanceof JsonArray array
-                                        ? ids(array)
-                                        : encode(Fields.string(each, "prompt"), generator))
-                .collect(Collectors.toList());
+        List<int[]> prompts = new ArrayList<>();
+        for (JsonElement each : fields.list(PROMPT, Integer.MAX_VALUE)) {
+            if (each instanceof JsonArray array) {
+                prompts.add(ids(array));
+            } else if (each instanceof JsonPrimitive text && text.isString()) {
+                String string = Fields.string(text, PROMPT);
+                prompts.add(encoded(PROMPT, () -> generator.encode(string)));
+            } else {
+                throw Fields.wrong(PROMPT, PROMPTS, each);
+            }
+        }
+        return prompts;
     }
 
-    private static int[] encode(String text, Generator generator) {
-        return checked("prompt", () -> generator.encode(text));
+    private static boolean isNumber(JsonElement value) {
+        return value instanceof JsonPrimitive primitive && primitive.isNumber();
+    }
+
+    /** Returns the ids of a text, which may be too long for the generator. */
+    private static int[] encoded(String name, Supplier<int[]> ids) {
+        try {
+            return ids.get();
+        } catch (IllegalArgumentException e) {
+            throw new ApiException(400, name, TOO_LONG, "" + e.getMessage());
+        }
     }
 
     private static int[] ids(JsonArray array) {
-        return array.asList().stream()
-                .mapToInt(each -> (int) Fields.integer(each, "prompt", 0, Integer.MAX_VALUE))
-                .toArray();
+        int[] ids = new int[array.size()];
+        for (int i = 0; i < ids.length; i++) {
+            if (!isNumber(array.get(i))) {
+                throw Fields.wrong(PROMPT, PROMPTS, array.get(i));
+            }
+            ids[i] = (int) Fields.integer(array.get(i), PROMPT, 0, Integer.MAX_VALUE);
+        }
+        return ids;
     }
 
     private GenerationOptions options(Fields fields, Generator generator) {
@@ -249,8 +266,8 @@ final class TextRequest {
         if (tokens > room) {
             throw new ApiException(
                     400,
-                    chat ? "messages" : "prompt",
-                    "context_length_exceeded",
+                    chat ? MESSAGES : PROMPT,
+                    TOO_LONG,
                     String.format(
                             "The server has room for %d tokens, and the prompt has %d, with %d to"
                                     + " generate. Shorten the prompt, or lower %s",

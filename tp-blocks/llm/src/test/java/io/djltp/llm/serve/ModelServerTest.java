@@ -120,10 +120,18 @@ public class ModelServerTest {
     @Test(timeOut = 60_000)
     public void promptsAreTextOrIds() throws Exception {
         String ids = Arrays.toString(served.generator.encode("hello you"));
+        String others = Arrays.toString(served.generator.encode("a"));
         Set<String> texts = new HashSet<>();
-        for (String prompt : List.of("'hello you'", "['hello you']", ids, "[" + ids + "]")) {
+        for (String prompt :
+                List.of(
+                        "'hello you'",
+                        "['hello you']",
+                        ids,
+                        "[" + ids + "]",
+                        "['hello you', 'a']",
+                        "[" + ids + ", " + others + "]")) {
             String body = "{'temperature': 0, 'max_completion_tokens': 9, 'prompt': " + prompt;
-            texts.add(served.ask(COMPLETIONS, body + "}").get("choices").toString());
+            texts.add(served.ask(COMPLETIONS, body + "}").getAsJsonArray("choices").get(0) + "");
         }
         Assert.assertEquals(texts.size(), 1, texts.toString());
     }
@@ -131,6 +139,10 @@ public class ModelServerTest {
     @DataProvider
     public static Object[][] wrong() {
         String many = "[" + "1,".repeat(700) + "1]";
+        String text = "tell ".repeat(600_000);
+        String prompts =
+                "'prompt' must be a string, a list of strings, a list of token ids, or a list of"
+                        + " such lists";
         return new Object[][] {
             {COMPLETIONS, "", 400, "not JSON at $"},
             {COMPLETIONS, "[]", 400, "not a JSON object"},
@@ -145,8 +157,18 @@ public class ModelServerTest {
             {COMPLETIONS, "{'prompt': [999]}", 400, "The id 999 of the prompt is none of 263"},
             {COMPLETIONS, "{'prompt': [-1]}", 400, "'prompt' must be an integer from 0"},
             {COMPLETIONS, "{'prompt': [1.5]}", 400, "'prompt' must be an integer from 0"},
-            {COMPLETIONS, "{'prompt': [1, 'a']}", 400, "'prompt' must be an integer from 0"},
-            {COMPLETIONS, "{'prompt': {}}", 400, "'prompt' must be a string, not {}"},
+            {COMPLETIONS, "{'prompt': [1, 'a']}", 400, prompts + ", not \"a\""},
+            {COMPLETIONS, "{'prompt': {}}", 400, prompts + ", not {}"},
+            {COMPLETIONS, "{'prompt': 5}", 400, prompts + ", not 5"},
+            {COMPLETIONS, "{'prompt': ['a', 5]}", 400, prompts + ", not 5"},
+            {COMPLETIONS, "{'prompt': [[1], [[2]]]}", 400, prompts + ", not [2]"},
+            {COMPLETIONS, "{'prompt': '" + text + "'}", 400, "has 3000000 bytes, which are 428572"},
+            {
+                CHAT,
+                "{'messages': [{'role': 'user', 'content': '" + text + "'}]}",
+                400,
+                "and the generator has room for 600"
+            },
             {COMPLETIONS, "{'prompt': '\\ud800'}", 400, "half of a surrogate pair"},
             {COMPLETIONS, "{'prompt': " + many + "}", 400, "room for 600 tokens"},
             {COMPLETIONS, "{'prompt': 'a', 'max_tokens': 600}", 400, "room for 600 tokens"},
