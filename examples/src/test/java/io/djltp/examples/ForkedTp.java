@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.function.IntFunction;
+import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
 /** The tp command in a JVM of its own, or in several that {@code mpirun} starts. */
@@ -209,10 +210,32 @@ public final class ForkedTp implements AutoCloseable {
      * @throws InterruptedException if the time of the test is over
      */
     public Result stopAfter(String text) throws IOException, InterruptedException {
-        while (process.isAlive() && !Files.readString(out).contains(text)) {
-            Thread.sleep(50);
-        }
+        awaitOutput(printed -> printed.contains(text));
         return stop();
+    }
+
+    /**
+     * Waits until the process has printed something, or has ended.
+     *
+     * @param enough whether that is enough
+     * @throws IOException if what it printed cannot be read
+     * @throws InterruptedException if the time of the test is over
+     */
+    public void awaitOutput(Predicate<String> enough) throws IOException, InterruptedException {
+        while (process.isAlive() && !enough.test(Files.readString(out))) {
+            Thread.sleep(20);
+        }
+    }
+
+    /**
+     * Writes to the standard input of the process.
+     *
+     * @param text what is typed
+     * @throws IOException if the process has ended
+     */
+    public void type(String text) throws IOException {
+        process.getOutputStream().write(text.getBytes(StandardCharsets.UTF_8));
+        process.getOutputStream().flush();
     }
 
     /**
@@ -236,8 +259,19 @@ public final class ForkedTp implements AutoCloseable {
      * @throws InterruptedException if the time of the test is over
      */
     public Result signal(String name) throws IOException, InterruptedException {
-        new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
+        send(name);
         return await();
+    }
+
+    /**
+     * Sends a signal.
+     *
+     * @param name its name
+     * @throws IOException if there is no {@code kill}
+     * @throws InterruptedException if the time of the test is over
+     */
+    public void send(String name) throws IOException, InterruptedException {
+        new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
     }
 
     /**

@@ -1,6 +1,7 @@
 package io.djltp.checkpoint;
 
 import io.djltp.internal.collective.GatheredNumbers;
+import io.djltp.internal.job.SignalListener;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
@@ -8,8 +9,6 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BooleanSupplier;
@@ -20,10 +19,7 @@ import java.util.function.BooleanSupplier;
  * in all, the time is that of the process of rank 0, and a signal counts whichever process gets it.
  *
  * <p>The first signal is noted, for the training to look at after its step; the second one ends the
- * process at once, with the exit status that it would have had. A shutdown hook would not do: it
- * cannot be told from an ordinary end, and after it has begun no second signal is heard. The class
- * {@code sun.misc.Signal} is in the module {@code jdk.unsupported} of every JDK, and reached by
- * reflection, because the compiler warns of it.
+ * process at once, with the exit status that it would have had.
  */
 final class SaveSchedule implements AutoCloseable {
 
@@ -36,7 +32,7 @@ final class SaveSchedule implements AutoCloseable {
     private final BooleanSupplier when;
     private final List<String> signalNames;
     private final List<StopSignal> signals = new ArrayList<>();
-    private final List<Runnable> giveBack = new ArrayList<>(); // signals to who had them
+    private final List<SignalListener> listeners = new ArrayList<>();
     private volatile @Nullable StopSignal first;
     private long begin = System.nanoTime(); // of the interval
 
@@ -67,43 +63,21 @@ final class SaveSchedule implements AutoCloseable {
     void start() {
         close(); // what a resume that has thrown has begun
         restart();
-        for (String name : signalNames) {
-            try {
-                listen(name);
-            } catch (ReflectiveOperationException e) {
-                close();
-                throw new IllegalArgumentException(
-                        "This Java or system has no signal " + name + " to listen to", e);
+        try {
+            for (String name : signalNames) {
+                SignalListener listener =
+                        new SignalListener(name, number -> onSignal(stopSignal(name, number)));
+                listeners.add(listener);
+                signals.add(stopSignal(name, listener.number()));
             }
+        } catch (IllegalArgumentException e) {
+            close();
+            throw e;
         }
     }
 
-    /** Takes over a signal. */
-    private void listen(String name) throws ReflectiveOperationException {
-        Class<?> type = Class.forName("sun.misc.Signal");
-        Class<?> handlerType = Class.forName("sun.misc.SignalHandler");
-        Object signal = type.getConstructor(String.class).newInstance(name);
-        int number = (int) type.getMethod("getNumber").invoke(signal);
-        StopSignal known = new StopSignal("SIG" + name, SIGNALED + number);
-        Object handler =
-                Proxy.newProxyInstance(
-                        SaveSchedule.class.getClassLoader(),
-                        new Class<?>[] {handlerType},
-                        (proxy, method, arguments) -> {
-                            onSignal(known);
-                            return null;
-                        });
-        Method handle = type.getMethod("handle", type, handlerType);
-        Object before = handle.invoke(null, signal, handler);
-        signals.add(known);
-        giveBack.add(
-                () -> {
-                    try {
-                        handle.invoke(null, signal, before);
-                    } catch (ReflectiveOperationException e) {
-                        logger.warn("SIG{} cannot be given back", name, e);
-                    }
-                });
+    private static StopSignal stopSignal(String name, int number) {
+        return new StopSignal("SIG" + name, SIGNALED + number);
     }
 
     private synchronized void onSignal(StopSignal signal) {
@@ -188,7 +162,7 @@ final class SaveSchedule implements AutoCloseable {
     /** Gives the signals back to who had them. */
     @Override
     public void close() {
-        giveBack.forEach(Runnable::run);
-        giveBack.clear();
+        listeners.forEach(SignalListener::close);
+        listeners.clear();
     }
 }

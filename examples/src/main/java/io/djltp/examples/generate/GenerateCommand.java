@@ -8,6 +8,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
+import io.djltp.internal.job.SignalListener;
 import io.djltp.job.Job;
 import io.djltp.llm.ChatMessage;
 import io.djltp.llm.ChatTemplate;
@@ -34,6 +35,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CancellationException;
 import java.util.function.Supplier;
 
 /** Generates text with a language model of a Hugging Face folder, cut over ranks. */
@@ -116,13 +118,15 @@ public final class GenerateCommand implements Callable<Integer> {
         return template;
     }
 
-    /** Answers the lines of standard input. */
+    /** Answers the lines of standard input. At Ctrl-C an answer ends, and between them the chat. */
+    @SuppressWarnings("try") // a listener is used by being open
     private void chat(PrintStream out, Generator generator) throws IOException {
         BufferedReader in =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         GenerationOptions how = check(() -> options.of(generator));
         List<ChatMessage> messages = options.messages();
-        out.println("Write a message. /reset begins a new chat, /exit ends.");
+        out.println(
+                "Write a message. /reset begins a new chat, /exit ends. Ctrl-C ends an answer.");
         while (true) {
             out.print("> ");
             out.flush();
@@ -134,7 +138,8 @@ public final class GenerateCommand implements Callable<Integer> {
                 messages = options.messages();
             } else if (!line.isBlank()) {
                 messages.add(new ChatMessage("user", line));
-                try (Generation answer = generator.chat(messages, how)) {
+                try (Generation answer = generator.chat(messages, how);
+                        SignalListener stop = new SignalListener("INT", n -> answer.close())) {
                     print(out, answer, true);
                     messages.add(new ChatMessage("assistant", answer.getText(0)));
                 } catch (IllegalArgumentException e) { // too long, or not a chat of this template
@@ -146,10 +151,14 @@ public final class GenerateCommand implements Callable<Integer> {
     }
 
     private static void print(PrintStream out, Generation text, boolean words) {
-        while (text.hasNext()) {
-            var token = text.next();
-            out.print(words ? token.text() : token.id() + " ");
-            out.flush();
+        try {
+            while (text.hasNext()) {
+                var token = text.next();
+                out.print(words ? token.text() : token.id() + " ");
+                out.flush();
+            }
+        } catch (CancellationException e) {
+            // by Ctrl-C, which leaves what there is
         }
         out.println();
     }

@@ -10,6 +10,7 @@ import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -21,8 +22,10 @@ import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 
 /** The command generates with a model that {@code tp lm} has trained, on ranks and processes. */
 public class GenerateCommandTest {
@@ -117,11 +120,7 @@ public class GenerateCommandTest {
     /** Lines of standard input are the messages of a chat; -p with --chat is one of a message. */
     @Test(timeOut = 120_000)
     public void chats() throws IOException {
-        Path chat = folder.resolve("chat");
-        Files.createDirectory(chat);
-        for (String name : List.of("config.json", "model.safetensors", "tokenizer.json")) {
-            Files.copy(model.resolve(name), chat.resolve(name));
-        }
+        Path chat = copy("chat");
         String template =
                 "{%- for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not no') }}"
                         + "{% endif %}{{ m.content }}\n{% endfor %}";
@@ -145,6 +144,47 @@ public class GenerateCommandTest {
                                 + chat
                                 + " --tokens 3 --temperature 0 --system S -p The --chat");
         one.assertPrints(0, answers[1]);
+    }
+
+    private Path copy(String folderName) throws IOException {
+        Path copy = Files.createDirectory(folder.resolve(folderName));
+        for (String name : List.of("config.json", "model.safetensors", "tokenizer.json")) {
+            Files.copy(model.resolve(name), copy.resolve(name));
+        }
+        return copy;
+    }
+
+    /** At Ctrl-C an answer ends, which would take long, and the next message is answered. */
+    @Test(timeOut = 120_000)
+    public void controlCEndsAnAnswer() throws Exception {
+        Path chat = copy("endless");
+        JsonObject config = TpRun.json(chat.resolve("config.json"));
+        config.remove("eos_token_id");
+        config.addProperty("max_position_embeddings", 50_000);
+        Files.writeString(chat.resolve("config.json"), config.toString());
+        Files.writeString(chat.resolve("chat_template.jinja"), "{{ messages[-1].content }}");
+        // what is started in the background ignores SIGINT
+        List<String> command = new ArrayList<>(List.of("env", "--default-signal=INT"));
+        if (new ProcessBuilder("env", "--default-signal=INT", "true").start().waitFor() != 0) {
+            throw new SkipException("env sets no signals: use that of GNU coreutils");
+        }
+        command.addAll(ForkedTp.command());
+        command.addAll(
+                List.of("generate", chat.toString(), "--tokens", "49000", "--length", "50000"));
+        try (ForkedTp process = ForkedTp.script(command, Map.of())) {
+            process.type("The\n");
+            process.awaitOutput(out -> out.split("> ", -1).length == 2 && out.length() > 200);
+            process.send("INT");
+            process.awaitOutput(out -> out.split("\n> ", -1).length == 3);
+            process.type("The\n");
+            process.awaitOutput(out -> out.length() - out.lastIndexOf("\n> ") > 50);
+            process.send("INT");
+            process.awaitOutput(out -> out.endsWith("\n> "));
+            ForkedTp.Result result = process.signal("INT");
+            Assert.assertEquals(result.status(), 130, result.toString());
+            Assert.assertEquals(result.out().split("\n> ", -1).length, 4, result.out());
+            Assert.assertFalse(result.err().contains("Exception"), result.err());
+        }
     }
 
     @DataProvider
