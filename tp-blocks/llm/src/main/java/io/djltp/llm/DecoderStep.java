@@ -5,25 +5,27 @@ import io.djltp.llm.GeneratedToken.LogProbability;
 import org.jspecify.annotations.Nullable;
 
 import java.nio.IntBuffer;
-import java.util.Arrays;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /**
- * Rows of a step, each a token of a text at a position. Rows of one text follow one another, and so
- * do their positions.
+ * Rows of a step, each a token of a text at a position, and what is copied before. Rows of one text
+ * follow one another, and so do their positions.
  */
 final class DecoderStep {
 
-    private static final int ASKED_INTS = 12;
+    private final int capacity;
+    private final List<Copy> copies = new ArrayList<>();
+    private final List<Row> rows = new ArrayList<>();
+    private final List<Integer> askedRows = new ArrayList<>();
+    private final List<Sampling> samplings = new ArrayList<>();
 
-    private int count;
-    private int[] texts;
-    private int[] positions;
-    private int[] ids;
-    private int[] lengths; // of the row's text, on which scaled positions may depend
-    private int asked;
-    private int[] askedRows;
-    private Sampling[] samplings;
+    /** The keys and values of the first tokens of a text, which another one begins with. */
+    record Copy(int from, int to, int tokens) {}
+
+    /** A token; on the length of its text scaled positions may depend. */
+    record Row(int text, int position, int id, int length) {}
 
     /**
      * How the token after a row is chosen.
@@ -47,103 +49,86 @@ final class DecoderStep {
     record Choice(int id, List<LogProbability> logProbabilities, float @Nullable [] logits) {}
 
     DecoderStep(int capacity) {
-        texts = new int[capacity];
-        positions = new int[capacity];
-        ids = new int[capacity];
-        lengths = new int[capacity];
-        askedRows = new int[4];
-        samplings = new Sampling[4];
+        this.capacity = capacity;
+    }
+
+    void copy(int from, int to, int tokens) {
+        copies.add(new Copy(from, to, tokens));
     }
 
     void add(int text, int position, int id, int length) {
-        texts[count] = text;
-        positions[count] = position;
-        lengths[count] = length;
-        ids[count++] = id;
+        rows.add(new Row(text, position, id, length));
     }
 
     /** Asks for the token after the last row. */
     void ask(Sampling sampling) {
-        if (asked == askedRows.length) {
-            askedRows = Arrays.copyOf(askedRows, 2 * asked);
-            samplings = Arrays.copyOf(samplings, 2 * asked);
-        }
-        askedRows[asked] = count - 1;
-        samplings[asked++] = sampling;
+        askedRows.add(rows.size() - 1);
+        samplings.add(sampling);
     }
 
     boolean isFull() {
-        return count == ids.length;
+        return rows.size() == capacity;
     }
 
     int count() {
-        return count;
+        return rows.size();
     }
 
-    int text(int row) {
-        return texts[row];
+    Row row(int number) {
+        return rows.get(number);
     }
 
-    int position(int row) {
-        return positions[row];
-    }
-
-    int id(int row) {
-        return ids[row];
-    }
-
-    int length(int row) {
-        return lengths[row];
+    List<Copy> copies() {
+        return copies;
     }
 
     int asked() {
-        return asked;
+        return samplings.size();
     }
 
     int askedRow(int index) {
-        return askedRows[index];
+        return askedRows.get(index);
     }
 
     Sampling sampling(int index) {
-        return samplings[index];
+        return samplings.get(index);
     }
 
     /** Returns the step as numbers, for {@link #of}. */
     int[] toInts() {
-        int size = 2 + 4 * count;
-        for (int i = 0; i < asked; i++) {
-            size += ASKED_INTS + samplings[i].context.length;
-        }
-        IntBuffer ints = IntBuffer.allocate(size).put(count).put(asked);
-        for (int[] each : new int[][] {texts, positions, ids, lengths}) {
-            ints.put(each, 0, count);
-        }
-        for (int i = 0; i < asked; i++) {
-            Sampling each = samplings[i];
+        IntStream.Builder ints = IntStream.builder();
+        ints.add(copies.size()).add(rows.size()).add(samplings.size());
+        copies.forEach(each -> ints.add(each.from).add(each.to).add(each.tokens));
+        rows.forEach(each -> ints.add(each.text).add(each.position).add(each.id).add(each.length));
+        for (int i = 0; i < samplings.size(); i++) {
+            Sampling each = samplings.get(i);
             GenerationOptions options = each.options;
-            ints.put(askedRows[i]).put(each.sample).put(each.number);
-            ints.put((int) (options.getSeed() >> 32)).put((int) options.getSeed());
-            ints.put(Float.floatToIntBits(options.getTemperature())).put(options.getTopK());
-            ints.put(Float.floatToIntBits(options.getTopP()));
-            ints.put(Float.floatToIntBits(options.getMinP()));
-            ints.put(Float.floatToIntBits(options.getRepetitionPenalty()));
-            ints.put(options.getLogProbabilities());
-            ints.put(each.context.length).put(each.context);
+            ints.add(askedRows.get(i)).add(each.sample).add(each.number);
+            ints.add((int) (options.getSeed() >> 32)).add((int) options.getSeed());
+            ints.add(Float.floatToIntBits(options.getTemperature())).add(options.getTopK());
+            ints.add(Float.floatToIntBits(options.getTopP()));
+            ints.add(Float.floatToIntBits(options.getMinP()));
+            ints.add(Float.floatToIntBits(options.getRepetitionPenalty()));
+            ints.add(options.getLogProbabilities()).add(each.context.length);
+            IntStream.of(each.context).forEach(ints);
         }
-        return ints.array();
+        return ints.build().toArray();
     }
 
     /** Returns the step of such numbers. */
     static DecoderStep of(int[] numbers) {
         IntBuffer ints = IntBuffer.wrap(numbers);
+        int copied = ints.get();
         DecoderStep step = new DecoderStep(ints.get());
-        step.count = step.texts.length;
         int asked = ints.get();
-        for (int[] each : new int[][] {step.texts, step.positions, step.ids, step.lengths}) {
-            ints.get(each);
+        for (int i = 0; i < copied; i++) {
+            step.copy(ints.get(), ints.get(), ints.get());
+        }
+        while (!step.isFull()) {
+            step.add(ints.get(), ints.get(), ints.get(), ints.get());
         }
         for (int i = 0; i < asked; i++) {
-            int row = ints.get();
+            step.askedRows.add(ints.get());
             int sample = ints.get();
             int number = ints.get();
             long seed = (long) ints.get() << 32 | ints.get() & 0xFFFFFFFFL;
@@ -159,8 +144,7 @@ final class DecoderStep {
                             .build();
             int[] context = new int[ints.get()];
             ints.get(context);
-            step.ask(new Sampling(options, sample, number, context, false));
-            step.askedRows[i] = row;
+            step.samplings.add(new Sampling(options, sample, number, context, false));
         }
         return step;
     }

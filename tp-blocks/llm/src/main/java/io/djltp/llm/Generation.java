@@ -47,6 +47,7 @@ public final class Generation implements Iterator<GeneratedToken>, AutoCloseable
     private long decodeNanos;
     private int prefillTokens;
     private int decodeTokens;
+    private int reusedTokens;
 
     Generation(
             GenerationLoop loop,
@@ -133,6 +134,11 @@ public final class Generation implements Iterator<GeneratedToken>, AutoCloseable
         prefill |= ofPrompt;
     }
 
+    /** Notes tokens of a prompt that are no part of any. */
+    void addReused(int count) {
+        reusedTokens += count;
+    }
+
     /** Notes the time of a step. */
     void addTime(long nanos) {
         if (rows > 0 && prefill) {
@@ -216,6 +222,16 @@ public final class Generation implements Iterator<GeneratedToken>, AutoCloseable
      */
     public int getPrefillTokens() {
         return loop.locked(() -> prefillTokens);
+    }
+
+    /**
+     * Returns how many tokens of its prompts were not computed, because earlier texts or texts that
+     * ran at the same time begin with them.
+     *
+     * @return the number of tokens
+     */
+    public int getReusedTokens() {
+        return loop.locked(() -> reusedTokens);
     }
 
     /**

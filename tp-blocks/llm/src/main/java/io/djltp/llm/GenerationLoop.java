@@ -30,6 +30,8 @@ import java.util.function.Supplier;
  */
 final class GenerationLoop implements AutoCloseable {
 
+    private static final int SHARED = 16; // tokens that are worth waiting for another text
+
     private final Decoder decoder;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition stepped = lock.newCondition();
@@ -65,6 +67,9 @@ final class GenerationLoop implements AutoCloseable {
         private int slot;
         private int cached; // ids whose keys and values are in the cache
         private int scaledTo; // the count for which they are rotated, if it matters
+        private @Nullable Text source; // that has the first of them, or will have
+        private int shared; // how many of them
+        private boolean begun;
 
         Text(Generation generation, int prompt, int[] ids, int sample, TextStream stream) {
             this.generation = generation;
@@ -238,7 +243,9 @@ final class GenerationLoop implements AutoCloseable {
         lock.lock();
         try {
             checkUsable();
-            while (stepping || free.isEmpty()) {
+            while (stepping
+                    || free.isEmpty()
+                    || running.stream().anyMatch(text -> text.source != null)) {
                 if (stepping) {
                     stepped.awaitUninterruptibly();
                 } else {
@@ -280,24 +287,55 @@ final class GenerationLoop implements AutoCloseable {
         }
     }
 
-    /** Gives a text the free place whose text has the most in common with it. */
+    /**
+     * Gives a text the free place whose text has the most in common with it. If a text that runs
+     * has more, the new one waits until it is computed, and copies it.
+     */
     private void start(Text text) {
         Slot best = free.get(0);
         for (Slot slot : free) {
-            int common = 0;
-            if (!text.generation.logits) { // which are computed anew
-                int most = Math.min(slot.count, text.count - 1); // a row must be computed
-                common = Arrays.mismatch(slot.ids, 0, most, text.ids, 0, most);
-                common = common < 0 ? most : common;
-            }
+            int common = common(text, slot.ids, slot.count);
             if (common > text.cached) {
                 best = slot;
                 text.cached = common;
             }
         }
+        text.shared = text.cached + SHARED - 1;
+        for (Text other : running) {
+            int common = common(text, other.ids, other.count);
+            if (common > text.shared) {
+                text.source = other;
+                text.shared = common;
+                text.cached = 0;
+                best = free.get(0);
+            }
+        }
         free.remove(best);
         text.slot = best.number;
         running.add(text);
+    }
+
+    private static int common(Text text, int[] ids, int count) {
+        // logits are computed anew, and of others a row
+        int most = text.generation.logits ? 0 : Math.min(count, text.count - 1);
+        int common = Arrays.mismatch(ids, 0, most, text.ids, 0, most);
+        return common < 0 ? most : common;
+    }
+
+    /** Copies what a text has in common with its source, as soon as it is there. */
+    private void share(Text text, DecoderStep step) {
+        Text source = text.source;
+        if (source == null) {
+            return;
+        }
+        boolean scaled = source.scaledTo > 0; // its keys are not those of others
+        if (source.cached >= text.shared && !scaled) { // also if it has just ended
+            step.copy(source.slot, text.slot, text.shared);
+            text.cached = text.shared;
+            text.source = null;
+        } else if (scaled || !running.contains(source)) {
+            text.source = null;
+        }
     }
 
     private void end(Text text) {
@@ -307,6 +345,7 @@ final class GenerationLoop implements AutoCloseable {
     /** Fills a step with the next tokens of texts, then with what is left of prompts. */
     private DecoderStep fill(List<Text> asked) {
         DecoderStep step = new DecoderStep(decoder.size().rows());
+        running.forEach(text -> share(text, step)); // before there are other rows in the cache
         for (boolean first : new boolean[] {true, false}) {
             for (Text text : running) {
                 RotaryEmbedding rotary = decoder.config().getRotary();
@@ -316,8 +355,13 @@ final class GenerationLoop implements AutoCloseable {
                     text.scaledTo = text.count;
                 }
                 int missing = text.count - text.cached;
-                if (missing == 0 || (missing == 1) != first || step.isFull()) {
+                boolean waits = missing == 0 || text.source != null || step.isFull();
+                if (waits || (missing == 1) != first) {
                     continue;
+                }
+                if (!text.begun) {
+                    text.generation.addReused(text.cached);
+                    text.begun = true;
                 }
                 int rows = step.count();
                 while (text.cached < text.count && !step.isFull()) {

@@ -41,7 +41,8 @@ import java.util.OptionalLong;
  * one thread each, and get the same tokens.
  *
  * <p>The keys and values of an earlier text stay in the cache: a prompt that begins like it, such
- * as the next turn of a chat, is computed from where they differ.
+ * as the next turn of a chat, is computed from where they differ. So is a prompt that begins like
+ * one that is computed at the same time.
  *
  * <p>Any number of threads may generate at the same time (continuous batching, Yu et al., 2022, <a
  * href="https://www.usenix.org/conference/osdi22/presentation/yu">Orca</a>). Texts join and leave

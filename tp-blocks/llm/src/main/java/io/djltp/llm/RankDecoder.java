@@ -147,6 +147,7 @@ final class RankDecoder implements AutoCloseable {
     /** Computes a step, and chooses the tokens that are asked for: the same on all ranks. */
     DecoderStep.Choice[] choose(DecoderStep step) throws IOException {
         DecoderStep.Choice[] choices = new DecoderStep.Choice[step.asked()];
+        step.copies().forEach(this::copy);
         compute(step);
         int own = (int) weights.ids().length();
         for (int i = 0; i < choices.length; i++) {
@@ -155,14 +156,23 @@ final class RankDecoder implements AutoCloseable {
         return choices;
     }
 
+    private void copy(DecoderStep.Copy copy) {
+        float[] token = new float[2 * keyHeads * dim];
+        for (int i = 0; i < config.getLayers(); i++) {
+            for (int t = 0; t < copy.tokens(); t++) {
+                cache.get(i, copy.from(), t, token);
+                cache.put(i, copy.to(), t, token, 0);
+            }
+        }
+    }
+
     /** Returns the normalized features of the tokens that the last step asked for. */
     float[] features(int asked) {
         return Arrays.copyOf(y, asked * width);
     }
 
     /**
-     * Copies the keys and values of the first tokens of a text into the cache, or out of it. A head
-     * that several ranks have is copied out by the first of them.
+     * Copies the keys and values of the first tokens of a text into the cache, or out of it. A head that several ranks have is copied out by the first of them.
      *
      * @param text the number of the text
      * @param tokens how many tokens
@@ -201,9 +211,9 @@ final class RankDecoder implements AutoCloseable {
         int count = step.count();
         Arrays.fill(x, 0, count * width, 0);
         for (int i = 0; i < count; i++) {
-            weights.embedding().add(step.id(i), x, i * width);
+            weights.embedding().add(step.row(i).id(), x, i * width);
             if (weights.positions() != null) {
-                weights.positions().add(step.position(i), x, i * width);
+                weights.positions().add(step.row(i).position(), x, i * width);
             }
         }
         for (int i = 0; i < config.getLayers(); i++) {
@@ -253,9 +263,10 @@ final class RankDecoder implements AutoCloseable {
                     normalizeHead(norm, at + h * dim);
                 }
             }
-            int position = step.position(i);
+            DecoderStep.Row row = step.row(i);
+            int position = row.position();
             if (rotary != null) {
-                int length = step.length(i);
+                int length = row.length();
                 Angles own = rotary.isScaledBy(length) ? scaledAngles(rotary, length) : angles;
                 for (int h = 0; h < heads + keyHeads; h++) {
                     rotate(at + h * dim, position, own);
@@ -264,16 +275,16 @@ final class RankDecoder implements AutoCloseable {
             for (int j = at; j < at + heads * dim; j++) {
                 projected[j] *= scale;
             }
-            int text = step.text(i);
-            cache.put(number, text, position, projected, at + heads * dim);
+            cache.put(number, row.text(), position, projected, at + heads * dim);
         }
         int from = 0;
         for (int i = 1; i <= count; i++) {
-            if (i == count || step.text(i) != step.text(i - 1)) {
+            DecoderStep.Row first = step.row(from);
+            if (i == count || step.row(i).text() != first.text()) {
                 cache.attend(
                         number,
-                        step.text(from),
-                        step.position(from),
+                        first.text(),
+                        first.position(),
                         i - from,
                         window,
                         projected,

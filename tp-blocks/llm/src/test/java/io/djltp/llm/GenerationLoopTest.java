@@ -177,6 +177,64 @@ public class GenerationLoopTest {
         Assert.assertEquals(samples.stream().map(Arrays::toString).distinct().count(), 4);
     }
 
+    /**
+     * Prompts that begin alike are computed once up to where they differ, though all come at once.
+     */
+    @Test(dataProvider = "batches", timeOut = 60_000)
+    public void whatPromptsShareIsComputedOnce(int ranks, int batch) throws Exception {
+        int[] first = new Random(8).ints(330, 0, 256).toArray(); // more than a step
+        List<int[]> all = new ArrayList<>();
+        for (int i = 0; i < 5; i++) {
+            int[] other = Arrays.copyOf(first, 330 - 4 * i);
+            other[other.length - 1] = i;
+            other[310] = i < 3 ? first[310] : 7; // the last two have more in common
+            all.add(other);
+        }
+        all.add(all.get(1));
+        all.add(new Random(9).ints(40, 0, 256).toArray());
+        GenerationOptions few = options.get(1).toBuilder().optMaxTokens(9).build();
+        try (Generator generator = generator(ranks, batch);
+                Generator fresh = generator(ranks, 1)) {
+            List<Generation> texts = new ArrayList<>();
+            all.forEach(prompt -> texts.add(generator.generateIds(List.of(prompt), few)));
+            int computed = 0;
+            int reused = 0;
+            for (int i = texts.size() - 1; i >= 0; i--) {
+                texts.get(i).finish();
+                computed += texts.get(i).getPrefillTokens();
+                reused += texts.get(i).getReusedTokens();
+                Generation alone = fresh.generateIds(List.of(all.get(i)), few);
+                alone.finish();
+                Assert.assertEquals(texts.get(i).getIds(0), alone.getIds(0), "text " + i);
+            }
+            int given = all.stream().mapToInt(ids -> ids.length).sum();
+            Assert.assertEquals(computed + reused, given);
+            Assert.assertTrue(computed < 330 + 5 * 25 + 40, computed + " of " + given);
+        }
+    }
+
+    /** Who waits for what a text has in common with it goes on alone if that one is closed. */
+    @Test(timeOut = 60_000)
+    public void aSourceCanBeClosed() throws Exception {
+        int[] prompt = new Random(8).ints(380, 0, 256).toArray();
+        GenerationOptions few = options.get(1).toBuilder().optMaxTokens(9).build();
+        try (Generator generator = generator(2, 3)) {
+            Generation first = begin(generator, 3);
+            Generation source = generator.generateIds(List.of(prompt), few);
+            Generation other = generator.generateIds(List.of(prompt), few);
+            first.next(); // a step of two for the prompt
+            source.close();
+            other.finish();
+            Assert.assertEquals(other.getPrefillTokens(), 380);
+            Generation again = generator.generateIds(List.of(prompt), few);
+            again.finish();
+            Assert.assertEquals(again.getIds(0), other.getIds(0));
+            Assert.assertEquals(again.getReusedTokens(), 379);
+            first.finish();
+            Assert.assertEquals(first.getIds(0), alone.get(3));
+        }
+    }
+
     /** While a long prompt is computed, others get a token with each of its parts. */
     @Test(timeOut = 60_000)
     public void aLongPromptStopsNoOther() throws Exception {

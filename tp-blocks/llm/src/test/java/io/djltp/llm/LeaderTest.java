@@ -23,13 +23,21 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 
 /** Threads of one process generate, and another process follows. */
 public class LeaderTest {
 
     private static final Duration TIMEOUT = Duration.ofSeconds(5);
 
-    private static final int[][] PROMPTS = {{5, 2, 9}, {1}, {7, 7, 30, 31, 40, 8}, {3, 50}};
+    private static final int[][] PROMPTS = {
+        {5, 2, 9}, {1}, {7, 7, 30, 31, 40, 8}, {3, 50}, longer(4), longer(6), longer(4)
+    };
+
+    /** Returns a prompt whose first tokens are computed once. */
+    private static int[] longer(int last) {
+        return IntStream.range(0, 30).map(i -> i == 29 ? last : 9 + i).toArray();
+    }
 
     /** A process that leads, or follows; the first writes what its threads generate. */
     public static final class OfGenerator {

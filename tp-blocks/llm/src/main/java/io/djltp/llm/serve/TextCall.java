@@ -132,6 +132,7 @@ final class TextCall {
 
     private void count(Generation texts) {
         metrics.generatedTokens.add(tokens);
+        metrics.reusedTokens.add(texts.getReusedTokens());
         metrics.prefillSeconds.add(texts.getPrefillSeconds());
         metrics.decodeSeconds.add(texts.getDecodeSeconds());
         for (Choice choice : choices) {

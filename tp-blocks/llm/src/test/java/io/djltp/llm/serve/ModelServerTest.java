@@ -324,6 +324,24 @@ public class ModelServerTest {
         }
     }
 
+    /** Requests that begin alike and come at once compute that once, which the figures say. */
+    @Test(timeOut = 60_000)
+    public void aSharedPrefixIsComputedOnce() throws Exception {
+        String text = "{'max_tokens': 2, 'temperature': 0, 'prompt': '" + "abcdefghi ".repeat(40);
+        double given = served.metric("prompt_tokens_total");
+        double reused = served.metric("reused_tokens_total");
+        List<CompletableFuture<HttpResponse<String>>> all = new ArrayList<>();
+        for (int i = 0; i < 4; i++) {
+            HttpRequest request = served.posting(COMPLETIONS, text + i + "'}");
+            all.add(served.client.sendAsync(request, BodyHandlers.ofString()));
+        }
+        for (CompletableFuture<HttpResponse<String>> each : all) {
+            Assert.assertEquals(each.get().statusCode(), 200, each.get().body());
+        }
+        Assert.assertEquals(served.metric("prompt_tokens_total") - given, 4 * 401);
+        Assert.assertEquals(served.metric("reused_tokens_total") - reused, 3 * 400);
+    }
+
     /** More than wait: 429, and the others get their texts. */
     @Test(timeOut = 120_000)
     public void aFullQueueIsSaid() throws Exception {
