@@ -7,10 +7,15 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.Errors;
+import io.djltp.llm.GenerationLoop.Slot;
 import io.djltp.nn.attention.RotaryEmbedding;
 
+import org.jspecify.annotations.Nullable;
+
+import java.lang.ref.WeakReference;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Consumer;
 
 /** A call of {@link Generator#forward}: tokens of texts whose keys and values come with them. */
 final class CausalForward {
@@ -24,7 +29,25 @@ final class CausalForward {
     private final int past; // tokens before them
     private final long[] ids;
     private final int[] padding; // places before the first token of each text
-    private final float[][] before; // keys and values of each layer, [texts, heads, past, d]
+    private final NDList before; // keys and values of each layer, [texts, heads, past, d]
+
+    /**
+     * Keys and values that a call has returned, and where they still are in the cache.
+     *
+     * @param arrays the arrays, as long as the caller has them
+     * @param padding as in the call
+     * @param slots the places of the texts
+     */
+    record Past(List<WeakReference<NDArray>> arrays, int[] padding, List<Slot> slots) {
+
+        private boolean isOf(CausalForward call) {
+            boolean same = Arrays.equals(padding, call.padding) && !call.before.isEmpty();
+            for (int i = 0; same && i < arrays.size(); i++) {
+                same = arrays.get(i).get() == call.before.get(i);
+            }
+            return same;
+        }
+    }
 
     /**
      * Checks the inputs.
@@ -69,7 +92,7 @@ final class CausalForward {
         ids = inputs.get(0).toLongArray();
         padding = padding(inputs.get(2).toLongArray());
         check(inputs.get(1).toLongArray());
-        before = inputs.stream().skip(3).map(NDArray::toFloatArray).toArray(float[][]::new);
+        before = inputs.subNDList(3);
     }
 
     private Shape past(int tokens) {
@@ -144,47 +167,85 @@ final class CausalForward {
         return Math.max(0, padding[text] - past);
     }
 
-    /** Computes logits, keys and values, and features. Those of padding are 0. */
-    NDList compute(GenerationLoop loop, NDManager manager) {
+    /**
+     * Computes logits, keys and values, and features. Those of padding are 0.
+     *
+     * @param last what the last call has returned, which need not be copied into the cache
+     * @param returned gets what this call returns
+     */
+    NDList compute(
+            GenerationLoop loop,
+            NDManager manager,
+            @Nullable Past last,
+            Consumer<@Nullable Past> returned) {
         int rows = texts * count;
         float[] logits = new float[rows * config.getVocabularySize()];
         float[] features = new float[rows * config.getWidth()];
-        int size = (int) past(past + count).size();
-        float[][] after = new float[2 * config.getLayers()][size];
-        loop.alone(
-                texts,
-                places -> {
-                    for (int i = 0; i < texts; i += places.size()) {
-                        compute(i, places, logits, features, after);
-                    }
-                    return after;
-                });
+        float[][] after = new float[2 * config.getLayers()][(int) past(count).size()];
+        List<Slot> slots =
+                loop.alone(
+                        texts,
+                        last != null && last.isOf(this) ? last.slots : List.of(),
+                        (places, kept) -> {
+                            float[][] given =
+                                    kept
+                                            ? new float[0][]
+                                            : before.stream()
+                                                    .map(NDArray::toFloatArray)
+                                                    .toArray(float[][]::new);
+                            for (int i = 0; i < texts; i += places.size()) {
+                                compute(i, places, given, logits, features, after);
+                            }
+                            return places;
+                        });
         NDList outputs = new NDList();
         outputs.add(manager.create(logits, new Shape(texts, count, config.getVocabularySize())));
-        for (float[] each : after) {
-            outputs.add(manager.create(each, past(past + count)));
+        for (int i = 0; i < after.length; i++) {
+            NDArray tokens = manager.create(after[i], past(count));
+            if (!before.isEmpty()) {
+                try (NDArray own = tokens) {
+                    tokens = before.get(i).concat(own, 2);
+                    tokens.attach(manager);
+                }
+            }
+            outputs.add(tokens);
         }
+        boolean together = texts <= slots.size();
+        returned.accept(
+                together
+                        ? new Past(
+                                outputs.stream().skip(1).map(WeakReference::new).toList(),
+                                padding,
+                                slots)
+                        : null);
         outputs.add(manager.create(features, new Shape(texts, count, config.getWidth())));
         return outputs;
     }
 
     /** Computes texts from a first on, as many as there are places. */
     private void compute(
-            int first, List<Integer> places, float[] logits, float[] features, float[][] after) {
+            int first,
+            List<Slot> places,
+            float[][] given,
+            float[] logits,
+            float[] features,
+            float[][] after) {
         int last = Math.min(texts, first + places.size());
-        copy(first, last, places, past, before, true);
+        int size = config.getKeyValueHeads() * config.getHeadDim(); // of a token
+        for (int i = first; i < last && given.length > 0; i++) {
+            int begin = Math.min(padding[i], past);
+            int offset = i * size * past + begin * config.getHeadDim();
+            int place = places.get(i - first).number();
+            decoder.copy(place, 0, past - begin, given, offset, past, true);
+        }
         int most = decoder.size().rows();
         int[] rows = new int[most];
         DecoderStep step = new DecoderStep(most);
         for (int i = first; i < last; i++) {
             for (int t = skipped(i); t < count; t++) {
-                int position = position(i, t);
+                int place = places.get(i - first).number();
                 rows[step.count()] = i * count + t;
-                step.add(
-                        places.get(i - first),
-                        position,
-                        (int) ids[i * count + t],
-                        position(i, count));
+                step.add(place, position(i, t), (int) ids[i * count + t], position(i, count));
                 step.ask(new DecoderStep.Sampling(GREEDY, 0, 0, new int[0], true));
                 if (step.isFull() || i == last - 1 && t == count - 1) {
                     take(step, rows, logits, features);
@@ -192,18 +253,11 @@ final class CausalForward {
                 }
             }
         }
-        copy(first, last, places, past + count, after, false);
-    }
-
-    private void copy(
-            int first, int last, List<Integer> places, int room, float[][] all, boolean into) {
-        int heads = config.getKeyValueHeads() * room * config.getHeadDim();
         for (int i = first; i < last; i++) {
-            int begin = Math.min(padding[i], room);
-            int offset = i * heads + begin * config.getHeadDim();
-            if (begin < room) {
-                decoder.copy(places.get(i - first), room - begin, all, offset, room, into);
-            }
+            int begin = skipped(i);
+            int offset = i * size * count + begin * config.getHeadDim();
+            int place = places.get(i - first).number();
+            decoder.copy(place, position(i, begin), count - begin, after, offset, count, false);
         }
     }
 

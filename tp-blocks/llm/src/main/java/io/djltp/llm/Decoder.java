@@ -228,8 +228,8 @@ final class Decoder implements AutoCloseable {
     }
 
     /** Copies keys and values into the cache or out of it, see {@link RankDecoder#copy}. */
-    void copy(int text, int tokens, float[][] all, int offset, int room, boolean into) {
-        ranks.parts().forEach(rank -> rank.copy(text, tokens, all, offset, room, into));
+    void copy(int text, int from, int tokens, float[][] all, int at, int room, boolean into) {
+        ranks.parts().forEach(rank -> rank.copy(text, from, tokens, all, at, room, into));
     }
 
     /** Stops the ranks, and frees what they hold. */

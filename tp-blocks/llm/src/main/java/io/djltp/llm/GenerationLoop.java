@@ -20,7 +20,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
-import java.util.function.Function;
+import java.util.function.BiFunction;
 import java.util.function.Supplier;
 
 /**
@@ -51,7 +51,7 @@ final class GenerationLoop implements AutoCloseable {
      * @param ids a text
      * @param count of how many of its ids the keys and values are there
      */
-    private record Slot(int number, int[] ids, int count) {}
+    record Slot(int number, int[] ids, int count) {}
 
     /** A text of a generation: the ids of its prompt, and those that follow. */
     static final class Text {
@@ -238,8 +238,14 @@ final class GenerationLoop implements AutoCloseable {
                 });
     }
 
-    /** Computes between two steps, with free places of the cache, one or more up to a number. */
-    <T> T alone(int most, Function<List<Integer>, T> compute) {
+    /**
+     * Computes between two steps, with free places of the cache.
+     *
+     * @param most how many places are of use
+     * @param before places of an earlier call, which are taken if they are as it left them
+     * @param compute gets the places, one or more, and whether they are those
+     */
+    <T> T alone(int most, List<Slot> before, BiFunction<List<Slot>, Boolean, T> compute) {
         lock.lock();
         try {
             checkUsable();
@@ -253,10 +259,15 @@ final class GenerationLoop implements AutoCloseable {
                 }
                 checkUsable();
             }
-            List<Slot> used = free.subList(0, Math.min(most, free.size()));
-            used.replaceAll(slot -> new Slot(slot.number, new int[0], 0));
-            List<Integer> places = used.stream().map(Slot::number).toList();
-            return computing(() -> unlocked(() -> compute.apply(places)));
+            boolean kept = !before.isEmpty() && free.containsAll(before);
+            List<Slot> old = kept ? before : free.subList(0, Math.min(most, free.size()));
+            List<Slot> used = new ArrayList<>(old);
+            free.removeAll(used);
+            if (!kept) {
+                used.replaceAll(slot -> new Slot(slot.number, new int[0], 0));
+            }
+            free.addAll(used);
+            return computing(() -> unlocked(() -> compute.apply(used, kept)));
         } finally {
             wakeNext();
             lock.unlock();

@@ -3,6 +3,7 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 
 import io.djltp.internal.Errors;
 import io.djltp.internal.report.SystemMemory;
@@ -60,6 +61,7 @@ public final class Generator implements AutoCloseable {
     private final Decoder decoder;
     private final GenerationOptions defaults;
     private final GenerationLoop loop;
+    private volatile CausalForward.@Nullable Past lastPast;
 
     private Generator(Builder builder, LanguageModel model, boolean ownsModel) throws IOException {
         this.model = model;
@@ -340,6 +342,10 @@ public final class Generator implements AutoCloseable {
      * io.djltp.llm.zoo.LanguageModelFactory}. All ranks must be of this process. As many texts as
      * {@link Builder#optBatch} has places for are computed together.
      *
+     * <p>A call that gets the arrays of keys and values that the last one returned, as a greedy
+     * search does, finds them in the cache of the generator: do not change such an array. Others
+     * are copied into it.
+     *
      * @param inputs token ids [B, T], their positions [B, T] and a mask [B, S + T], int64, then the
      *     keys and values of the S tokens before, of each layer in turn, [B, key/value heads, S, d]
      *     float32, which are left out if S is 0. A row of the mask is 0 for padding, then 1.
@@ -356,7 +362,9 @@ public final class Generator implements AutoCloseable {
         Errors.check(
                 !decoder.isDistributed(),
                 "The ranks of a causal model must be of one process. Use generate");
-        return new CausalForward(decoder, inputs).compute(loop, inputs.head().getManager());
+        NDManager manager = inputs.head().getManager();
+        return new CausalForward(decoder, inputs)
+                .compute(loop, manager, lastPast, returned -> lastPast = returned);
     }
 
     /**

@@ -172,16 +172,18 @@ final class RankDecoder implements AutoCloseable {
     }
 
     /**
-     * Copies the keys and values of the first tokens of a text into the cache, or out of it. A head that several ranks have is copied out by the first of them.
+     * Copies the keys and values of tokens of a text into the cache, or out of it. A head that
+     * several ranks have is copied out by the first of them.
      *
      * @param text the number of the text
+     * @param from the position of the first token
      * @param tokens how many tokens
      * @param all keys and values of each layer in turn, [heads of the model, room, d]
      * @param offset where the first token of the first head is
      * @param room how many tokens the heads are apart
      * @param into whether they go into the cache
      */
-    void copy(int text, int tokens, float[][] all, int offset, int room, boolean into) {
+    void copy(int text, int from, int tokens, float[][] all, int offset, int room, boolean into) {
         float[] token = new float[2 * keyHeads * dim];
         int first = (int) weights.keyHeads().start();
         int sharing = config.getHeads() / config.getKeyValueHeads();
@@ -189,7 +191,7 @@ final class RankDecoder implements AutoCloseable {
         for (int i = 0; i < config.getLayers(); i++) {
             for (int t = 0; t < tokens; t++) {
                 if (!into) {
-                    cache.get(i, text, t, token);
+                    cache.get(i, text, from + t, token);
                 }
                 for (int h = 0; h < 2 * keyHeads; h++) {
                     float[] array = all[2 * i + h / keyHeads];
@@ -201,7 +203,7 @@ final class RankDecoder implements AutoCloseable {
                     }
                 }
                 if (into) {
-                    cache.put(i, text, t, token, 0);
+                    cache.put(i, text, from + t, token, 0);
                 }
             }
         }

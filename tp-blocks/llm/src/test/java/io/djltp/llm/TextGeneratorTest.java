@@ -21,6 +21,8 @@ import ai.djl.translate.TranslatorContext;
 import ai.djl.util.PairList;
 import ai.djl.util.Utils;
 
+import com.sun.management.ThreadMXBean;
+
 import io.djltp.rank.ParallelConfig;
 
 import org.testng.Assert;
@@ -29,6 +31,7 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -297,6 +300,57 @@ public class TextGeneratorTest {
                 checkClose(first.get(i), all.get(i).get(":, :, :11"));
             }
         }
+    }
+
+    /** The past that a call returned is not read again, as a copy of it is; both give the same. */
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void testLastPastIsInTheCache(String type, int ranks) throws Exception {
+        try (Generator generator = generator(type, ranks, 2);
+                NDManager manager = NDManager.newBaseManager("PyTorch")) {
+            int[] ids = IntStream.range(0, 30).map(i -> i * i % IDS).toArray();
+            NDList last = generator.forward(inputs(manager, 0, Arrays.copyOf(ids, 25)));
+            NDList copied = new NDList(last);
+            long[] read = new long[2]; // bytes of the Java heap
+            for (int i = 25; i < 30; i++) {
+                long before = allocated();
+                last = generator.forward(next(inputs(manager, i, ids[i]), last));
+                read[0] += allocated() - before;
+            }
+            for (int i = 25; i < 30; i++) {
+                NDList copies = new NDList(copied);
+                copies.replaceAll(NDArray::duplicate);
+                long before = allocated();
+                copied = generator.forward(next(inputs(manager, i, ids[i]), copies));
+                read[1] += allocated() - before;
+            }
+            for (int i = 0; i < last.size(); i++) {
+                Assert.assertEquals(last.get(i), copied.get(i));
+            }
+            long past = 5 * 25 * 4 * last.get(1).get("0, :, 0").size() * (last.size() - 2);
+            Assert.assertTrue(read[1] - read[0] > past, Arrays.toString(read) + ", " + past);
+            // a text takes the place: what was in the cache is read from the array
+            GenerationOptions options = GenerationOptions.builder().optMaxTokens(9).build();
+            NDList first = generator.forward(inputs(manager, 0, Arrays.copyOf(ids, 25)));
+            generator.generateIds(List.of(PROMPTS), options).finish();
+            NDList again = generator.forward(next(inputs(manager, 25, ids[25]), first));
+            NDList whole = generator.forward(inputs(manager, 0, Arrays.copyOf(ids, 26)));
+            checkClose(again.head().get("0, -1"), whole.head().get("0, -1"));
+            // two branches of one past
+            NDList branch = generator.forward(next(inputs(manager, 25, 1), first));
+            NDList other = generator.forward(next(inputs(manager, 25, ids[25]), first));
+            Assert.assertEquals(other.head(), again.head());
+            Assert.assertNotEquals(branch.head(), again.head());
+        }
+    }
+
+    private static NDList next(NDList inputs, NDList outputs) {
+        inputs.addAll(outputs.subNDList(1, outputs.size() - 1));
+        return inputs;
+    }
+
+    private static long allocated() {
+        return ((ThreadMXBean) ManagementFactory.getThreadMXBean())
+                .getThreadAllocatedBytes(Thread.currentThread().getId());
     }
 
     private static void checkClose(NDArray found, NDArray expected) {
