@@ -169,20 +169,14 @@ public final class Embedder implements AutoCloseable {
         return cut;
     }
 
-    /**
-     * Returns the length of a vector.
-     *
-     * @return the features of the model
-     */
+    /** {@return the length of a vector, the width of the model} */
     public int getWidth() {
         return model.getConfig().getWidth();
     }
 
     /**
-     * Returns how many all-reduces a rank has taken part in: two in each layer of a pass, on
-     * several ranks.
-     *
-     * @return the number of all-reduces
+     * {@return how many all-reduces a rank has taken part in: two in each layer of a pass, on
+     * several ranks}
      */
     public synchronized long getAllReduces() {
         return ranks.parts().get(0).getAllReduces();

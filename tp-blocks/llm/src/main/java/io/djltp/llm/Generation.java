@@ -152,11 +152,7 @@ public final class Generation implements Iterator<GeneratedToken>, AutoCloseable
         prefill = false;
     }
 
-    /**
-     * Returns how many prompts there are.
-     *
-     * @return the number of texts
-     */
+    /** {@return how many prompts there are} */
     public int size() {
         return texts.size();
     }
@@ -206,48 +202,32 @@ public final class Generation implements Iterator<GeneratedToken>, AutoCloseable
     }
 
     /**
-     * Returns the time of the steps in which there were tokens of its prompts, with those of other
-     * generations.
-     *
-     * @return the seconds
+     * {@return the seconds of the steps in which there were tokens of its prompts, with those of
+     * other generations}
      */
     public double getPrefillSeconds() {
         return loop.locked(() -> prefillNanos) / 1e9;
     }
 
-    /**
-     * Returns how many of its tokens were computed in {@link #getPrefillSeconds}.
-     *
-     * @return the number of tokens
-     */
+    /** {@return how many of its tokens were computed in {@link #getPrefillSeconds}} */
     public int getPrefillTokens() {
         return loop.locked(() -> prefillTokens);
     }
 
     /**
-     * Returns how many tokens of its prompts were not computed, because earlier texts or texts that
-     * ran at the same time begin with them.
-     *
-     * @return the number of tokens
+     * {@return how many tokens of its prompts were not computed, because earlier texts or texts
+     * that ran at the same time begin with them}
      */
     public int getReusedTokens() {
         return loop.locked(() -> reusedTokens);
     }
 
-    /**
-     * Returns the time of its other steps.
-     *
-     * @return the seconds
-     */
+    /** {@return the seconds of its other steps} */
     public double getDecodeSeconds() {
         return loop.locked(() -> decodeNanos) / 1e9;
     }
 
-    /**
-     * Returns how many of its tokens were computed in {@link #getDecodeSeconds}.
-     *
-     * @return the number of tokens
-     */
+    /** {@return how many of its tokens were computed in {@link #getDecodeSeconds}} */
     public int getDecodeTokens() {
         return loop.locked(() -> decodeTokens);
     }

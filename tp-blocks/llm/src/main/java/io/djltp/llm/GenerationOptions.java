@@ -74,93 +74,58 @@ public final class GenerationOptions {
         return builder.build();
     }
 
-    /**
-     * Returns how many tokens are generated at most.
-     *
-     * @return the number of tokens
-     */
+    /** {@return how many tokens are generated at most} */
     public int getMaxTokens() {
         return maxTokens;
     }
 
-    /**
-     * Returns by what logits are divided.
-     *
-     * @return the temperature, 0 for the likeliest token
-     */
+    /** {@return the temperature, by which logits are divided, or 0 for the likeliest token} */
     public float getTemperature() {
         return temperature;
     }
 
-    /**
-     * Returns among how many of the best tokens one is drawn.
-     *
-     * @return the number, or 0 for all
-     */
+    /** {@return among how many of the best tokens one is drawn, or 0 for all} */
     public int getTopK() {
         return topK;
     }
 
-    /**
-     * Returns which share of the probability the tokens have among which one is drawn.
-     *
-     * @return the share
-     */
+    /** {@return which share of the probability the tokens have among which one is drawn} */
     public float getTopP() {
         return topP;
     }
 
-    /**
-     * Returns which share of the largest probability a token must have.
-     *
-     * @return the share
-     */
+    /** {@return which share of the largest probability a token must have} */
     public float getMinP() {
         return minP;
     }
 
     /**
-     * Returns by what the logits of tokens are divided, or multiplied if negative, that the prompt
-     * or the text has already.
-     *
-     * @return the penalty, 1 for none
+     * {@return by what the logits of tokens are divided, or multiplied if negative, that the prompt
+     * or the text has already, 1 for none}
      */
     public float getRepetitionPenalty() {
         return repetitionPenalty;
     }
 
-    /**
-     * Returns what the drawn tokens follow from.
-     *
-     * @return the seed
-     */
+    /** {@return the seed, which the drawn tokens follow from} */
     public long getSeed() {
         return seed;
     }
 
     /**
-     * Returns of how many of the likeliest tokens the probabilities are returned with each token.
-     *
-     * @return the number, or -1 if that of the token itself is not returned either
+     * {@return of how many of the likeliest tokens the probabilities are returned with each token,
+     * or -1 if that of the token itself is not returned either}
      */
     public int getLogProbabilities() {
         return logProbabilities;
     }
 
-    /**
-     * Returns the tokens that end a text, and are no part of it.
-     *
-     * @return the ids
-     */
+    /** {@return the ids of the tokens that end a text, and are no part of it} */
     public List<Integer> getStopTokens() {
         return stopTokens;
     }
 
-    /**
-     * Returns what ends a text, and is no part of it.
-     *
-     * @return the strings
-     */
+    /** {@return the strings that end a text, and are no part of it} */
     public List<String> getStopStrings() {
         return stopStrings;
     }
@@ -169,11 +134,7 @@ public final class GenerationOptions {
         return temperature == 0;
     }
 
-    /**
-     * Creates a builder whose options are those of this object.
-     *
-     * @return a new builder
-     */
+    /** {@return a new builder whose options are those of this object} */
     public Builder toBuilder() {
         Builder builder = new Builder();
         builder.maxTokens = maxTokens;
@@ -189,11 +150,7 @@ public final class GenerationOptions {
         return builder;
     }
 
-    /**
-     * Creates a builder of options: the likeliest token, at most 128 of them.
-     *
-     * @return a new builder
-     */
+    /** {@return a new builder of options: the likeliest token, at most 128 of them} */
     public static Builder builder() {
         return new Builder();
     }
@@ -354,11 +311,7 @@ public final class GenerationOptions {
             return this;
         }
 
-        /**
-         * Builds the options.
-         *
-         * @return the options
-         */
+        /** {@return the options} */
         public GenerationOptions build() {
             return new GenerationOptions(this);
         }

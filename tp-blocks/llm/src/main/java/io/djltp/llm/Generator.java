@@ -385,20 +385,12 @@ public final class Generator implements AutoCloseable {
         decoder.follow();
     }
 
-    /**
-     * Returns how many texts are generated together now.
-     *
-     * @return the number of texts, at most the batch
-     */
+    /** {@return how many texts are generated together now, at most the batch} */
     public int getRunning() {
         return loop.getRunning();
     }
 
-    /**
-     * Returns how many texts wait until others have ended.
-     *
-     * @return the number of texts
-     */
+    /** {@return how many texts wait until others have ended} */
     public int getWaiting() {
         return loop.getWaiting();
     }
@@ -413,56 +405,32 @@ public final class Generator implements AutoCloseable {
         return defaults;
     }
 
-    /**
-     * Returns the model.
-     *
-     * @return the model
-     */
+    /** {@return the model} */
     public LanguageModel getModel() {
         return model;
     }
 
-    /**
-     * Returns the most tokens of a text, prompt and new ones together.
-     *
-     * @return the length
-     */
+    /** {@return the most tokens of a text, prompt and new ones together} */
     public int getMaxLength() {
         return decoder.size().length();
     }
 
-    /**
-     * Returns how many texts are generated at a time.
-     *
-     * @return the number of texts
-     */
+    /** {@return how many texts are generated at a time} */
     public int getBatch() {
         return decoder.size().batch();
     }
 
-    /**
-     * Returns the number of ranks.
-     *
-     * @return the ranks of all processes
-     */
+    /** {@return the number of ranks of all processes} */
     public int getRanks() {
         return decoder.ranks();
     }
 
-    /**
-     * Returns what computes the products.
-     *
-     * @return the library, and its arithmetic
-     */
+    /** {@return the library that computes the products, and its arithmetic} */
     public String getKernel() {
         return decoder.kernel();
     }
 
-    /**
-     * Returns the memory that weights and cache take of each rank of this process.
-     *
-     * @return the bytes
-     */
+    /** {@return the bytes that weights and cache take of each rank of this process} */
     public List<Long> getBytes() {
         return decoder.bytes();
     }
@@ -479,11 +447,7 @@ public final class Generator implements AutoCloseable {
         }
     }
 
-    /**
-     * Creates a builder to build a {@code Generator}.
-     *
-     * @return a new builder
-     */
+    /** {@return a new builder of a generator} */
     public static Builder builder() {
         return new Builder();
     }

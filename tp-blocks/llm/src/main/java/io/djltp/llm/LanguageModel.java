@@ -232,20 +232,12 @@ public final class LanguageModel implements AutoCloseable {
         adapter.save(model.getBlock(), target, dataType, config, folder);
     }
 
-    /**
-     * Returns the folder.
-     *
-     * @return the folder that was loaded
-     */
+    /** {@return the folder that was loaded} */
     public Path getFolder() {
         return folder;
     }
 
-    /**
-     * Returns what {@code config.json} says.
-     *
-     * @return the configuration
-     */
+    /** {@return what {@code config.json} says} */
     public ModelConfig getConfig() {
         return config;
     }
@@ -261,11 +253,7 @@ public final class LanguageModel implements AutoCloseable {
         return generation;
     }
 
-    /**
-     * Returns the tokenizer.
-     *
-     * @return the tokenizer, or {@code null} if the folder has no {@code tokenizer.json}
-     */
+    /** {@return the tokenizer, or {@code null} if the folder has no {@code tokenizer.json}} */
     public @Nullable HuggingFaceTokenizer getTokenizer() {
         return tokenizer;
     }
@@ -316,20 +304,12 @@ public final class LanguageModel implements AutoCloseable {
         return model;
     }
 
-    /**
-     * Returns the opened files of weights.
-     *
-     * @return the weights
-     */
+    /** {@return the opened files of weights} */
     PretrainedWeights getWeights() {
         return weights;
     }
 
-    /**
-     * Returns the adapters.
-     *
-     * @return the adapters, or {@code null} without
-     */
+    /** {@return the adapters, or {@code null} without} */
     @Nullable Adapter getAdapter() {
         return adapter;
     }

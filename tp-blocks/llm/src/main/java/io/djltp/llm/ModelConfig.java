@@ -160,194 +160,121 @@ public final class ModelConfig {
     }
 
     /**
-     * Returns the architecture.
-     *
-     * @return {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3}, {@code gpt2} or {@code
-     *     bert}
+     * {@return the architecture: {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3},
+     * {@code gpt2} or {@code bert}}
      */
     public String getModelType() {
         return modelType;
     }
 
     /**
-     * Returns whether the model is an encoder, whose tokens see those after them too, and whose
-     * output is features of each token, not logits.
-     *
-     * @return whether it is an encoder
+     * {@return whether the model is an encoder, whose tokens see those after them too, and whose
+     * output is features of each token, not logits}
      */
     public boolean isEncoder() {
         return modelType.equals("bert");
     }
 
     /**
-     * Returns how many kinds of tokens an encoder knows, such as those of a first and a second
-     * sentence.
-     *
-     * @return the number of kinds, or 0 of a decoder
+     * {@return how many kinds of tokens an encoder knows, such as those of a first and a second
+     * sentence; 0 of a decoder}
      */
     public int getTokenTypes() {
         return tokenTypes;
     }
 
-    /**
-     * Returns the number of token ids, which may be more than the tokenizer has.
-     *
-     * @return the number of rows of the embedding
-     */
+    /** {@return the number of token ids, which may be more than the tokenizer has} */
     public int getVocabularySize() {
         return vocabularySize;
     }
 
-    /**
-     * Returns the features of a token between layers.
-     *
-     * @return the width D
-     */
+    /** {@return the width D, the features of a token between layers} */
     public int getWidth() {
         return width;
     }
 
-    /**
-     * Returns the number of layers.
-     *
-     * @return the number of layers
-     */
+    /** {@return the number of layers} */
     public int getLayers() {
         return layers;
     }
 
-    /**
-     * Returns the number of query heads.
-     *
-     * @return the number of query heads
-     */
+    /** {@return the number of query heads} */
     public int getHeads() {
         return heads;
     }
 
-    /**
-     * Returns the number of key/value heads, which divides that of the query heads.
-     *
-     * @return the number of key/value heads
-     */
+    /** {@return the number of key/value heads, which divides that of the query heads} */
     public int getKeyValueHeads() {
         return keyValueHeads;
     }
 
     /**
-     * Returns the features of a head. All heads together may have another number than the width.
-     *
-     * @return the features of a head
+     * {@return the features of a head, of which all heads together may have another number than the
+     * width}
      */
     public int getHeadDim() {
         return headDim;
     }
 
-    /**
-     * Returns the features between the layers of an MLP.
-     *
-     * @return the hidden features
-     */
+    /** {@return the features between the layers of an MLP} */
     public int getHiddenFeatures() {
         return hiddenFeatures;
     }
 
     /**
-     * Returns how many positions the model is made for, prompt and new tokens together, with what
-     * scaled rotary positions add to those of {@code max_position_embeddings}.
-     *
-     * @return the number of positions
+     * {@return how many positions the model is made for, prompt and new tokens together, with what
+     * scaled rotary positions add to those of {@code max_position_embeddings}}
      */
     public int getMaxPositions() {
         return maxPositions;
     }
 
-    /**
-     * Returns the epsilon of all norms.
-     *
-     * @return the epsilon
-     */
+    /** {@return the epsilon of all norms} */
     public float getEpsilon() {
         return epsilon;
     }
 
-    /**
-     * Returns whether norms are RMS norms, without mean and bias, and not layer norms.
-     *
-     * @return whether they are RMS norms
-     */
+    /** {@return whether norms are RMS norms, without mean and bias, and not layer norms} */
     public boolean isRmsNorm() {
         return rotary != null;
     }
 
-    /**
-     * Returns the function between the layers of an MLP.
-     *
-     * @return the activation
-     */
+    /** {@return the function between the layers of an MLP} */
     public Activation getActivation() {
         return activation;
     }
 
-    /**
-     * Returns whether the MLP is gated, {@code down(act(gate(x)) * up(x))}.
-     *
-     * @return whether it is gated
-     */
+    /** {@return whether the MLP is gated, {@code down(act(gate(x)) * up(x))}} */
     public boolean isGated() {
         return rotary != null;
     }
 
-    /**
-     * Returns whether the projections to queries, keys and values have biases.
-     *
-     * @return whether they have biases
-     */
+    /** {@return whether the projections to queries, keys and values have biases} */
     public boolean hasQueryKeyValueBias() {
         return inputBias;
     }
 
-    /**
-     * Returns whether the output projection of attention has a bias.
-     *
-     * @return whether it has a bias
-     */
+    /** {@return whether the output projection of attention has a bias} */
     public boolean hasOutputBias() {
         return outputBias;
     }
 
-    /**
-     * Returns whether the layers of an MLP have biases.
-     *
-     * @return whether they have biases
-     */
+    /** {@return whether the layers of an MLP have biases} */
     public boolean hasMlpBias() {
         return mlpBias;
     }
 
-    /**
-     * Returns whether queries and keys of each head are normalized before they are turned.
-     *
-     * @return whether they are normalized
-     */
+    /** {@return whether queries and keys of each head are normalized before they are turned} */
     public boolean hasQueryKeyNorm() {
         return modelType.equals("qwen3");
     }
 
-    /**
-     * Returns whether the head of the model is its embedding.
-     *
-     * @return whether they have one weight
-     */
+    /** {@return whether the head of the model is its embedding} */
     public boolean isTied() {
         return tied;
     }
 
-    /**
-     * Returns the rotary positions.
-     *
-     * @return the positions, or {@code null} if the model has learned ones
-     */
+    /** {@return the rotary positions, or {@code null} if the model has learned ones} */
     public @Nullable RotaryEmbedding getRotary() {
         return rotary;
     }

@@ -260,11 +260,7 @@ public final class Fields {
         throw wrong(name, "an object", value);
     }
 
-    /**
-     * Returns the values as Java's.
-     *
-     * @return the values
-     */
+    /** {@return the values as Java's} */
     public Map<String, Object> toMap() {
         return new Gson().fromJson(object, new TypeToken<Map<String, Object>>() {}.getType());
     }

@@ -188,11 +188,7 @@ public final class HttpFront {
         server.getScheduler().schedule(task, delay.toMillis(), TimeUnit.MILLISECONDS);
     }
 
-    /**
-     * Returns the port.
-     *
-     * @return the port that the server listens on, or -1 if it does not
-     */
+    /** {@return the port that the server listens on, or -1 if it does not} */
     public int getPort() {
         return connector.getLocalPort();
     }
@@ -239,11 +235,7 @@ public final class HttpFront {
         over.countDown();
     }
 
-    /**
-     * Returns whether it is closed, or being closed.
-     *
-     * @return whether {@link #close} was called
-     */
+    /** {@return whether {@link #close} was called} */
     public boolean isClosing() {
         return closing;
     }

@@ -57,11 +57,7 @@ public class HttpMetrics {
         requests.computeIfAbsent(labels, key -> new LongAdder()).increment();
     }
 
-    /**
-     * Returns the figures of requests.
-     *
-     * @return a text to which others are added
-     */
+    /** {@return the figures of requests, to which others are added} */
     public StringBuilder requests() {
         StringBuilder text = new StringBuilder();
         type(text, "requests_total", "counter", "Requests by route and status");

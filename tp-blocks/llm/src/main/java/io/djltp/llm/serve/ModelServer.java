@@ -122,11 +122,7 @@ public final class ModelServer implements AutoCloseable {
         }
     }
 
-    /**
-     * Returns the port.
-     *
-     * @return the port that the server listens on, or -1 if it does not
-     */
+    /** {@return the port that the server listens on, or -1 if it does not} */
     public int getPort() {
         return front.getPort();
     }
@@ -309,11 +305,7 @@ public final class ModelServer implements AutoCloseable {
         return array;
     }
 
-    /**
-     * Creates a builder to build a {@code ModelServer}.
-     *
-     * @return a new builder
-     */
+    /** {@return a new builder of a server} */
     public static Builder builder() {
         return new Builder();
     }

@@ -134,11 +134,7 @@ public final class TuningData implements ResumableDataset {
     public record Counts(
             long texts, long rows, long tokens, long labels, long split, long cut, long leftOut) {}
 
-    /**
-     * Creates a builder.
-     *
-     * @return a new builder
-     */
+    /** {@return a new builder} */
     public static Builder builder() {
         return new Builder();
     }
@@ -247,11 +243,7 @@ public final class TuningData implements ResumableDataset {
                 new TuningData(settings, Objects.requireNonNull(parts.get(true)), 0));
     }
 
-    /**
-     * Counts texts and tokens.
-     *
-     * @return the counts
-     */
+    /** {@return how many texts and tokens there are} */
     public Counts getCounts() {
         return new Counts(
                 pieces.stream().mapToInt(Piece::text).distinct().count(),
@@ -263,11 +255,7 @@ public final class TuningData implements ResumableDataset {
                 leftOut);
     }
 
-    /**
-     * Returns the number of batches in an epoch.
-     *
-     * @return the number of batches, of which the last may be filled up
-     */
+    /** {@return the number of batches in an epoch, of which the last may be filled up} */
     public long getBatches() {
         return (rows.size() + settings.batch - 1L) / settings.batch;
     }
