@@ -51,6 +51,7 @@ public final class HttpFront {
 
     private static final Logger logger = LoggerFactory.getLogger(HttpFront.class);
 
+    private static final String FAILED = "The model has failed: ";
     private static final int MAX_BODY = 4 << 20;
     private static final int MAX_READ = 64 << 20; // of a body that is too long
     private static final int SPARE_THREADS = 24; // for what does not wait
@@ -109,6 +110,14 @@ public final class HttpFront {
          */
         public void send(String type, String text) {
             HttpFront.send(200, type, text, response, callback);
+        }
+
+        private void send(ApiException e) {
+            HttpFront.send(e, response, callback);
+        }
+
+        private Call with(byte[] whole) {
+            return new Call(route, path, whole, request, response, callback);
         }
     }
 
@@ -270,8 +279,7 @@ public final class HttpFront {
         }
         RuntimeException failed = failure;
         if (failed != null) {
-            throw new ApiException(
-                    503, null, "failed", "The model has failed: " + failed.getMessage());
+            throw new ApiException(503, null, "failed", FAILED + failed.getMessage());
         }
         if (!ready) {
             throw new ApiException(503, null, "loading", "The model is being loaded");
@@ -329,10 +337,11 @@ public final class HttpFront {
                 wrong = e;
             }
             boolean asks = request.getHeaders().contains(HttpHeader.EXPECT, "100-continue");
+            Call call = new Call(route, path, new byte[0], request, response, callback);
             if (wrong != null && asks) {
-                send(wrong, response, callback);
+                call.send(wrong);
             } else {
-                new Body(wrong, route, path, request, response, callback).run();
+                new Body(wrong, call).run();
             }
             return true;
         }
@@ -346,26 +355,12 @@ public final class HttpFront {
 
         private final ByteArrayOutputStream kept = new ByteArrayOutputStream();
         private final @Nullable ApiException wrong;
-        private final String route;
-        private final String path;
-        private final Request request;
-        private final Response response;
-        private final Callback callback;
+        private final Call call; // without a body
         private long length;
 
-        Body(
-                @Nullable ApiException wrong,
-                String route,
-                String path,
-                Request request,
-                Response response,
-                Callback callback) {
+        Body(@Nullable ApiException wrong, Call call) {
             this.wrong = wrong;
-            this.route = route;
-            this.path = path;
-            this.request = request;
-            this.response = response;
-            this.callback = callback;
+            this.call = call;
         }
 
         @Override
@@ -376,17 +371,14 @@ public final class HttpFront {
         @Override
         public void run() {
             for (boolean last = false; !last; ) {
-                Content.Chunk chunk = request.read();
+                Content.Chunk chunk = call.request().read();
                 if (chunk == null) {
-                    request.demand(this);
+                    call.request().demand(this);
                     return;
                 }
                 if (Content.Chunk.isFailure(chunk)) {
-                    response.getHeaders().put(HttpHeader.CONNECTION, "close");
-                    send(
-                            new ApiException(408, null, null, "The body has not come"),
-                            response,
-                            callback);
+                    call.response().getHeaders().put(HttpHeader.CONNECTION, "close");
+                    call.send(new ApiException(408, null, null, "The body has not come"));
                     return;
                 }
                 length += chunk.remaining();
@@ -401,11 +393,11 @@ public final class HttpFront {
 
         private void answerNow() {
             if (wrong != null) {
-                send(wrong, response, callback);
+                call.send(wrong);
             } else if (length > MAX_BODY) {
-                send(tooLarge(), response, callback);
+                call.send(tooLarge());
             } else {
-                answer(new Call(route, path, kept.toByteArray(), request, response, callback));
+                answer(call.with(kept.toByteArray()));
             }
         }
     }
@@ -422,7 +414,7 @@ public final class HttpFront {
             }
             service.answer(call);
         } catch (ApiException e) {
-            send(e, call.response(), call.callback());
+            call.send(e);
         } catch (IOException e) { // the client has gone
             call.callback().failed(e);
         } catch (RuntimeException | Error e) {
@@ -431,15 +423,14 @@ public final class HttpFront {
             } else {
                 logger.error("A request has failed", e);
             }
-            String message = "The model has failed: " + e.getMessage();
-            send(new ApiException(500, null, "failed", message), call.response(), call.callback());
+            call.send(new ApiException(500, null, "failed", FAILED + e.getMessage()));
         }
     }
 
     private void checkMethod(Request request, Response response, String path, String route) {
         String method = routes.get(route);
         if (method == null) {
-            throw notFound("There is no " + path + " here");
+            throw new ApiException(404, null, "not_found", "There is no " + path + " here");
         }
         String given = request.getMethod();
         if (!given.equals(method) && !(given.equals("HEAD") && method.equals("GET"))) {
@@ -477,10 +468,6 @@ public final class HttpFront {
 
     private static ApiException tooLarge() {
         return new ApiException(413, null, null, "The body has more than " + MAX_BODY + " bytes");
-    }
-
-    private static ApiException notFound(String message) {
-        return new ApiException(404, null, "not_found", message);
     }
 
     private static void send(ApiException e, Response response, Callback callback) {
