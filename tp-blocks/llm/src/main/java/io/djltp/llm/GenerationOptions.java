@@ -7,7 +7,6 @@ import io.djltp.internal.Errors;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 
 /**
@@ -21,28 +20,10 @@ import java.util.List;
  */
 public final class GenerationOptions {
 
-    private final int maxTokens;
-    private final float temperature;
-    private final int topK;
-    private final float topP;
-    private final float minP;
-    private final float repetitionPenalty;
-    private final long seed;
-    private final int logProbabilities;
-    private final List<Integer> stopTokens;
-    private final List<String> stopStrings;
+    private final Builder values; // which nobody changes any more
 
-    private GenerationOptions(Builder builder) {
-        maxTokens = builder.maxTokens;
-        temperature = builder.temperature;
-        topK = builder.topK;
-        topP = builder.topP;
-        minP = builder.minP;
-        repetitionPenalty = builder.repetitionPenalty;
-        seed = builder.seed;
-        logProbabilities = builder.logProbabilities;
-        stopTokens = List.copyOf(builder.stopTokens);
-        stopStrings = List.copyOf(builder.stopStrings);
+    private GenerationOptions(Builder values) {
+        this.values = values;
     }
 
     /** Reads {@code generation_config.json}, or without one the end of a text of the model. */
@@ -76,27 +57,27 @@ public final class GenerationOptions {
 
     /** {@return how many tokens are generated at most} */
     public int getMaxTokens() {
-        return maxTokens;
+        return values.maxTokens;
     }
 
     /** {@return the temperature, by which logits are divided, or 0 for the likeliest token} */
     public float getTemperature() {
-        return temperature;
+        return values.temperature;
     }
 
     /** {@return among how many of the best tokens one is drawn, or 0 for all} */
     public int getTopK() {
-        return topK;
+        return values.topK;
     }
 
     /** {@return which share of the probability the tokens have among which one is drawn} */
     public float getTopP() {
-        return topP;
+        return values.topP;
     }
 
     /** {@return which share of the largest probability a token must have} */
     public float getMinP() {
-        return minP;
+        return values.minP;
     }
 
     /**
@@ -104,12 +85,12 @@ public final class GenerationOptions {
      * or the text has already, 1 for none}
      */
     public float getRepetitionPenalty() {
-        return repetitionPenalty;
+        return values.repetitionPenalty;
     }
 
     /** {@return the seed, which the drawn tokens follow from} */
     public long getSeed() {
-        return seed;
+        return values.seed;
     }
 
     /**
@@ -117,37 +98,26 @@ public final class GenerationOptions {
      * or -1 if that of the token itself is not returned either}
      */
     public int getLogProbabilities() {
-        return logProbabilities;
+        return values.logProbabilities;
     }
 
     /** {@return the ids of the tokens that end a text, and are no part of it} */
     public List<Integer> getStopTokens() {
-        return stopTokens;
+        return values.stopTokens;
     }
 
     /** {@return the strings that end a text, and are no part of it} */
     public List<String> getStopStrings() {
-        return stopStrings;
+        return values.stopStrings;
     }
 
     boolean isGreedy() {
-        return temperature == 0;
+        return values.temperature == 0;
     }
 
     /** {@return a new builder whose options are those of this object} */
     public Builder toBuilder() {
-        Builder builder = new Builder();
-        builder.maxTokens = maxTokens;
-        builder.temperature = temperature;
-        builder.topK = topK;
-        builder.topP = topP;
-        builder.minP = minP;
-        builder.repetitionPenalty = repetitionPenalty;
-        builder.seed = seed;
-        builder.logProbabilities = logProbabilities;
-        builder.stopTokens = new ArrayList<>(stopTokens);
-        builder.stopStrings = new ArrayList<>(stopStrings);
-        return builder;
+        return new Builder(values);
     }
 
     /** {@return a new builder of options: the likeliest token, at most 128 of them} */
@@ -166,10 +136,23 @@ public final class GenerationOptions {
         private float repetitionPenalty = 1;
         private long seed;
         private int logProbabilities = -1;
-        private List<Integer> stopTokens = new ArrayList<>();
-        private List<String> stopStrings = new ArrayList<>();
+        private List<Integer> stopTokens = List.of();
+        private List<String> stopStrings = List.of();
 
         private Builder() {}
+
+        private Builder(Builder other) {
+            maxTokens = other.maxTokens;
+            temperature = other.temperature;
+            topK = other.topK;
+            topP = other.topP;
+            minP = other.minP;
+            repetitionPenalty = other.repetitionPenalty;
+            seed = other.seed;
+            logProbabilities = other.logProbabilities;
+            stopTokens = other.stopTokens;
+            stopStrings = other.stopStrings;
+        }
 
         /**
          * Sets how many tokens are generated at most. Default: 128.
@@ -293,7 +276,7 @@ public final class GenerationOptions {
          * @return this builder
          */
         public Builder optStopTokens(List<Integer> ids) {
-            stopTokens = new ArrayList<>(ids);
+            stopTokens = List.copyOf(ids);
             return this;
         }
 
@@ -307,13 +290,13 @@ public final class GenerationOptions {
             Errors.check(
                     strings.stream().noneMatch(String::isEmpty),
                     "A stop string must have a character or more");
-            stopStrings = new ArrayList<>(strings);
+            stopStrings = List.copyOf(strings);
             return this;
         }
 
         /** {@return the options} */
         public GenerationOptions build() {
-            return new GenerationOptions(this);
+            return new GenerationOptions(new Builder(this));
         }
     }
 }
