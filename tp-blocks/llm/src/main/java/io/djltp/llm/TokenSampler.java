@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
 import java.util.List;
+import java.util.PriorityQueue;
 
 /**
  * Chooses tokens by logits of which each rank has its part. Between ranks go their best tokens and
@@ -205,24 +206,18 @@ final class TokenSampler {
             sent[1] = firstId + best;
             return 1;
         }
-        // a heap of keys, the least first: the value, then the id from above
-        long[] heap = new long[count];
-        int size = 0;
+        PriorityQueue<Long> keys = new PriorityQueue<>(count); // the least first
         for (int i = 0; i < ids; i++) {
             long key = order(logits[offset + i], i);
-            if (size < count) {
-                heap[size] = key;
-                for (int at = size++; at > 0 && heap[(at - 1) / 2] > heap[at]; at = (at - 1) / 2) {
-                    swap(heap, at, (at - 1) / 2);
-                }
-            } else if (key > heap[0]) {
-                heap[0] = key;
-                sink(heap, size);
+            if (keys.size() == count && key > keys.element()) {
+                keys.remove();
+            }
+            if (keys.size() < count) {
+                keys.add(key);
             }
         }
-        Arrays.sort(heap);
-        for (int i = 0; i < count; i++) {
-            int own = Integer.MAX_VALUE - (int) heap[count - 1 - i];
+        for (int i = count - 1; i >= 0; i--) {
+            int own = Integer.MAX_VALUE - (int) (long) keys.remove();
             sent[2 * i] = logits[offset + own];
             sent[2 * i + 1] = firstId + own;
         }
@@ -245,30 +240,6 @@ final class TokenSampler {
         int bits = Float.floatToIntBits(value + 0f); // -0 is 0
         int ordered = bits >= 0 ? bits : bits ^ 0x7fffffff;
         return (long) ordered << 32 | Integer.MAX_VALUE - id;
-    }
-
-    private static void sink(long[] heap, int size) {
-        int at = 0;
-        while (true) {
-            int least = 2 * at + 1;
-            if (least >= size) {
-                return;
-            }
-            if (least + 1 < size && heap[least + 1] < heap[least]) {
-                least++;
-            }
-            if (heap[at] <= heap[least]) {
-                return;
-            }
-            swap(heap, at, least);
-            at = least;
-        }
-    }
-
-    private static void swap(long[] heap, int one, int other) {
-        long kept = heap[one];
-        heap[one] = heap[other];
-        heap[other] = kept;
     }
 
     /**
