@@ -284,15 +284,6 @@ public final class LanguageModel implements AutoCloseable {
     }
 
     /**
-     * Returns the names of the tensors in the files for the parameters of the network.
-     *
-     * @return the mapping
-     */
-    public NameMapping getMapping() {
-        return mapping;
-    }
-
-    /**
      * Returns the model of DJL, whose block takes token ids [B, T], and optionally a mask [B, T] or
      * [B, T, T] whose 0 hides a token, and returns logits [B, T, vocabulary]. That of an encoder
      * returns the features of the tokens, [B, T, width], and takes after the mask the kinds of the
