@@ -2,11 +2,9 @@ package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
 
-import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParseException;
 import com.google.gson.JsonPrimitive;
 
 import org.jspecify.annotations.Nullable;
@@ -122,15 +120,7 @@ public final class ChatTemplate {
     }
 
     private static JsonObject json(Path file) throws IOException, MalformedModelException {
-        if (!Files.exists(file)) {
-            return new JsonObject();
-        }
-        try {
-            JsonObject json = new Gson().fromJson(Files.readString(file), JsonObject.class);
-            return json == null ? new JsonObject() : json;
-        } catch (JsonParseException e) {
-            throw new MalformedModelException(file + " is not an object of JSON", e);
-        }
+        return Files.exists(file) ? ConfigFields.parse(file, JsonObject.class) : new JsonObject();
     }
 
     /**

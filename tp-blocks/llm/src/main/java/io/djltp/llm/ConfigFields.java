@@ -140,13 +140,20 @@ final class ConfigFields {
                                     : ": a folder of Hugging Face has it beside model.safetensors."
                                             + " A GGUF file cannot be read"));
         }
+        return new ConfigFields(file, parse(file, JsonObject.class));
+    }
+
+    /** Reads a file, which must be an object or a list. */
+    static <T extends JsonElement> T parse(Path file, Class<T> type)
+            throws IOException, MalformedModelException {
         try (Reader reader = Files.newBufferedReader(file)) {
-            JsonObject fields = new Gson().fromJson(reader, JsonObject.class);
-            if (fields != null) {
-                return new ConfigFields(file, fields);
+            T json = new Gson().fromJson(reader, type);
+            if (json != null) {
+                return json;
             }
         } catch (JsonParseException e) {
-            throw new MalformedModelException(file + " is not an object of JSON", e);
+            String kind = type == JsonArray.class ? "a list" : "an object";
+            throw new MalformedModelException(file + " is not " + kind + " of JSON", e);
         }
         throw new MalformedModelException(file + " is empty");
     }

@@ -2,11 +2,9 @@ package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
 
-import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParseException;
 import com.google.gson.JsonPrimitive;
 
 import java.io.IOException;
@@ -33,7 +31,7 @@ record Pooling(boolean first, boolean normalized, int longest) {
         int longest = maxPositions;
         Path limits = folder.resolve("sentence_bert_config.json");
         if (Files.exists(limits)) {
-            JsonElement length = parse(limits, JsonObject.class).get("max_seq_length");
+            JsonElement length = ConfigFields.parse(limits, JsonObject.class).get("max_seq_length");
             if (length instanceof JsonPrimitive number && number.isNumber()) {
                 longest = Math.min(longest, number.getAsInt());
             }
@@ -44,7 +42,7 @@ record Pooling(boolean first, boolean normalized, int longest) {
         }
         boolean first = false;
         boolean normalized = false;
-        for (JsonElement each : parse(modules, JsonArray.class)) {
+        for (JsonElement each : ConfigFields.parse(modules, JsonArray.class)) {
             String type = each.getAsJsonObject().get("type").getAsString();
             switch (type.substring(type.lastIndexOf('.') + 1)) {
                 case "Transformer" -> {}
@@ -65,7 +63,7 @@ record Pooling(boolean first, boolean normalized, int longest) {
     }
 
     private static boolean isFirst(Path file) throws IOException, MalformedModelException {
-        JsonObject config = parse(file, JsonObject.class);
+        JsonObject config = ConfigFields.parse(file, JsonObject.class);
         List<String> modes = new ArrayList<>();
         for (String name : config.keySet()) {
             if (name.startsWith(MODE)
@@ -79,19 +77,6 @@ record Pooling(boolean first, boolean normalized, int longest) {
         }
         throw new MalformedModelException(
                 file + " has " + modes + "; implemented is one of " + CLS + " and " + MEAN);
-    }
-
-    private static <T extends JsonElement> T parse(Path file, Class<T> type)
-            throws IOException, MalformedModelException {
-        try {
-            T json = new Gson().fromJson(Files.readString(file), type);
-            if (json != null) {
-                return json;
-            }
-        } catch (JsonParseException e) {
-            throw new MalformedModelException(file + " is not the JSON that was expected", e);
-        }
-        throw new MalformedModelException(file + " is empty");
     }
 
     /**

@@ -2,18 +2,14 @@ package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
 
-import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParseException;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.io.Reader;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.stream.IntStream;
@@ -38,13 +34,8 @@ final class TokenizerIds {
      *     none
      */
     static int check(Path file, int vocabulary) throws IOException, MalformedModelException {
-        JsonObject json;
-        try (Reader reader = Files.newBufferedReader(file)) {
-            json = new Gson().fromJson(reader, JsonObject.class);
-        } catch (JsonParseException e) {
-            throw new MalformedModelException(file + " is not an object of JSON", e);
-        }
-        if (json == null || !(json.get("model") instanceof JsonObject model)) {
+        JsonObject json = ConfigFields.parse(file, JsonObject.class);
+        if (!(json.get("model") instanceof JsonObject model)) {
             throw new MalformedModelException(file + " has no object model: it is no tokenizer");
         }
         long largest = -1;
