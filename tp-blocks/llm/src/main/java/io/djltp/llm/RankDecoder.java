@@ -90,15 +90,15 @@ final class RankDecoder implements AutoCloseable {
         weights =
                 new RankWeights(
                         config, files, adapter, type, rank, ranks.getSize(), buffer, manager);
-        heads = (int) weights.queryHeads().length();
-        keyHeads = (int) weights.keyHeads().length();
-        hidden = (int) weights.hidden().length();
+        heads = (int) weights.queryHeads.length();
+        keyHeads = (int) weights.keyHeads.length();
+        hidden = (int) weights.hidden.length();
         stride = (heads + 2 * keyHeads) * dim;
         scale = (float) (1 / Math.sqrt(dim));
         int sharing = config.getHeads() / config.getKeyValueHeads();
         int[] places = new int[heads];
-        int begin = (int) weights.queryHeads().start();
-        Arrays.setAll(places, i -> begin + i - (int) weights.keyHeads().start() * sharing);
+        int begin = (int) weights.queryHeads.start();
+        Arrays.setAll(places, i -> begin + i - (int) weights.keyHeads.start() * sharing);
         cache =
                 new KeyValueCache(
                         config.getLayers(),
@@ -111,8 +111,8 @@ final class RankDecoder implements AutoCloseable {
         int ids = config.getVocabularySize();
         int mostIds = (ids + ranks.getSize() - 1) / ranks.getSize();
         group = new RankRows(ranks, shared, (long) most * width, 2L * mostIds + 2);
-        int own = (int) weights.ids().length();
-        int from = (int) weights.ids().start();
+        int own = (int) weights.ids.length();
+        int from = (int) weights.ids.start();
         sampler = new TokenSampler(group, ranks.getSize(), from, own, mostIds);
         activation = RowActivation.valueOf(config.getActivation().name());
         rotary = config.getRotary();
@@ -141,7 +141,7 @@ final class RankDecoder implements AutoCloseable {
     }
 
     String kernel() {
-        return weights.head().getKernel();
+        return weights.head.getKernel();
     }
 
     /** Computes a step, and chooses the tokens that are asked for: the same on all ranks. */
@@ -149,7 +149,7 @@ final class RankDecoder implements AutoCloseable {
         DecoderStep.Choice[] choices = new DecoderStep.Choice[step.asked()];
         step.copies().forEach(this::copy);
         compute(step);
-        int own = (int) weights.ids().length();
+        int own = (int) weights.ids.length();
         for (int i = 0; i < choices.length; i++) {
             choices[i] = sampler.choose(logits, i * own, step.sampling(i));
         }
@@ -185,9 +185,9 @@ final class RankDecoder implements AutoCloseable {
      */
     void copy(int text, int from, int tokens, float[][] all, int offset, int room, boolean into) {
         float[] token = new float[2 * keyHeads * dim];
-        int first = (int) weights.keyHeads().start();
+        int first = (int) weights.keyHeads.start();
         int sharing = config.getHeads() / config.getKeyValueHeads();
-        boolean shares = first * sharing < weights.queryHeads().start();
+        boolean shares = first * sharing < weights.queryHeads.start();
         for (int i = 0; i < config.getLayers(); i++) {
             for (int t = 0; t < tokens; t++) {
                 if (!into) {
@@ -213,13 +213,13 @@ final class RankDecoder implements AutoCloseable {
         int count = step.count();
         Arrays.fill(x, 0, count * width, 0);
         for (int i = 0; i < count; i++) {
-            weights.embedding().add(step.row(i).id(), x, i * width);
-            if (weights.positions() != null) {
-                weights.positions().add(step.row(i).position(), x, i * width);
+            weights.embedding.add(step.row(i).id(), x, i * width);
+            if (weights.positions != null) {
+                weights.positions.add(step.row(i).position(), x, i * width);
             }
         }
         for (int i = 0; i < config.getLayers(); i++) {
-            RankWeights.Layer layer = weights.layers().get(i);
+            RankWeights.Layer layer = weights.layers.get(i);
             normalize(layer.attentionNorm(), x, y, count);
             layer.queryKeyValue().multiply(y, count, projected);
             attend(i, layer, step);
@@ -239,12 +239,12 @@ final class RankDecoder implements AutoCloseable {
             int row = step.askedRow(i); // rows go up: nothing is overwritten that is needed
             System.arraycopy(x, row * width, x, i * width, width);
         }
-        normalize(weights.norm(), x, y, asked);
-        int size = asked * weights.head().getOutputs();
+        normalize(weights.norm, x, y, asked);
+        int size = asked * weights.head.getOutputs();
         if (logits.length < size) {
             logits = new float[size];
         }
-        weights.head().multiply(y, asked, logits);
+        weights.head.multiply(y, asked, logits);
     }
 
     private void addSum(int count) {

@@ -57,16 +57,16 @@ final class RankWeights implements AutoCloseable {
     private final SafetensorsFolder files;
     private final @Nullable Adapter adapter; // whose updates are added to the weights
     private final List<PackedWeight> packed = new ArrayList<>();
-    private final List<Layer> layers = new ArrayList<>();
+    final List<Layer> layers = new ArrayList<>();
 
-    private final ShardRange queryHeads;
-    private final ShardRange keyHeads;
-    private final ShardRange hidden;
-    private final ShardRange ids;
-    private final Norm norm;
-    private final PackedWeight head;
-    private final TableRows embedding;
-    private final @Nullable TableRows positions;
+    final ShardRange queryHeads;
+    final ShardRange keyHeads;
+    final ShardRange hidden;
+    final ShardRange ids;
+    final Norm norm;
+    final PackedWeight head;
+    final TableRows embedding;
+    final @Nullable TableRows positions;
 
     RankWeights(
             ModelConfig config,
@@ -276,42 +276,6 @@ final class RankWeights implements AutoCloseable {
 
     private TableRows table(String name) throws IOException {
         return new TableRows(files, stored(root + name));
-    }
-
-    List<Layer> layers() {
-        return layers;
-    }
-
-    Norm norm() {
-        return norm;
-    }
-
-    PackedWeight head() {
-        return head;
-    }
-
-    TableRows embedding() {
-        return embedding;
-    }
-
-    @Nullable TableRows positions() {
-        return positions;
-    }
-
-    ShardRange queryHeads() {
-        return queryHeads;
-    }
-
-    ShardRange keyHeads() {
-        return keyHeads;
-    }
-
-    ShardRange hidden() {
-        return hidden;
-    }
-
-    ShardRange ids() {
-        return ids;
     }
 
     /** Returns the memory of the packed weights. */
