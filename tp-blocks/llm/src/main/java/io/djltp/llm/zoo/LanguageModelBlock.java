@@ -20,7 +20,6 @@ import io.djltp.llm.Embedder;
 import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
-import io.djltp.llm.LanguageModel;
 
 import org.jspecify.annotations.Nullable;
 
@@ -48,14 +47,12 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
 
     private static final byte VERSION = 1;
 
-    private final @Nullable LanguageModel model;
     private final @Nullable Generator generator;
     private final GenerationOptions defaults;
     private final @Nullable Embedder embedder;
 
-    LanguageModelBlock(LanguageModel model, Generator generator, GenerationOptions defaults) {
+    LanguageModelBlock(Generator generator, GenerationOptions defaults) {
         super(VERSION);
-        this.model = model;
         this.generator = generator;
         this.defaults = defaults;
         embedder = null;
@@ -65,7 +62,6 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
         super(VERSION);
         this.embedder = embedder;
         defaults = GenerationOptions.builder().build();
-        model = null;
         generator = null;
     }
 
@@ -230,9 +226,6 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
     public void close() {
         if (generator != null) {
             generator.close();
-        }
-        if (model != null) {
-            model.close();
         }
         if (embedder != null) {
             embedder.close();

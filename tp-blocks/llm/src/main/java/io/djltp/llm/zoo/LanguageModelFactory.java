@@ -23,7 +23,6 @@ import io.djltp.internal.Errors;
 import io.djltp.llm.Embedder;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
-import io.djltp.llm.LanguageModel;
 import io.djltp.llm.ModelConfig;
 import io.djltp.llm.WeightType;
 import io.djltp.rank.ParallelConfig;
@@ -41,6 +40,8 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
 
 /**
  * Makes the block and the translators of a Hugging Face folder. {@link LanguageModelZooProvider}
@@ -168,27 +169,24 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
             int ranks = max ? most : number(options, DEGREE, 1);
             return new LanguageModelBlock(Embedder.load(folder, config(ranks)));
         }
-        LanguageModel model = LanguageModel.load(folder);
-        try {
-            Generator.Builder builder = Generator.builder().setModel(model);
-            if (!max && options.containsKey(DEGREE)) {
-                builder.optConfig(config(number(options, DEGREE, 1)));
-            }
-            if (options.containsKey(WEIGHTS)) {
-                builder.optWeights(WeightType.of(options.get(WEIGHTS).toString()));
-            }
-            if (options.containsKey(MAX_LENGTH)) {
-                builder.optMaxLength(number(options, MAX_LENGTH, 0));
-            }
-            Generator generator = builder.optBatch(number(options, BATCH, 1)).build();
-            GenerationOptions defaults = generator.getDefaults();
-            int tokens = number(options, MAX_TOKENS, defaults.getMaxTokens());
-            defaults = defaults.toBuilder().optMaxTokens(tokens).build();
-            return new LanguageModelBlock(model, generator, defaults);
-        } catch (IOException | MalformedModelException | RuntimeException e) {
-            model.close();
-            throw e;
+        Generator.Builder builder = Generator.builder().setPath(folder);
+        if (!max && options.containsKey(DEGREE)) {
+            builder.optConfig(config(number(options, DEGREE, 1)));
         }
+        if (options.containsKey(WEIGHTS)) {
+            builder.optWeights(WeightType.of(options.get(WEIGHTS).toString()));
+        }
+        if (options.containsKey(MAX_LENGTH)) {
+            builder.optMaxLength(number(options, MAX_LENGTH, 0));
+        }
+        int tokens = number(options, MAX_TOKENS, Integer.MAX_VALUE); // before the weights are read
+        Generator generator = builder.optBatch(number(options, BATCH, 1)).build();
+        GenerationOptions defaults = generator.getDefaults();
+        return new LanguageModelBlock(
+                generator,
+                options.containsKey(MAX_TOKENS)
+                        ? defaults.toBuilder().optMaxTokens(tokens).build()
+                        : defaults);
     }
 
     private static ParallelConfig config(int ranks) {
@@ -212,7 +210,6 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
                 "The option %s must be a number, 1 or more, not %s".formatted(name, value));
     }
 
-    /** {@inheritDoc} */
     @Override
     public Set<Pair<Type, Type>> getSupportedTypes() {
         return Set.of(
@@ -296,18 +293,9 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
     }
 
     private static IteratorBytesSupplier supplier(Iterator<String> pieces) {
-        return new IteratorBytesSupplier(
-                new Iterator<>() {
-                    @Override
-                    public boolean hasNext() {
-                        return pieces.hasNext();
-                    }
-
-                    @Override
-                    public BytesSupplier next() {
-                        return BytesSupplier.wrap(pieces.next());
-                    }
-                });
+        Iterable<String> all = () -> pieces;
+        Stream<String> stream = StreamSupport.stream(all.spliterator(), false);
+        return new IteratorBytesSupplier(stream.map(BytesSupplier::wrap).iterator());
     }
 
     private static String request(Input input) {

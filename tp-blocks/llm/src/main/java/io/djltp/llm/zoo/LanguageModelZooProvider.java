@@ -41,7 +41,6 @@ public final class LanguageModelZooProvider implements ZooProvider {
     /** Creates a provider. */
     public LanguageModelZooProvider() {}
 
-    /** {@inheritDoc} */
     @Override
     public ModelZoo getModelZoo() {
         return new Zoo();
