@@ -147,7 +147,6 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
         return like.getManager().create((float) value).toType(like.getDataType(), false);
     }
 
-    /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
             ParameterStore parameterStore,
@@ -180,13 +179,11 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                 length);
     }
 
-    /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
         return forecast(pass, List.of(input));
     }
 
-    /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
         ForecastArray x = pass.visit(embedding, inputs.get(0));
@@ -195,7 +192,6 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
         return pass.visit(head, pass.visit(layers, all.toArray(new ForecastArray[0])));
     }
 
-    /** {@inheritDoc} */
     @Override
     protected void initializeChildBlocks(
             NDManager manager, DataType dataType, Shape... inputShapes) {
@@ -210,7 +206,6 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
         head.initialize(manager, dataType, all[0]);
     }
 
-    /** {@inheritDoc} */
     @Override
     public Shape[] getOutputShapes(Shape[] inputShapes) {
         return new Shape[] {inputShapes[0].add(config.getVocabularySize())};

@@ -89,7 +89,6 @@ final class EncoderNetwork extends AbstractBlock {
         return LayerNorm.builder().axis(2).optEpsilon(config.getEpsilon()).build();
     }
 
-    /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
             ParameterStore parameterStore,
@@ -123,7 +122,6 @@ final class EncoderNetwork extends AbstractBlock {
                 inputs[0].get(1));
     }
 
-    /** {@inheritDoc} */
     @Override
     protected void initializeChildBlocks(
             NDManager manager, DataType dataType, Shape... inputShapes) {
@@ -132,7 +130,6 @@ final class EncoderNetwork extends AbstractBlock {
         layers.initialize(manager, dataType, inputShapes[0].add(config.getWidth()));
     }
 
-    /** {@inheritDoc} */
     @Override
     public Shape[] getOutputShapes(Shape[] inputShapes) {
         return new Shape[] {inputShapes[0].add(config.getWidth())};
@@ -168,7 +165,6 @@ final class EncoderNetwork extends AbstractBlock {
             norm = addChildBlock("norm", EncoderNetwork.norm(config));
         }
 
-        /** {@inheritDoc} */
         @Override
         protected NDList forwardInternal(
                 ParameterStore store,
@@ -189,7 +185,6 @@ final class EncoderNetwork extends AbstractBlock {
             return kinds.oneHot(count).toType(table.getDataType(), false).matMul(table);
         }
 
-        /** {@inheritDoc} */
         @Override
         protected void initializeChildBlocks(
                 NDManager manager, DataType dataType, Shape... inputShapes) {
@@ -198,7 +193,6 @@ final class EncoderNetwork extends AbstractBlock {
             norm.initialize(manager, dataType, inputShapes[0].add(width));
         }
 
-        /** {@inheritDoc} */
         @Override
         public Shape[] getOutputShapes(Shape[] inputShapes) {
             return new Shape[] {inputShapes[0].add(width)};

@@ -295,11 +295,6 @@ public final class LanguageModel implements AutoCloseable {
         return model;
     }
 
-    /** {@return the opened files of weights} */
-    PretrainedWeights getWeights() {
-        return weights;
-    }
-
     /** {@return the adapters, or {@code null} without} */
     @Nullable Adapter getAdapter() {
         return adapter;

@@ -24,7 +24,6 @@ public final class EmbedderEmbeddingModel implements EmbeddingModel {
         this.embedder = embedder;
     }
 
-    /** {@inheritDoc} */
     @Override
     public EmbeddingResponse doEmbed(EmbeddingRequest request) {
         List<String> texts = request.inputs().stream().map(EmbeddingInput::text).toList();
@@ -33,7 +32,6 @@ public final class EmbedderEmbeddingModel implements EmbeddingModel {
                 .build();
     }
 
-    /** {@inheritDoc} */
     @Override
     public int dimension() {
         return embedder.getWidth();

@@ -227,25 +227,21 @@ public final class GeneratorChatModel implements ChatModel, StreamingChatModel {
                 .build();
     }
 
-    /** {@inheritDoc} */
     @Override
     public ChatRequestParameters defaultRequestParameters() {
         return defaults;
     }
 
-    /** {@inheritDoc} */
     @Override
     public List<ChatModelListener> listeners() {
         return listeners;
     }
 
-    /** {@inheritDoc} */
     @Override
     public ModelProvider provider() {
         return ModelProvider.OTHER;
     }
 
-    /** {@inheritDoc} */
     @Override
     public Set<Capability> supportedCapabilities() {
         return Set.of();

@@ -277,7 +277,6 @@ public final class TuningData implements ResumableDataset {
         return getData(manager, null, epoch++, 0);
     }
 
-    /** {@inheritDoc} */
     @Override
     public Iterable<Batch> getData(
             NDManager manager, @Nullable ExecutorService executor, long epoch, long firstBatch) {
