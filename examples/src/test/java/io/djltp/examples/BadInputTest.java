@@ -1,9 +1,8 @@
 package io.djltp.examples;
 
-import ai.djl.util.Utils;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -17,20 +16,14 @@ import java.util.List;
 /** Bad input ends in one clear line and status 2, before anything is computed or written. */
 public class BadInputTest {
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     @BeforeClass
     public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("bad-input");
         Files.createDirectory(folder.resolve("out"));
         Files.createFile(folder.resolve("file"));
         Files.write(folder.resolve("latin1.txt"), new byte[] {'n', (byte) 0xe9, 'e', '\n'});
         Files.writeString(folder.resolve("empty.txt"), "\n  \n");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     /** What is typed, where {@code @} is the folder of the test, and what is answered. */

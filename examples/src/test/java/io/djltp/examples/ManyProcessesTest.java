@@ -1,15 +1,13 @@
 package io.djltp.examples;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.testing.TestFolder;
+
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -19,7 +17,7 @@ import java.nio.file.Path;
 import java.util.List;
 
 /** Commands in several processes compute what they compute in one. */
-public class ManyProcessesTest {
+public class ManyProcessesTest extends TestFolder {
     private static final String LM =
             "lm --layers 1 --width 16 --heads 4 --context 9 --batch 4 --steps 3 --characters 5";
     private static final String LM_FIGURES = "loss held_out_loss";
@@ -27,18 +25,6 @@ public class ManyProcessesTest {
             "train --steps 5 --dim 8 --batch 32 --seed 7 --timeout 60 --drift-check 2"
                     + " --held-out 100 --out @";
     private static final String TRAIN_FIGURES = "loss classes ranks mode mesh steps top1 top5";
-
-    private Path folder;
-
-    @BeforeMethod
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("tp-processes");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
 
     /** The command, where {@code @} is a folder; the number of processes; the figures. */
     @DataProvider

@@ -1,11 +1,10 @@
 package io.djltp.examples;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.testing.TestFolder;
 import io.djltp.torch.NativeAllocator;
 
 import org.testng.Assert;
@@ -62,12 +61,8 @@ public final class TpRun {
      * @throws IOException if the file that it wrote cannot be read
      */
     public static TpRun training(String line) throws IOException {
-        Path out = Files.createTempDirectory("tp-run");
-        try {
-            return withJson(line + " --out " + out);
-        } finally {
-            Utils.deleteQuietly(out);
-        }
+        Path out = TestFolder.create();
+        return withJson(line + " --out " + out);
     }
 
     /**
@@ -110,6 +105,12 @@ public final class TpRun {
             System.setOut(out);
             System.setErr(err);
         }
+    }
+
+    /** Saves a small language model of 5 heads in a folder. */
+    public static void languageModel(Path folder, String options) {
+        String sizes = "lm --layers 2 --width 20 --heads 5 --kv-heads 5 --characters 5 ";
+        line(sizes + options + " --save " + folder).assertPrints(0);
     }
 
     /**

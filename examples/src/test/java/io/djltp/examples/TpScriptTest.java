@@ -1,9 +1,8 @@
 package io.djltp.examples;
 
-import ai.djl.util.Utils;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
@@ -24,7 +23,7 @@ public class TpScriptTest {
     @BeforeMethod
     public void createProject() throws IOException {
         ForkedTp.skipWithout("bash", "apt-get install bash");
-        folder = Files.createTempDirectory("tp-script").toRealPath();
+        folder = TestFolder.create().toRealPath();
         project = Files.createDirectories(folder.resolve("the project"));
         Path script = Path.of(System.getProperty("basedir", "."), "..", "tp");
         Files.copy(script, project.resolve("tp"));
@@ -41,11 +40,6 @@ public class TpScriptTest {
         for (Path program : List.of(java, project.resolve("tp"))) {
             Assert.assertTrue(program.toFile().setExecutable(true));
         }
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteProject() throws IOException {
-        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 60_000)

@@ -3,6 +3,8 @@ package io.djltp.checkpoint;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.ParameterTracker;
@@ -10,7 +12,6 @@ import ai.djl.training.tracker.ParameterTracker;
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -51,8 +52,8 @@ public class ChangedSamplingTest {
 
     @DataProvider
     public Object[][] changes() {
-        TrainerKind two = new TrainerKind(ParallelMode.TENSOR, 2);
-        TrainerKind mixed = new TrainerKind(ParallelMode.MIXED, 3);
+        TrainerKind two = TENSOR_2;
+        TrainerKind mixed = MIXED_3;
         return new Object[][] {
             {two, 0.4f, 1f},
             {two, 1f, 0.4f},

@@ -16,21 +16,20 @@ import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
-import ai.djl.util.Utils;
 
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Ranks;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -47,12 +46,7 @@ public class CheckpointGuideTest {
 
     @BeforeMethod
     public void makeFolder() throws IOException {
-        parent = Files.createTempDirectory("guide");
-    }
-
-    @AfterMethod
-    public void deleteFolder() {
-        Utils.deleteQuietly(parent);
+        parent = TestFolder.create();
     }
 
     private static DefaultTrainingConfig config() {
@@ -60,7 +54,7 @@ public class CheckpointGuideTest {
     }
 
     private static ParallelConfig ranks() {
-        return ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+        return Ranks.config(ParallelMode.TENSOR, 2);
     }
 
     private static Dataset dataset(NDManager manager) {

@@ -4,17 +4,16 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.Batch;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
 import com.google.gson.JsonPrimitive;
 
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
@@ -34,13 +33,8 @@ public class CheckpointListenerTest {
 
     @BeforeMethod
     public void makeFolder() throws IOException {
-        parent = Files.createTempDirectory("listener");
+        parent = TestFolder.create();
         folder = parent.resolve("run");
-    }
-
-    @AfterMethod
-    public void deleteFolder() {
-        Utils.deleteQuietly(parent);
     }
 
     private ListenedTraining training(Consumer<CheckpointListener.Builder> settings) {
@@ -294,6 +288,6 @@ public class CheckpointListenerTest {
     }
 
     private static void assertClosed(Assert.ThrowingRunnable runnable) {
-        Refusals.expect(IllegalStateException.class, runnable, "is closed: close it");
+        Refusals.throwsState(runnable, "is closed: close it");
     }
 }

@@ -5,6 +5,9 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
@@ -146,10 +149,10 @@ public class CheckpointsAtOtherSizesTest {
         for (int ranks : new int[] {2, 4, 1, 8}) {
             kinds.add(new TrainerKind(ParallelMode.TENSOR, ranks));
         }
-        kinds.add(new TrainerKind(ParallelMode.DATA, 2));
+        kinds.add(DATA_2);
         kinds.add(new TrainerKind(ParallelMode.TENSOR, 8));
-        kinds.add(TrainerKind.mesh(2, 2));
-        kinds.add(new TrainerKind(ParallelMode.MIXED, 3));
+        kinds.add(MESH_2X2);
+        kinds.add(MIXED_3);
         StoppedRun.inFolder(
                 root -> {
                     Task task = TASKS.get(name);

@@ -49,10 +49,7 @@ final class CountedRows extends AbstractBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore store,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
         ParallelContext context = RankParameterStore.contextOf(store);
         context.getParticipants().get(this, Counts.class, () -> new Counts(context, weight()));
         return layer.forward(store, inputs, training);

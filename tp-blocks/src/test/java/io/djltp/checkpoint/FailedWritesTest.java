@@ -7,6 +7,8 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -33,7 +35,7 @@ public class FailedWritesTest {
 
     @BeforeMethod
     public void writeOne() throws IOException {
-        root = Files.createTempDirectory("failed");
+        root = TestFolder.create();
         folder = CheckpointFolder.open(root);
         write(1);
     }
@@ -41,7 +43,6 @@ public class FailedWritesTest {
     @AfterMethod(alwaysRun = true)
     public void removeFolder() throws IOException {
         folder.close();
-        Utils.deleteQuietly(root);
     }
 
     private void write(long step) throws IOException {
@@ -97,10 +98,10 @@ public class FailedWritesTest {
             folder.close();
             folder = small;
             write(1); // 1.6 MB
-            CheckpointException e = Assert.expectThrows(CheckpointException.class, () -> write(2));
-            Assert.assertTrue(
-                    e.getMessage().contains("step-00000002 cannot be written: No space left"),
-                    e.getMessage());
+            Refusals.expect(
+                    CheckpointException.class,
+                    () -> write(2),
+                    "step-00000002 cannot be written: No space left");
             assertOnlyTheFirstIsThere();
             run("mount", "-o", "remount,size=8m", disk.toString()); // somebody made room
             write(2);
@@ -225,11 +226,10 @@ public class FailedWritesTest {
                     part -> out -> out.write(ByteBuffer.allocate(2)));
             writer.stream();
             writer.finish(new JsonObject());
-            CheckpointException e =
-                    Assert.expectThrows(
-                            CheckpointException.class,
-                            () -> StoreProcess.write(folder, 2, 3, List.of(1)));
-            Assert.assertTrue(e.getMessage().contains("its process declared"), e.getMessage());
+            Refusals.expect(
+                    CheckpointException.class,
+                    () -> StoreProcess.write(folder, 2, 3, List.of(1)),
+                    "its process declared");
         }
         assertOnlyTheFirstIsThere();
     }

@@ -9,7 +9,6 @@ import ai.djl.training.Trainer;
 import ai.djl.training.listener.EpochTrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
@@ -23,12 +22,11 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 import org.testng.Assert.ThrowingRunnable;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -44,19 +42,7 @@ import java.util.function.Consumer;
  * What a listener cannot do is an error with its remedy; a resume that throws has changed nothing,
  * and no other run goes on among its checkpoints.
  */
-public class ListenerRefusalsTest {
-
-    private Path folder;
-
-    @BeforeMethod
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("refused");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void remove() {
-        Utils.deleteQuietly(folder);
-    }
+public class ListenerRefusalsTest extends TestFolder {
 
     private ListenedTraining training() {
         return new ListenedTraining(folder);
@@ -91,7 +77,7 @@ public class ListenerRefusalsTest {
 
     @Test(dataProvider = "settings")
     public void aSettingThatCannotBe(Consumer<CheckpointListener.Builder> set, String message) {
-        Refusals.expect(IllegalArgumentException.class, () -> set.accept(builder()), message);
+        Refusals.throwsArgument(() -> set.accept(builder()), message);
     }
 
     /** What the processes of a job compare: a set of Java's has another order in each. */
@@ -104,16 +90,14 @@ public class ListenerRefusalsTest {
 
     @Test(timeOut = 60_000)
     public void whatIsAroundAListener() throws Exception {
-        Refusals.expect(
-                IllegalStateException.class, builder().build()::getStep, "has no trainer yet");
+        Refusals.throwsState(builder().build()::getStep, "has no trainer yet");
         CheckpointListener other = builder().build();
         training()
                 .adding(config -> config.addTrainingListeners(other))
                 .run(
                         (trainer, checkpoints, data) -> {
                             for (CheckpointListener each : List.of(other, checkpoints)) {
-                                Refusals.expect(
-                                        IllegalArgumentException.class,
+                                Refusals.throwsArgument(
                                         () -> each.resume(trainer),
                                         "A trainer has one CheckpointListener, and this one has");
                             }
@@ -126,13 +110,11 @@ public class ListenerRefusalsTest {
             try (ParallelTrainer trainer =
                     new ParallelTrainer(model, config, ParallelConfig.tensor(2))) {
                 trainer.initialize(new Shape(4, 5));
-                Refusals.expect(
-                        IllegalArgumentException.class,
+                Refusals.throwsArgument(
                         () -> first.resume(trainer),
                         "add it after ai.djl.training.listener.EpochTrainingListener");
             }
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            Refusals.throwsArgument(
                     () -> {
                         try (Trainer plain = model.newTrainer(config)) {
                             plain.initialize(new Shape(4, 5));
@@ -172,7 +154,7 @@ public class ListenerRefusalsTest {
     }
 
     private static void assertNotTold(ThrowingRunnable run) {
-        Refusals.expect(IllegalStateException.class, run, "train with checkpoints.fit(...)");
+        Refusals.throwsState(run, "train with checkpoints.fit(...)");
     }
 
     @Test(timeOut = 60_000)
@@ -188,10 +170,8 @@ public class ListenerRefusalsTest {
     /** Who trains all the same begins a run in a folder that is another's. */
     private static void assertNotMixed(CheckpointListener checkpoints) {
         for (int i = 0; i < 2; i++) {
-            Refusals.expect(
-                    IllegalStateException.class,
-                    checkpoints::endStep,
-                    "has checkpoints of another run, the newest of step 4");
+            Refusals.throwsState(
+                    checkpoints::endStep, "has checkpoints of another run, the newest of step 4");
         }
     }
 
@@ -255,10 +235,7 @@ public class ListenerRefusalsTest {
                 .run(
                         (trainer, checkpoints, data) -> {
                             Object before = ListenedTraining.held(trainer, 1);
-                            Refusals.expect(
-                                    IllegalArgumentException.class,
-                                    () -> checkpoints.resume(trainer),
-                                    why);
+                            Refusals.throwsArgument(() -> checkpoints.resume(trainer), why);
                             assertUnchanged(trainer, before);
                             assertNotMixed(checkpoints);
                         });
@@ -277,10 +254,8 @@ public class ListenerRefusalsTest {
                 .adding(config -> config.addTrainingListeners(new Counter()))
                 .run(
                         (trainer, checkpoints, data) -> {
-                            Refusals.expect(
-                                    IllegalStateException.class,
-                                    () -> checkpoints.resume(trainer),
-                                    "nothing is restored");
+                            Refusals.throwsState(
+                                    () -> checkpoints.resume(trainer), "nothing is restored");
                             Assert.assertEquals(trainer.getState().getStep(), 4);
                             assertNotMixed(checkpoints);
                         });
@@ -334,8 +309,7 @@ public class ListenerRefusalsTest {
                     Checkpoints.writeIndex(step, many.toString());
                     Assert.assertTrue(checkpoints.resume(trainer)); // the trainer is as good as new
                     Assert.assertEquals(checkpoints.getStep(), 4);
-                    Refusals.expect(
-                            IllegalArgumentException.class,
+                    Refusals.throwsArgument(
                             () -> EasyTrain.fit(trainer, 1, checkpoints.resumed(data), null),
                             "the training set has 4");
                 });

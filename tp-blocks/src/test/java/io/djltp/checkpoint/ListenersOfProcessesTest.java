@@ -1,8 +1,7 @@
 package io.djltp.checkpoint;
 
-import ai.djl.util.Utils;
-
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.JobProcess;
 
 import org.testng.Assert;
@@ -32,26 +31,21 @@ public class ListenersOfProcessesTest {
 
     @Test(timeOut = 180_000)
     public void allProcessesSayTheSame() throws Exception {
-        Path root = Files.createTempDirectory("one-folder");
-        try {
-            arguments.addAll(JobProcess.ports(1));
-            addFolders(root);
-            addSettings(root);
-            List<List<String>> said = new ArrayList<>();
-            for (List<String> lines :
-                    JobProcess.runTwo(ListenerProcess.class, root, SECONDS, arguments)) {
-                said.add(lines.stream().filter(line -> line.startsWith("JOB")).toList());
-            }
-            Assert.assertEquals(said.get(1), said.get(0));
-            Assert.assertEquals(said.get(0).size(), expected.size(), "" + said.get(0));
-            for (int i = 0; i < expected.size(); i++) {
-                Refusals.assertContains(said.get(0).get(i), expected.get(i));
-            }
-            Assert.assertFalse(Files.exists(root.resolve("missing")));
-            Assert.assertFalse(Files.exists(root.resolve("untouched")));
-        } finally {
-            Utils.deleteQuietly(root);
+        Path root = TestFolder.create();
+        arguments.addAll(JobProcess.ports(1));
+        addFolders(root);
+        addSettings(root);
+        List<List<String>> said = new ArrayList<>();
+        for (List<String> lines : JobProcess.run(ListenerProcess.class, SECONDS, arguments, 0, 0)) {
+            said.add(lines.stream().filter(line -> line.startsWith("JOB")).toList());
         }
+        Assert.assertEquals(said.get(1), said.get(0));
+        Assert.assertEquals(said.get(0).size(), expected.size(), "" + said.get(0));
+        for (int i = 0; i < expected.size(); i++) {
+            Refusals.assertContains(said.get(0).get(i), expected.get(i));
+        }
+        Assert.assertFalse(Files.exists(root.resolve("missing")));
+        Assert.assertFalse(Files.exists(root.resolve("untouched")));
     }
 
     private void addFolders(Path root) throws Exception {

@@ -1,10 +1,10 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
-import io.djltp.rank.ParallelMode;
-import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -33,7 +33,7 @@ public class ManySavesTest {
                 path -> {
                     try (CheckpointFolder folder = CheckpointFolder.open(path)) {
                         StoppedRun.run(
-                                new TrainerKind(ParallelMode.TENSOR, 2),
+                                TENSOR_2,
                                 ResumedTasks.SAMPLED_HEAD.task(),
                                 42,
                                 0,

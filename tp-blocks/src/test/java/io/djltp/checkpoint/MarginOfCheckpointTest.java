@@ -2,6 +2,7 @@ package io.djltp.checkpoint;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
@@ -10,7 +11,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.exchange.NameMapping;
@@ -19,14 +19,12 @@ import io.djltp.exchange.WeightExport;
 import io.djltp.head.Margin;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
-import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -39,11 +37,10 @@ import java.util.List;
 /** The margin of a head belongs to its weight: in a checkpoint, and in what is exported of it. */
 public class MarginOfCheckpointTest {
 
-    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
     private static final Margin MARGIN = Margin.cosFace(16, 0.3f);
     private static final int CLASSES = 7;
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     private static Task task(Margin margin) {
         return new Task(
@@ -64,14 +61,8 @@ public class MarginOfCheckpointTest {
 
     @BeforeClass
     public void save() throws IOException {
-        folder = Files.createTempDirectory("margins");
-        StoppedRun.saved(KIND, task(MARGIN), List.of(2), folder.resolve("with"));
-        StoppedRun.saved(KIND, task(null), List.of(2), folder.resolve("without"));
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void remove() {
-        Utils.deleteQuietly(folder);
+        StoppedRun.saved(TENSOR_2, task(MARGIN), List.of(2), folder.resolve("with"));
+        StoppedRun.saved(TENSOR_2, task(null), List.of(2), folder.resolve("without"));
     }
 
     @DataProvider
@@ -87,7 +78,12 @@ public class MarginOfCheckpointTest {
     @Test(dataProvider = "others", timeOut = 60_000)
     public void anotherMarginIsAnotherNetwork(String saved, Margin built, String named) {
         StoppedRun.assertRefused(
-                KIND, task(built), folder.resolve(saved), 2, named, "ClassificationHead_weight");
+                TENSOR_2,
+                task(built),
+                folder.resolve(saved),
+                2,
+                named,
+                "ClassificationHead_weight");
     }
 
     @Test(timeOut = 60_000)

@@ -4,6 +4,7 @@ import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import ai.djl.Model;
 import ai.djl.ndarray.types.DataType;
@@ -13,24 +14,20 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
-import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.StoppedRun.Task;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
-import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.function.Supplier;
@@ -38,9 +35,7 @@ import java.util.function.Supplier;
 /** A checkpoint of something else is refused, and the training goes on as if it were not there. */
 public class OtherStatesRefusedTest {
 
-    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
-
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     private static Task task(Supplier<Block> network, Supplier<Optimizer> optimizer) {
         return new Task(
@@ -61,14 +56,8 @@ public class OtherStatesRefusedTest {
 
     @BeforeClass
     public void save() throws IOException {
-        folder = Files.createTempDirectory("checkpoints");
         Task task = task(() -> network(9), OtherStatesRefusedTest::adam);
-        StoppedRun.saved(KIND, task, List.of(1), folder);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void remove() {
-        Utils.deleteQuietly(folder);
+        StoppedRun.saved(TENSOR_2, task, List.of(1), folder);
     }
 
     /** What is trained instead, and what the error says. */
@@ -110,7 +99,7 @@ public class OtherStatesRefusedTest {
 
     @Test(dataProvider = "others", timeOut = 60_000)
     public void anotherTraining(Task task, String[] texts) {
-        StoppedRun.assertRefused(KIND, task, folder, 1, texts);
+        StoppedRun.assertRefused(TENSOR_2, task, folder, 1, texts);
     }
 
     @Test(timeOut = 60_000)
@@ -119,12 +108,11 @@ public class OtherStatesRefusedTest {
             model.setDataType(DataType.FLOAT64);
             model.setBlock(network(9));
             DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), adam());
-            try (ParallelTrainer trainer = (ParallelTrainer) KIND.open(model, config);
+            try (ParallelTrainer trainer = (ParallelTrainer) TENSOR_2.open(model, config);
                     TrainingState state = new TrainingState(trainer)) {
                 trainer.initialize(new Shape(7, 5));
                 String weight = "01Linear_weight (6, 5) float";
-                Refusals.expect(
-                        IllegalArgumentException.class,
+                Refusals.throwsArgument(
                         () -> StoppedRun.restore(state, folder, 1),
                         weight + "64 is " + weight + "32 in");
             }
@@ -135,7 +123,7 @@ public class OtherStatesRefusedTest {
     public void betweenAPassAndItsStep() {
         Task task = task(() -> network(9), OtherStatesRefusedTest::adam);
         StoppedRun.run(
-                KIND,
+                TENSOR_2,
                 task,
                 42,
                 0,
@@ -149,7 +137,7 @@ public class OtherStatesRefusedTest {
                             List.<Assert.ThrowingRunnable>of(
                                     () -> StoppedRun.begin(state, null),
                                     () -> StoppedRun.restore(state, folder, 1))) {
-                        Refusals.expect(IllegalStateException.class, each, "between two steps");
+                        Refusals.throwsState(each, "between two steps");
                     }
                     trainer.step();
                 });

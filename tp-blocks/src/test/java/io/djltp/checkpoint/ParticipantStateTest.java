@@ -3,12 +3,17 @@ package io.djltp.checkpoint;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.training.loss.Loss;
 
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.internal.rank.StepParticipants;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -35,10 +40,10 @@ public class ParticipantStateTest {
     public void itsArraysAreCutAsItSays() {
         StoppedRun.inFolder(
                 root -> {
-                    TrainerKind two = new TrainerKind(ParallelMode.TENSOR, 2);
+                    TrainerKind two = TENSOR_2;
                     StoppedRun.saved(two, TASK, List.of(2), root.resolve("first"));
                     StoppedRun.run(
-                            new TrainerKind(ParallelMode.MIXED, 3),
+                            MIXED_3,
                             TASK,
                             7,
                             2,
@@ -52,11 +57,7 @@ public class ParticipantStateTest {
                                     assertCounts(trainer, 3);
                                 }
                             });
-                    for (TrainerKind kind :
-                            List.of(
-                                    new TrainerKind(ParallelMode.TENSOR, 4),
-                                    new TrainerKind(ParallelMode.DATA, 2),
-                                    TrainerKind.mesh(2, 2))) {
+                    for (TrainerKind kind : List.of(TENSOR_4, DATA_2, MESH_2X2)) {
                         StoppedRun.run(
                                 kind,
                                 TASK,
@@ -77,7 +78,7 @@ public class ParticipantStateTest {
     /** One that is there gets its state at once. */
     @Test(timeOut = 60_000)
     public void itGoesBackWithTheTrainer() {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 3);
+        TrainerKind kind = TENSOR_3;
         StoppedRun whole = StoppedRun.whole(kind, TASK, 4);
         StoppedRun.inFolder(
                 folder -> {

@@ -4,6 +4,11 @@ import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_1;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -12,7 +17,6 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.nn.ParallelDropout;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -28,7 +32,6 @@ import java.util.List;
 /** Conformance case 23, its checkpoint: masks go on where they were, on any ranks. */
 public class RandomNumbersTest {
 
-    private static final TrainerKind FROM = new TrainerKind(ParallelMode.TENSOR, 2);
     private static final int UNITS = 31;
 
     /** Masks in a region that is cut, and at the end where all is whole. */
@@ -52,23 +55,17 @@ public class RandomNumbersTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {FROM},
-            {new TrainerKind(ParallelMode.TENSOR, 4)},
-            {new TrainerKind(ParallelMode.MIXED, 3)},
-            {new TrainerKind(ParallelMode.DATA, 1)},
-            {TrainerKind.mesh(2, 2)}
-        };
+        return new Object[][] {{TENSOR_2}, {TENSOR_4}, {MIXED_3}, {DATA_1}, {MESH_2X2}};
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void masksGoOn(TrainerKind to) {
         StoppedRun.inFolder(
                 folder -> {
-                    List<String> expected = masks(FROM, 42, 0, state -> {});
+                    List<String> expected = masks(TENSOR_2, 42, 0, state -> {});
                     Assert.assertNotEquals(expected.get(3), expected.get(2));
                     Assert.assertNotEquals(masks(to, 7, 0, state -> {}).get(0), expected.get(0));
-                    StoppedRun.saved(FROM, task(), List.of(2), folder);
+                    StoppedRun.saved(TENSOR_2, task(), List.of(2), folder);
                     List<String> resumed =
                             masks(to, 7, 2, state -> StoppedRun.restore(state, folder, 2));
                     Assert.assertEquals(resumed, expected.subList(2, 4));

@@ -4,12 +4,12 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -37,13 +37,12 @@ public class ReadingTest {
     private static final CutTensor TENSOR =
             new CutTensor("w", DataType.FLOAT32, SHAPE, 0, Cut.balanced(20_000, 3));
 
-    private Path root;
+    private final Path root = TestFolder.create();
     private NDManager manager;
     private NDArray whole;
 
     @BeforeClass
     public void write() throws IOException {
-        root = Files.createTempDirectory("reading");
         manager = NDManager.newBaseManager();
         whole = Checkpoints.random(manager, DataType.FLOAT32, SHAPE, new Random(5));
         Checkpoints.write(root, 1, 3, List.of(TENSOR), Map.of("w", whole), new JsonObject());
@@ -52,7 +51,6 @@ public class ReadingTest {
     @AfterClass(alwaysRun = true)
     public void remove() throws IOException {
         manager.close();
-        Utils.deleteQuietly(root);
     }
 
     private Checkpoint open() throws IOException {

@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
@@ -14,6 +13,7 @@ import io.djltp.checkpoint.CheckpointWriter.Source;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -31,13 +31,12 @@ import java.util.function.Consumer;
 /** One clear error for what cannot be used: which file or tensor, and what to do. */
 public class RefusedCheckpointsTest {
 
-    private Path root;
+    private final Path root = TestFolder.create();
     private Path step;
     private CheckpointFolder folder;
 
     @BeforeClass
     public void write() throws IOException {
-        root = Files.createTempDirectory("refused");
         folder = CheckpointFolder.open(root);
         StoreProcess.write(folder, 4, 3, List.of(0, 1, 2));
         step = root.resolve("step-00000004");
@@ -46,7 +45,6 @@ public class RefusedCheckpointsTest {
     @AfterClass(alwaysRun = true)
     public void remove() throws IOException {
         folder.close();
-        Utils.deleteQuietly(root);
     }
 
     private static void assertRefused(Assert.ThrowingRunnable what, String... words) {
@@ -54,7 +52,7 @@ public class RefusedCheckpointsTest {
     }
 
     private static void assertIllegal(Assert.ThrowingRunnable what, String... words) {
-        Refusals.expect(IllegalArgumentException.class, what, words);
+        Refusals.throwsArgument(what, words);
     }
 
     /** What is wrong of an index with the right checksum, and why it cannot be used. */

@@ -1,5 +1,10 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.TrainerKind;
@@ -17,12 +22,7 @@ public class ReshardedTest {
 
     private static final int STEP = 3;
     private static final int STEPS = 6;
-    private static final List<TrainerKind> KINDS =
-            List.of(
-                    new TrainerKind(ParallelMode.TENSOR, 2),
-                    new TrainerKind(ParallelMode.DATA, 2),
-                    new TrainerKind(ParallelMode.MIXED, 3),
-                    TrainerKind.mesh(2, 2));
+    private static final List<TrainerKind> KINDS = List.of(TENSOR_2, DATA_2, MIXED_3, MESH_2X2);
 
     @DataProvider
     public Object[][] cases() {

@@ -3,20 +3,15 @@ package io.djltp.checkpoint;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
-import ai.djl.util.Utils;
 
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -24,7 +19,7 @@ import java.util.TreeSet;
 import java.util.function.Consumer;
 
 /** What is frozen is what was at the checkpoint, and who has frozen something else is told. */
-public class RestoredFrozenTest {
+public class RestoredFrozenTest extends TestFolder {
 
     private static final Consumer<Block> NOTHING = network -> {};
     private static final Consumer<Block> BIASES = network -> freeze(network, "_bias");
@@ -33,19 +28,8 @@ public class RestoredFrozenTest {
     private static final Set<String> BIAS_NAMES =
             Set.of("01Linear_bias", "02ColumnParallelLinear_bias");
 
-    private Path folder;
     private Map<String, List<Float>> before; // the last steps of a run
     private Map<String, List<Float>> after;
-
-    @BeforeMethod
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("frozen");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void remove() {
-        Utils.deleteQuietly(folder);
-    }
 
     private static void freeze(Block network, String part) {
         for (Pair<String, Parameter> named : network.getParameters()) {

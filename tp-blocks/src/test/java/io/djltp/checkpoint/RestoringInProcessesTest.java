@@ -1,15 +1,13 @@
 package io.djltp.checkpoint;
 
-import ai.djl.util.Utils;
-
 import io.djltp.rank.DeviceMesh;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.JobProcess;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -22,12 +20,8 @@ public class RestoringInProcessesTest {
     /** A job saves after each step; three others go on from its checkpoints. */
     @Test(timeOut = 120_000)
     public void processesGoOnFromWhatOthersWrote() throws Exception {
-        Path root = Files.createTempDirectory("checkpoints");
-        try {
-            check(root);
-        } finally {
-            Utils.deleteQuietly(root);
-        }
+        Path root = TestFolder.create();
+        check(root);
     }
 
     private static void check(Path root) throws Exception {
@@ -40,8 +34,7 @@ public class RestoringInProcessesTest {
             String folder = root.resolve("job").toString();
             arguments.addAll(List.of(jobs[i][0], folder, jobs[i][1], ports.get(i)));
         }
-        List<List<String>> lines =
-                JobProcess.runTwo(RestoringProcess.class, root, SECONDS, arguments);
+        List<List<String>> lines = JobProcess.run(RestoringProcess.class, SECONDS, arguments, 0, 0);
         for (List<String> ofProcess : lines) {
             List<String> losses = losses(ofProcess);
             List<String> whole = losses.subList(0, 4);

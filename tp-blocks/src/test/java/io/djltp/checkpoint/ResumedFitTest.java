@@ -1,15 +1,21 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.EarlyStoppingListener.EarlyStoppedException;
 import ai.djl.training.listener.TrainingListenerAdapter;
-import ai.djl.util.Utils;
 
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -31,22 +37,13 @@ public class ResumedFitTest {
 
     @BeforeMethod
     public void makeFolder() throws IOException {
-        parent = Files.createTempDirectory("resumed");
-    }
-
-    @AfterMethod
-    public void deleteFolder() {
-        Utils.deleteQuietly(parent);
+        parent = TestFolder.create();
     }
 
     @DataProvider
     public static Object[][] kinds() {
         return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 1)},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 3)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {TrainerKind.mesh(2, 2)},
+            {TENSOR_1}, {TENSOR_2}, {MIXED_3}, {DATA_2}, {MESH_2X2},
         };
     }
 
@@ -101,7 +98,7 @@ public class ResumedFitTest {
     /** A checkpoint that is older than the end of the run: its steps are done once more. */
     @Test(timeOut = 60_000)
     public void stepsAfterTheCheckpointAreDoneAgain() throws Exception {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         FittedRun expected = new FittedRun(kind, parent.resolve("whole")).run(5);
         FittedRun broken =
                 new FittedRun(kind, parent.resolve("3")).with(Break.MIDDLE_OF_EPOCH.listener());
@@ -119,8 +116,7 @@ public class ResumedFitTest {
     /** Broken off and resumed after each step, on another number of ranks each time. */
     @Test(timeOut = 60_000)
     public void onAnyNumberOfRanks() throws Exception {
-        FittedRun expected =
-                new FittedRun(new TrainerKind(ParallelMode.TENSOR, 1), parent.resolve("w")).run(5);
+        FittedRun expected = new FittedRun(TENSOR_1, parent.resolve("w")).run(5);
         Path folder = parent.resolve("steps");
         FittedRun last = null;
         for (int ranks = 1; ranks <= 4; ranks++) {
@@ -146,7 +142,7 @@ public class ResumedFitTest {
     /** An epoch without improvement before the end, and one after it. */
     @Test(timeOut = 60_000)
     public void earlyStoppingCountsOn() throws Exception {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         FittedRun whole = new FittedRun(kind, parent.resolve("whole")).withPatience(2);
         EarlyStoppedException expected =
                 Assert.expectThrows(EarlyStoppedException.class, () -> whole.run(5));
@@ -166,7 +162,7 @@ public class ResumedFitTest {
     /** The time before the checkpoint is a part of the longest that the training may take. */
     @Test(timeOut = 60_000)
     public void theTimeOfEarlyStoppingGoesOn() throws Exception {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         Duration limit = Duration.ofMillis(1700);
         FittedRun broken =
                 new FittedRun(kind, parent.resolve("time"))
@@ -201,7 +197,7 @@ public class ResumedFitTest {
 
     @Test(timeOut = 60_000)
     public void aTrainingThatIsOverStaysOver() throws Exception {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         FittedRun whole = new FittedRun(kind, parent.resolve("whole"));
         whole.settings().optEveryEpoch(true);
         whole.run(5);
@@ -213,7 +209,7 @@ public class ResumedFitTest {
     /** Else the model were neither that of the epochs asked for nor, by its losses, of more. */
     @Test(timeOut = 60_000)
     public void fewerEpochsThanTrainedAreRefused() throws Exception {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         FittedRun two = new FittedRun(kind, parent.resolve("two")).withEpochs(2);
         two.settings().optEveryEpoch(true);
         two.run(5);
@@ -233,14 +229,11 @@ public class ResumedFitTest {
 
     private static void assertRefused(Path folder, int epochs, String... texts) throws IOException {
         List<String> before = steps(folder);
-        FittedRun run =
-                new FittedRun(new TrainerKind(ParallelMode.TENSOR, 2), folder).withEpochs(epochs);
+        FittedRun run = new FittedRun(TENSOR_2, folder).withEpochs(epochs);
         run.settings().optEveryEpoch(true);
         String message =
                 Assert.expectThrows(IllegalArgumentException.class, () -> run.run(6)).getMessage();
-        for (String text : texts) {
-            Assert.assertTrue(message.contains(text), message);
-        }
+        Refusals.assertContains(message, texts);
         Assert.assertTrue(message.contains(folder.toString()), message);
         Assert.assertEquals(steps(folder), before);
     }

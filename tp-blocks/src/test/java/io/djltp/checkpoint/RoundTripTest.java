@@ -12,6 +12,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -196,7 +197,7 @@ public class RoundTripTest {
 
     @Test
     public void testScalarsAndTensorsWithoutElements() throws IOException {
-        Path folder = Files.createTempDirectory("round");
+        Path folder = TestFolder.create();
         try (NDManager manager = NDManager.newBaseManager()) {
             Shape none = new Shape(0, 3);
             List<CutTensor> tensors =
@@ -215,14 +216,12 @@ public class RoundTripTest {
                 Assert.assertEquals(checkpoint.read("none", manager).getShape(), none);
                 Assert.assertEquals(checkpoint.read("last", manager).getByte(), 5);
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 
     @Test
     public void testACheckpointIsWrittenAgainForOtherRanks() throws IOException {
-        Path folder = Files.createTempDirectory("round");
+        Path folder = TestFolder.create();
         Random random = new Random(3);
         try (NDManager manager = NDManager.newBaseManager()) {
             List<CutTensor> tensors =
@@ -250,8 +249,6 @@ public class RoundTripTest {
                             "whole");
                 }
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 
@@ -263,7 +260,7 @@ public class RoundTripTest {
     /** The rows of a transposed array do not lie one after another in memory. */
     @Test
     public void testAnArrayThatIsNotContiguous() throws IOException {
-        Path folder = Files.createTempDirectory("round");
+        Path folder = TestFolder.create();
         try (NDManager manager = NDManager.newBaseManager()) {
             Shape shape = new Shape(3000, 500); // more than a chunk
             NDArray array =
@@ -273,8 +270,6 @@ public class RoundTripTest {
             try (Checkpoint checkpoint = Checkpoint.open(folder.resolve("step-00000001"))) {
                 assertSame(checkpoint.read("w", manager), array, tensor, "whole");
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 }

@@ -1,12 +1,13 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
-import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -23,7 +24,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 /** A checkpoint is written while training goes on, whatever the disk does. */
 public class SaveWhileTrainingTest {
 
-    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
     private static final int STEPS = 6;
 
     @DataProvider
@@ -39,7 +39,7 @@ public class SaveWhileTrainingTest {
     /** Each write takes longer than a step. */
     @Test(dataProvider = "tasks", timeOut = 60_000)
     public void whatIsWrittenSlowlyIsOfItsStep(ResumedTasks of) {
-        StoppedRun whole = StoppedRun.whole(KIND, of.task(), STEPS);
+        StoppedRun whole = StoppedRun.whole(TENSOR_2, of.task(), STEPS);
         AtomicInteger writes = new AtomicInteger();
         StoppedRun.inFolder(
                 root -> {
@@ -73,7 +73,7 @@ public class SaveWhileTrainingTest {
             Checkpoints.beforeWrites(slow, before);
             StoppedRun run =
                     StoppedRun.run(
-                            KIND,
+                            TENSOR_2,
                             of.task(),
                             42,
                             0,
@@ -94,14 +94,14 @@ public class SaveWhileTrainingTest {
     @Test(timeOut = 60_000)
     public void aWriterThatFailsDoesNotEndTheTraining() {
         ResumedTasks of = ResumedTasks.MARGIN_HEAD;
-        StoppedRun whole = StoppedRun.whole(KIND, of.task(), STEPS);
+        StoppedRun whole = StoppedRun.whole(TENSOR_2, of.task(), STEPS);
         StoppedRun.inFolder(
                 root -> {
                     try (CheckpointFolder folder = CheckpointFolder.open(root.resolve("full"))) {
                         AtomicInteger saves = new AtomicInteger();
                         StoppedRun run =
                                 StoppedRun.run(
-                                        KIND,
+                                        TENSOR_2,
                                         of.task(),
                                         42,
                                         0,

@@ -1,5 +1,7 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.TrainerKind.DATA_2;
+
 import ai.djl.Device;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -14,8 +16,6 @@ import ai.djl.util.PairList;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
 import io.djltp.internal.safetensors.SafetensorsFile;
-import io.djltp.rank.ParallelMode;
-import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
@@ -27,8 +27,6 @@ import java.util.Set;
 
 /** A parameter may be called as an array of the optimizer is. */
 public class StateNamesTest {
-
-    private static final TrainerKind KIND = new TrainerKind(ParallelMode.DATA, 2);
 
     private static final StoppedRun.Task TASK =
             new StoppedRun.Task(
@@ -57,10 +55,7 @@ public class StateNamesTest {
 
         @Override
         protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> options) {
+                ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
             Device device = inputs.head().getDevice();
             return new NDList(
                     inputs.head()
@@ -76,7 +71,7 @@ public class StateNamesTest {
 
     @Test(timeOut = 60_000)
     public void aParameterCalledAsAStateIsSavedAndResumed() {
-        StoppedRun.assertResumes(KIND, TASK, 4, 2);
+        StoppedRun.assertResumes(DATA_2, TASK, 4, 2);
     }
 
     /** A slash does not make it something that the optimizer keeps. */
@@ -84,7 +79,7 @@ public class StateNamesTest {
     public void aParameterCalledAsAStateIsExported() {
         StoppedRun.inFolder(
                 root -> {
-                    StoppedRun.saved(KIND, TASK, List.of(2), root.resolve("run"));
+                    StoppedRun.saved(DATA_2, TASK, List.of(2), root.resolve("run"));
                     try (CheckpointFolder folder = CheckpointFolder.open(root.resolve("run"));
                             Checkpoint checkpoint = folder.openStep(2);
                             NDManager manager = NDManager.newBaseManager()) {

@@ -1,12 +1,11 @@
 package io.djltp.checkpoint;
 
-import ai.djl.util.Utils;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
-import io.djltp.rank.ParallelMode;
-import io.djltp.testing.TrainerKind;
+import io.djltp.collective.ForkedJvm;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -23,18 +22,11 @@ import java.util.concurrent.atomic.AtomicReference;
 /** Signals end a training after the step at work, with a checkpoint; two of them at once. */
 public class StoppedFitTest {
 
-    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
-
     private Path parent;
 
     @BeforeMethod
     public void makeFolder() throws IOException {
-        parent = Files.createTempDirectory("stopped");
-    }
-
-    @AfterMethod
-    public void deleteFolder() {
-        Utils.deleteQuietly(parent);
+        parent = TestFolder.create();
     }
 
     /** Sends a signal to this process, and waits until the training has heard of it. */
@@ -86,9 +78,9 @@ public class StoppedFitTest {
     @Test(dataProvider = "moments", timeOut = 60_000)
     public void aSignalEndsWithACheckpoint(
             String signal, int batch, int validated, int step, int status) throws Exception {
-        FittedRun expected = new FittedRun(KIND, parent.resolve("whole")).run(5);
+        FittedRun expected = new FittedRun(TENSOR_2, parent.resolve("whole")).run(5);
         FittedRun stopped =
-                new FittedRun(KIND, parent.resolve("stopped"))
+                new FittedRun(TENSOR_2, parent.resolve("stopped"))
                         .with(raiser(signal, batch, validated));
         stopped.settings().optEverySteps(1000).optSignals("TERM", "INT", "USR1");
         TrainingStoppedException exception =
@@ -99,7 +91,7 @@ public class StoppedFitTest {
                         .formatted(signal, step, stopped.folder()));
         Assert.assertEquals(exception.getExitStatus(), status);
         Assert.assertTrue(exception.isSaved());
-        FittedRun resumed = new FittedRun(KIND, stopped.folder()).with(FittedRun.At.NEVER);
+        FittedRun resumed = new FittedRun(TENSOR_2, stopped.folder()).with(FittedRun.At.NEVER);
         resumed.settings().optEverySteps(1000);
         resumed.run(6).assertSame(expected, signal);
     }
@@ -109,7 +101,7 @@ public class StoppedFitTest {
             expectedExceptions = IllegalArgumentException.class,
             expectedExceptionsMessageRegExp = ".*no signal KILL to listen to")
     public void aSignalThatCannotBeHeardIsRefused() throws Exception {
-        FittedRun run = new FittedRun(KIND, parent);
+        FittedRun run = new FittedRun(TENSOR_2, parent);
         run.settings().optSignals("KILL");
         run.run(5);
     }
@@ -119,20 +111,10 @@ public class StoppedFitTest {
     public void theSecondSignalEndsAtOnce() throws Exception {
         Path log = parent.resolve("log");
         Process process =
-                new ProcessBuilder(
-                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                                "-Xmx128m",
-                                "-XX:+UseSerialGC",
-                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
-                                "-XX:TieredStopAtLevel=1",
-                                "-Dai.djl.offline=true",
-                                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                SlowStep.class.getName(),
-                                parent.resolve("slow").toString())
-                        .redirectErrorStream(true)
-                        .redirectOutput(log.toFile())
+                new ForkedJvm()
+                        .option("-Xmx128m")
+                        .option("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+                        .builder(log, SlowStep.class, parent.resolve("slow").toString())
                         .start();
         try {
             awaitText(log, "slow step", process);
@@ -149,7 +131,7 @@ public class StoppedFitTest {
             process.destroyForcibly();
         }
         // the checkpoint of the step before is good
-        Assert.assertTrue(new FittedRun(KIND, parent.resolve("slow")).run(6).resumed);
+        Assert.assertTrue(new FittedRun(TENSOR_2, parent.resolve("slow")).run(6).resumed);
     }
 
     private static void awaitText(Path log, String text, Process process) throws Exception {
@@ -166,7 +148,7 @@ public class StoppedFitTest {
 
         public static void main(String[] args) throws Exception {
             FittedRun run =
-                    new FittedRun(KIND, Path.of(args[0]))
+                    new FittedRun(TENSOR_2, Path.of(args[0]))
                             .with(new FittedRun.At(5, 0, SlowStep::sleep));
             run.settings().optSignals("TERM", "INT");
             run.run(5);

@@ -9,7 +9,6 @@ import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -17,6 +16,7 @@ import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -24,7 +24,6 @@ import io.djltp.training.ParallelTrainer;
 import org.testng.Assert;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -139,10 +138,7 @@ final class StoppedRun {
                         0,
                         3,
                         (trainer, state, each) ->
-                                Refusals.expect(
-                                        IllegalArgumentException.class,
-                                        () -> restore(state, folder, step),
-                                        texts))
+                                Refusals.throwsArgument(() -> restore(state, folder, step), texts))
                 .assertEndOf(whole(kind, task, 3), "after the refusal");
     }
 
@@ -222,12 +218,8 @@ final class StoppedRun {
     /** Does something with a folder that is removed afterwards. */
     static void inFolder(InFolder use) {
         try {
-            Path folder = Files.createTempDirectory("checkpoints");
-            try {
-                use.with(folder);
-            } finally {
-                Utils.deleteQuietly(folder);
-            }
+            Path folder = TestFolder.create();
+            use.with(folder);
         } catch (IOException e) {
             throw new AssertionError(e);
         }

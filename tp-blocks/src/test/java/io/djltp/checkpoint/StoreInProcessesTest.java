@@ -2,6 +2,8 @@ package io.djltp.checkpoint;
 
 import ai.djl.util.Utils;
 
+import io.djltp.testing.Refusals;
+
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
@@ -123,12 +125,10 @@ public class StoreInProcessesTest {
             while (!Files.readString(output).contains("" + root) && System.nanoTime() < end) {
                 Thread.sleep(10);
             }
-            CheckpointException e =
-                    Assert.expectThrows(
-                            CheckpointException.class, () -> CheckpointFolder.open(root));
-            Assert.assertTrue(
-                    e.getMessage().contains("in use by another run, process " + process.pid()),
-                    e.getMessage());
+            Refusals.expect(
+                    CheckpointException.class,
+                    () -> CheckpointFolder.open(root),
+                    "in use by another run, process " + process.pid());
             Assert.assertEquals(CheckpointFolder.read(root).getSteps(), List.of());
         } finally {
             process.destroyForcibly().waitFor();

@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.collective.ForkedJvm;
 import io.djltp.cut.Cut;
 
 import java.io.IOException;
@@ -12,8 +13,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 
 /**
  * A process that writes checkpoints of a tensor whose elements follow from the step: without DJL's
@@ -113,21 +114,9 @@ final class StoreProcess {
 
     /** Starts a process. */
     static Process start(Path output, Path folder, String... arguments) throws IOException {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(List.of("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-        command.addAll(
-                List.of(
-                        "-XX:-UsePerfData",
-                        System.getProperty("djltp.test.archive.option", "-Xshare:auto")));
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-        command.add(StoreProcess.class.getName());
-        command.add(folder.toString());
-        command.addAll(List.of(arguments));
         Files.deleteIfExists(output);
-        return new ProcessBuilder(command)
-                .redirectErrorStream(true)
-                .redirectOutput(output.toFile())
-                .start();
+        String[] all =
+                Stream.concat(Stream.of("" + folder), Stream.of(arguments)).toArray(String[]::new);
+        return new ForkedJvm().option("-Xmx64m").builder(output, StoreProcess.class, all).start();
     }
 }

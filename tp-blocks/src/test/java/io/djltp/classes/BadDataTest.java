@@ -2,14 +2,13 @@ package io.djltp.classes;
 
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.dataset.Batch;
-import ai.djl.util.Utils;
 
 import io.djltp.classes.ClassData.Builder;
 import io.djltp.classes.ClassData.Format;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -26,17 +25,7 @@ import java.util.function.UnaryOperator;
 
 public class BadDataTest {
 
-    private Path folder;
-
-    @BeforeClass
-    public void create() throws IOException {
-        folder = Files.createTempDirectory("bad");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     @DataProvider
     public Object[][] texts() {
@@ -318,9 +307,7 @@ public class BadDataTest {
         RowFile rows = new RowFile(file, 0, 1, RowFile.Split.LINES);
         try (RowFile.Cursor cursor = rows.open()) {
             Files.write(file, new byte[3], StandardOpenOption.TRUNCATE_EXISTING);
-            IllegalArgumentException error =
-                    Assert.expectThrows(IllegalArgumentException.class, cursor::next);
-            Assert.assertTrue(error.getMessage().contains("it ends at byte 3"), "" + error);
+            Refusals.throwsArgument(cursor::next, "it ends at byte 3");
         }
     }
 

@@ -5,10 +5,10 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.dataset.Batch;
-import ai.djl.util.Utils;
 
 import io.djltp.classes.ClassData.Format;
 import io.djltp.internal.safetensors.SafetensorsWriter;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -32,19 +32,17 @@ import java.util.zip.GZIPOutputStream;
 
 public class ClassDataTest {
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private NDManager manager;
 
     @BeforeClass
     public void create() throws IOException {
-        folder = Files.createTempDirectory("classes");
         manager = NDManager.newBaseManager();
     }
 
     @AfterClass(alwaysRun = true)
     public void close() {
         manager.close();
-        Utils.deleteQuietly(folder);
     }
 
     @DataProvider

@@ -2,9 +2,9 @@ package io.djltp.classes;
 
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.dataset.Batch;
-import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.ResumableDataset;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -28,14 +28,13 @@ public class ClassDatasetTest {
 
     private static final int ROWS = 3001;
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private NDManager manager;
     private ClassData data; // 3 times as many blocks as are mixed
     private ClassData packed; // the same rows
 
     @BeforeClass
     public void create() throws IOException {
-        folder = Files.createTempDirectory("order");
         manager = NDManager.newBaseManager();
         StringBuilder text = new StringBuilder();
         for (int i = 0; i < ROWS; i++) {
@@ -50,7 +49,6 @@ public class ClassDatasetTest {
     @AfterClass(alwaysRun = true)
     public void close() {
         manager.close();
-        Utils.deleteQuietly(folder);
     }
 
     @DataProvider

@@ -6,16 +6,14 @@ import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
-import ai.djl.util.Utils;
 
 import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel.Objective;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 import io.djltp.zoo.RankedNetwork;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -32,17 +30,7 @@ public class ClassModelTest {
     private static final int ROWS = 60;
     private static final int CLASSES = 6;
 
-    private Path folder;
-
-    @BeforeClass
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("class-model");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     @DataProvider
     public Object[][] kinds() {

@@ -1,5 +1,7 @@
 package io.djltp.classes;
 
+import io.djltp.testing.TestFolder;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
@@ -28,21 +30,16 @@ public class ClassNamesTest {
 
     @Test
     public void namesAreSavedAsLines() throws IOException {
-        Path file = Files.createTempFile("labels", ".txt");
-        try {
-            List<String> names =
-                    List.of("", "a\nb", "a\\nb", "\\", "\r", "täglich😀", " ", "\u2028");
-            ClassNames.of(names).save(file);
-            Assert.assertEquals(ClassNames.load(file), names);
-            Assert.assertEquals(Files.readAllLines(file).size(), names.size());
-            Files.writeString(file, "a\nb\na\n");
-            IllegalArgumentException error =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class, () -> ClassNames.load(file));
-            Assert.assertTrue(error.getMessage().startsWith("Class 2 of " + file), "" + error);
-        } finally {
-            Files.delete(file);
-        }
+        Path file = TestFolder.create().resolve("labels");
+
+        List<String> names = List.of("", "a\nb", "a\\nb", "\\", "\r", "täglich😀", " ", "\u2028");
+        ClassNames.of(names).save(file);
+        Assert.assertEquals(ClassNames.load(file), names);
+        Assert.assertEquals(Files.readAllLines(file).size(), names.size());
+        Files.writeString(file, "a\nb\na\n");
+        IllegalArgumentException error =
+                Assert.expectThrows(IllegalArgumentException.class, () -> ClassNames.load(file));
+        Assert.assertTrue(error.getMessage().startsWith("Class 2 of " + file), "" + error);
     }
 
     @Test

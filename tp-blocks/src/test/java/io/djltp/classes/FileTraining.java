@@ -10,8 +10,6 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.Batch;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.Batchifier;
 
 import io.djltp.checkpoint.ResumableDataset;
@@ -19,6 +17,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
 import io.djltp.training.ParallelTrainer;
 
 import java.nio.file.Path;
@@ -86,10 +85,7 @@ final class FileTraining {
                                             .build()));
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build());
+                            .optOptimizer(Configs.sgd(0.1f));
             try (ParallelTrainer trainer =
                     new ParallelTrainer(model, config, ParallelConfig.tensor(2))) {
                 trainer.initialize(new Shape(BATCH, 1));

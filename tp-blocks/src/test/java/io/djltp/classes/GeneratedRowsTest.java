@@ -16,6 +16,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -31,25 +32,22 @@ public class GeneratedRowsTest {
     public void filesHaveTheRows() throws IOException {
         GeneratedRows rows = new GeneratedRows(500, 1000, 200, 5, 3);
         for (Format format : new Format[] {Format.XC_OLD, Format.LIBSVM, Format.FASTTEXT}) {
-            Path file = Files.createTempFile("generated", ".txt");
-            try {
-                rows.write(file, format);
-                ClassData data = ClassData.builder(file).build();
-                Assert.assertEquals(data.getFormat(), format);
-                Assert.assertTrue(data.hasManyLabels());
-                try (var all = data.stream()) {
-                    all.forEach(
-                            row -> {
-                                int[] expected = rows.labelsOf(row.number());
-                                Assert.assertEquals(row.classes().length, expected.length);
-                                for (int label : expected) {
-                                    int number = data.getClasses().indexOf("" + label);
-                                    Assert.assertTrue(contains(row.classes(), number));
-                                }
-                            });
-                }
-            } finally {
-                Files.delete(file);
+            Path file = TestFolder.create().resolve("generated");
+
+            rows.write(file, format);
+            ClassData data = ClassData.builder(file).build();
+            Assert.assertEquals(data.getFormat(), format);
+            Assert.assertTrue(data.hasManyLabels());
+            try (var all = data.stream()) {
+                all.forEach(
+                        row -> {
+                            int[] expected = rows.labelsOf(row.number());
+                            Assert.assertEquals(row.classes().length, expected.length);
+                            for (int label : expected) {
+                                int number = data.getClasses().indexOf("" + label);
+                                Assert.assertTrue(contains(row.classes(), number));
+                            }
+                        });
             }
         }
     }

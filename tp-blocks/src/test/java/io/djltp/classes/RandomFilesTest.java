@@ -2,19 +2,17 @@ package io.djltp.classes;
 
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.dataset.Batch;
-import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 
 import io.djltp.classes.ClassData.Format;
+import io.djltp.testing.TestCases;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -52,31 +50,15 @@ public class RandomFilesTest {
         "'"
     };
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     /** A row as it is meant. */
     private record Meant(String text, List<String> labels) {}
 
-    @BeforeClass
-    public void create() throws IOException {
-        folder = Files.createTempDirectory("random");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
-    }
-
     @DataProvider
     public Object[][] cases() {
-        List<Object[]> all = new ArrayList<>();
-        for (Format format :
-                List.of(Format.FASTTEXT, Format.TSV, Format.CSV, Format.JSONL, Format.LIBSVM)) {
-            for (int seed = 0; seed < 2; seed++) {
-                all.add(new Object[] {format, seed});
-            }
-        }
-        return all.toArray(Object[][]::new);
+        Format[] formats = {Format.FASTTEXT, Format.TSV, Format.CSV, Format.JSONL, Format.LIBSVM};
+        return TestCases.product(formats, new Integer[] {0, 1});
     }
 
     @Test(dataProvider = "cases", timeOut = 120_000)

@@ -1,5 +1,8 @@
 package io.djltp.classes;
 
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
+
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
@@ -89,7 +92,7 @@ public class TextFeaturesTest {
     @Test(timeOut = 60_000)
     public void vectorsEqualFastText() throws IOException, InterruptedException {
         int bucket = 5000;
-        Path folder = Files.createTempDirectory("fasttext");
+        Path folder = TestFolder.create();
         Path file = Files.writeString(folder.resolve("data"), "__label__a known words\n");
         fastText(
                 folder,
@@ -171,11 +174,6 @@ public class TextFeaturesTest {
 
     @Test(dataProvider = "wrong")
     public void wrongNumbersAreNamed(int rows, int min, int max, int words, String message) {
-        String said =
-                Assert.expectThrows(
-                                IllegalArgumentException.class,
-                                () -> new TextFeatures(rows, min, max, words))
-                        .getMessage();
-        Assert.assertTrue(said.contains(message), said);
+        Refusals.throwsArgument(() -> new TextFeatures(rows, min, max, words), message);
     }
 }

@@ -1,6 +1,12 @@
 package io.djltp.conformance;
 
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
@@ -16,7 +22,6 @@ import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -130,17 +135,12 @@ public class NormsAndTiesTest {
     @Test(timeOut = 120_000)
     public void replicasAreSummedAndCountedOnce() {
         float none = Float.POSITIVE_INFINITY; // the norm is computed, and limits nothing
-        TrainingRun dense = train(network(false), TrainerKind.PLAIN);
-        TrainerKind alone = new TrainerKind(ParallelMode.TENSOR, 1).clippedTo(none);
+        TrainingRun dense = train(network(false), PLAIN);
+        TrainerKind alone = TENSOR_1.clippedTo(none);
         TrainingRun one = train(network(false), alone);
         ArrayAssert.assertAllClose(one.getWeights(), dense.getWeights(), 1e-5, "one rank");
         for (boolean cutTokens : new boolean[] {false, true}) {
-            for (TrainerKind kind :
-                    List.of(
-                            new TrainerKind(ParallelMode.TENSOR, 2),
-                            new TrainerKind(ParallelMode.TENSOR, 3),
-                            new TrainerKind(ParallelMode.TENSOR, 4),
-                            TrainerKind.mesh(2, 2))) {
+            for (TrainerKind kind : List.of(TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2)) {
                 train(network(cutTokens), kind.clippedTo(none)).assertSame(one, 1e-5);
             }
         }

@@ -17,6 +17,7 @@ import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 
 import io.djltp.cut.Cut;
+import io.djltp.testing.TestFolder;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -69,7 +70,7 @@ public class PyTorchSweepTest {
                         .filter(drawn -> !drawn.tree().isRouted())
                         .limit(number)
                         .toList();
-        Path folder = Files.createTempDirectory("sweep");
+        Path folder = TestFolder.create();
         Path file = folder.resolve("cases");
         Path results = folder.resolve("results");
         Files.write(file, cases.stream().map(each -> describe(each).toString()).toList());
@@ -101,9 +102,6 @@ public class PyTorchSweepTest {
         Assert.assertTrue(failures.isEmpty(), String.join("\n", failures));
         Assert.assertTrue(comparison.rounded() <= comparison.compared() / 50);
         Assert.assertTrue(comparison.diverged() <= Math.max(1, number / 50));
-        for (Path each : List.of(file, results, folder)) {
-            Files.delete(each);
-        }
     }
 
     private static int run(List<String> command, Path in, Path out) throws Exception {

@@ -1,6 +1,6 @@
 package io.djltp.conformance;
 
-import io.djltp.testing.TrainerKind;
+import static io.djltp.testing.TrainerKind.PLAIN;
 
 import java.util.ArrayList;
 import java.util.Iterator;
@@ -47,12 +47,7 @@ final class SweptComparison {
             Function<SweptTraining, Map<String, double[]>> run,
             boolean gradients) {
         return check(
-                drawn,
-                onRanks,
-                run,
-                gradients,
-                run.apply(SweptTraining.of(drawn, TrainerKind.PLAIN)),
-                false);
+                drawn, onRanks, run, gradients, run.apply(SweptTraining.of(drawn, PLAIN)), false);
     }
 
     /** Compares with what another library has computed in float64. */

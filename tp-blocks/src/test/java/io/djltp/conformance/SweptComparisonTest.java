@@ -1,5 +1,7 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.TrainerKind.PLAIN;
+
 import ai.djl.ndarray.types.DataType;
 
 import io.djltp.conformance.SweptMutant.Error;
@@ -49,7 +51,7 @@ public class SweptComparisonTest {
                         4, 3, 1, 2, true, false, false, false, false, false, false, Layout.WHOLE);
         SweptCase drawn = drawn(tree(3, attention), 0, DataType.FLOAT32);
         SweptRounding rounding = new SweptRounding(drawn, SweptTraining::gradients, true);
-        Map<String, double[]> plain = SweptTraining.of(drawn, TrainerKind.PLAIN).gradients();
+        Map<String, double[]> plain = SweptTraining.of(drawn, PLAIN).gradients();
         Map<String, double[]> ranks = SweptTraining.of(drawn, drawn.kind()).gradients();
         String name =
                 plain.keySet().stream().filter(key -> key.endsWith("key_bias")).findAny().get();

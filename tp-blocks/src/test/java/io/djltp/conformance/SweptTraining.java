@@ -1,5 +1,7 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.TrainerKind.PLAIN;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -107,7 +109,7 @@ record SweptTraining(
         Engine.getInstance().setRandomSeed((int) drawn.seed());
         Block block = drawn.tree().create(false);
         try (NDManager manager = NDManager.newBaseManager()) {
-            SweptTraining plain = of(drawn, TrainerKind.PLAIN);
+            SweptTraining plain = of(drawn, PLAIN);
             block.initialize(manager, drawn.type(), plain.data(manager, 0).getShapes());
             return block.getParameters().values().stream()
                     .map(parameter -> doubles(parameter.getArray()))

@@ -31,10 +31,7 @@ final class EncoderDecoder extends AbstractBlock implements ForecastBlock {
 
     @Override
     protected NDList forwardInternal(
-            ParameterStore store,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
         NDList x = embedding.forward(store, new NDList(inputs.get(0)), training);
         NDList memory = embedding.forward(store, new NDList(inputs.get(1)), training);
         x.addAll(encoder.forward(store, memory, training));

@@ -276,8 +276,7 @@ public class ModelCostTest {
         Block encoder = new TransformerEncoderBlock(12, 2, 8, 0, Activation::relu);
         Block planned = TensorParallel.parallelize(sequence(encoder), Plan.auto());
         Shape[] vectors = {new Shape(5, 7, 12)};
-        Refusals.expect(
-                IllegalArgumentException.class,
+        Refusals.throwsArgument(
                 () -> cost(planned, Loss.l2Loss(), vectors, "1x2"),
                 "the block 01TransformerEncoderBlock",
                 "trainer.getCollectiveCounts()");
@@ -330,10 +329,7 @@ public class ModelCostTest {
     @Test(dataProvider = "refused", timeOut = 60_000)
     public void whatCannotBeKnownIsRefused(
             Block block, Shape[] inputs, String mesh, String message) {
-        Refusals.expect(
-                IllegalArgumentException.class,
-                () -> cost(block, Loss.l2Loss(), inputs, mesh),
-                message);
+        Refusals.throwsArgument(() -> cost(block, Loss.l2Loss(), inputs, mesh), message);
         Assert.assertFalse(block.isInitialized());
     }
 }

@@ -9,43 +9,26 @@ import ai.djl.Model;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.util.Utils;
 
+import io.djltp.collective.ForkedJvm;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.Refusals;
-import io.djltp.training.JobProcess;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.File;
 import java.io.IOException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Arrays;
 import java.util.List;
-import java.util.stream.Collectors;
 
 /** A block that ONNX's operators do not compute throws, and the file that is there stays. */
-public class OnnxExportTest {
-
-    private Path folder;
-
-    @BeforeMethod
-    public void create() throws IOException {
-        folder = Files.createTempDirectory("onnx");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
-    }
+public class OnnxExportTest extends TestFolder {
 
     @DataProvider
     public static Object[][] networks() {
@@ -70,10 +53,7 @@ public class OnnxExportTest {
             throws IOException {
         try (Model model = initialized(block, new Shape(2, 4))) {
             OnnxExport export = OnnxExport.builder().setInput("x", type, new Shape(-1, 4)).build();
-            Refusals.expect(
-                    IllegalArgumentException.class,
-                    () -> export.write(model, folder.resolve("m.onnx")),
-                    what);
+            Refusals.throwsArgument(() -> export.write(model, folder.resolve("m.onnx")), what);
             try (var files = Files.list(folder)) {
                 Assert.assertEquals(files.toList(), List.of());
             }
@@ -83,16 +63,8 @@ public class OnnxExportTest {
     /** The dependency is optional; without it the error names it. */
     @Test(timeOut = 60_000)
     public void withoutTheLibraryTheErrorNamesIt() throws Exception {
-        ProcessBuilder java = JobProcess.java(WithoutLibrary.class, List.of(), List.of());
-        List<String> command = java.command();
-        int path = command.indexOf("-cp") + 1;
-        String jars =
-                Arrays.stream(command.get(path).split(File.pathSeparator))
-                        .filter(each -> !each.contains("tribuo") && !each.contains("protobuf"))
-                        .collect(Collectors.joining(File.pathSeparator));
-        command.set(path, jars);
         Refusals.assertContains(
-                JobProcess.run(java, 60),
+                new ForkedJvm().without("tribuo", "protobuf").succeed(WithoutLibrary.class),
                 "needs org.tribuo:tribuo-util-onnx:4.3.2 .. not on the class path");
     }
 
@@ -116,8 +88,7 @@ public class OnnxExportTest {
 
     @Test
     public void weightsOf2GiBDoNotFit() {
-        Refusals.expect(
-                IllegalArgumentException.class,
+        Refusals.throwsArgument(
                 () -> OnnxExport.builder().optExternalAbove(1L << 31),
                 "An ONNX file has less than 2 GiB, 2147483648 bytes: weights of 2147483648 bytes do"
                         + " not fit into it");

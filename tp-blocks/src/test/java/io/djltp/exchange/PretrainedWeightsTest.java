@@ -31,7 +31,6 @@ import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
-import ai.djl.util.Utils;
 
 import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.internal.safetensors.SafetensorsWriter;
@@ -39,12 +38,11 @@ import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelPredictor;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -66,22 +64,10 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /** Weights of files, on any number of ranks: the right ones, no byte more, or one error. */
-public class PretrainedWeightsTest {
+public class PretrainedWeightsTest extends TestFolder {
 
     private static final Shape INPUT = new Shape(2, 3);
     private static final String INDEX = "model.safetensors.index.json";
-
-    private Path folder;
-
-    @BeforeMethod
-    public void create() throws IOException {
-        folder = Files.createTempDirectory("weights");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
-    }
 
     @DataProvider
     public static Object[][] models() {
@@ -426,15 +412,13 @@ public class PretrainedWeightsTest {
         try (Model model = model(linear(4, false));
                 Model blank = Model.newInstance("blank")) {
             PretrainedWeights weights = weights(path, NameMapping.own());
-            Refusals.expect(
-                    IllegalStateException.class,
+            Refusals.throwsState(
                     () -> weights.load(blank, INPUT),
                     "The model blank has no block to take the weights: call model.setBlock(...)"
                             + " before");
             weights.bind(model, INPUT);
             weights.close();
-            Refusals.expect(
-                    IllegalStateException.class,
+            Refusals.throwsState(
                     () ->
                             model.getBlock()
                                     .initialize(model.getNDManager(), DataType.FLOAT32, INPUT),

@@ -21,7 +21,6 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
@@ -32,12 +31,11 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 import org.testng.SkipException;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -57,21 +55,9 @@ import java.util.stream.Stream;
 import java.util.zip.CRC32;
 
 /** What is written is what the ranks have, bit for bit, and what others can read. */
-public class WeightExportTest {
+public class WeightExportTest extends TestFolder {
 
     private static final Path PYTORCH = SmallModels.file("model.safetensors.index.json");
-
-    private Path folder;
-
-    @BeforeMethod
-    public void create() throws IOException {
-        folder = Files.createTempDirectory("exported");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
-    }
 
     private static WeightExport.Builder export(NameMapping mapping) {
         return WeightExport.builder().setMapping(mapping);

@@ -132,10 +132,7 @@ public class VocabParallelAccuracyTest {
     public void namesAreThoseOfDjl() {
         Assert.assertEquals(new VocabParallelAccuracy().getName(), new Accuracy().getName());
         Assert.assertEquals(new VocabParallelAccuracy(5).getName(), new TopKAccuracy(5).getName());
-        Refusals.expect(
-                IllegalArgumentException.class,
-                () -> new VocabParallelAccuracy(0),
-                "must be 1 or more: 0");
+        Refusals.throwsArgument(() -> new VocabParallelAccuracy(0), "must be 1 or more: 0");
     }
 
     /**

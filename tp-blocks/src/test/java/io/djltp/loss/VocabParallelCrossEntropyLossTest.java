@@ -2,6 +2,10 @@ package io.djltp.loss;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -14,7 +18,6 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
@@ -319,13 +322,7 @@ public class VocabParallelCrossEntropyLossTest {
                                                 .build()),
                         VocabParallelCrossEntropyLoss::new,
                         Network.classification(6, 4, 7));
-        for (TrainerKind kind :
-                new TrainerKind[] {
-                    new TrainerKind(ParallelMode.TENSOR, 2),
-                    new TrainerKind(ParallelMode.TENSOR, 3),
-                    new TrainerKind(ParallelMode.TENSOR, 4),
-                    TrainerKind.mesh(2, 2)
-                }) {
+        for (TrainerKind kind : new TrainerKind[] {TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2}) {
             net.assertRefused(
                     kind, "not known to be a slice of the classes", "without optGatherOutput");
         }

@@ -1,5 +1,7 @@
 package io.djltp.loss;
 
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -199,7 +201,7 @@ public class VocabParallelRankingTest {
     public static Object[][] cases() {
         List<TrainerKind> kinds = new ArrayList<>(TrainerKind.all(1, 2, 3, 4));
         kinds.add(TrainerKind.PLAIN);
-        kinds.add(TrainerKind.MESH_2X2);
+        kinds.add(MESH_2X2);
         return TrainerKind.rows(kinds, List.of(true, false));
     }
 

@@ -95,9 +95,7 @@ public class VocabParallelTopKTest {
 
     @Test
     public void noClassAtAllIsRefused() {
-        Refusals.expect(
-                IllegalArgumentException.class,
-                () -> new VocabParallelTopK(0),
-                "The k of a top-k must be 1 or more: 0");
+        Refusals.throwsArgument(
+                () -> new VocabParallelTopK(0), "The k of a top-k must be 1 or more: 0");
     }
 }

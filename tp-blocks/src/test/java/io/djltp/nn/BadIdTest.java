@@ -2,6 +2,9 @@ package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -12,7 +15,6 @@ import ai.djl.nn.Block;
 import ai.djl.training.Trainer;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
@@ -40,7 +42,7 @@ public class BadIdTest {
 
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void trainingGoesOn(TrainerKind kind) {
-        run(kind, true).assertSame(run(TrainerKind.PLAIN, false), 1e-5);
+        run(kind, true).assertSame(run(PLAIN, false), 1e-5);
     }
 
     private static TrainingRun run(TrainerKind kind, boolean bad) {
@@ -78,11 +80,7 @@ public class BadIdTest {
     }
 
     private static void check(long id, Assert.ThrowingRunnable pass) {
-        Refusals.expect(
-                IllegalArgumentException.class,
-                pass,
-                "the id " + id + ", at the position",
-                "vocabulary of 13");
+        Refusals.throwsArgument(pass, "the id " + id + ", at the position", "vocabulary of 13");
     }
 
     /** A head that keeps a gradient from the forward pass to the step, and the same weight. */
@@ -124,7 +122,7 @@ public class BadIdTest {
     @Test(timeOut = 60_000)
     public void anIdThatIsNoWholeNumber() {
         TrainingRun.of(
-                new TrainerKind(ParallelMode.TENSOR, 2),
+                TENSOR_2,
                 sequence(embedding(), linear(5)),
                 new HalfSquareLoss(),
                 new Shape(ROWS, PLACES),
@@ -146,7 +144,7 @@ public class BadIdTest {
     @Test(timeOut = 60_000)
     public void theErrorNamesRowsAndRank() {
         TrainingRun.of(
-                new TrainerKind(ParallelMode.DATA, 2),
+                DATA_2,
                 sequence(embedding(), linear(5)),
                 new HalfSquareLoss(),
                 new Shape(ROWS, PLACES),

@@ -2,6 +2,8 @@ package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -27,7 +29,6 @@ import com.google.gson.Gson;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.optimizer.RowwiseAdagrad;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.PyTorch;
@@ -91,13 +92,11 @@ public class EmbeddingBagTest {
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void equalsDjlsTrainer(Supplier<Optimizer> optimizer, TrainerKind kind) {
         Passes two = EmbeddingBagTest::twoBatches;
-        float[][] expected = train(optimizer.get(), TrainerKind.PLAIN, two);
+        float[][] expected = train(optimizer.get(), PLAIN, two);
         assertSame(train(optimizer.get(), kind, two), expected);
         assertSame(train(optimizer.get(), kind, EmbeddingBagTest::badIds), expected);
         Passes zeros = EmbeddingBagTest::zeroGradients;
-        assertSame(
-                train(optimizer.get(), kind, zeros),
-                train(optimizer.get(), TrainerKind.PLAIN, zeros));
+        assertSame(train(optimizer.get(), kind, zeros), train(optimizer.get(), PLAIN, zeros));
     }
 
     @DataProvider
@@ -133,7 +132,7 @@ public class EmbeddingBagTest {
             List<Object> parameters = new ArrayList<>();
             train(
                     Configs.sgd(0),
-                    TrainerKind.PLAIN,
+                    PLAIN,
                     (trainer, manager, step) -> {
                         twoBatches(trainer, manager, step);
                         parameters.clear();
@@ -198,7 +197,7 @@ public class EmbeddingBagTest {
         int[] present = new int[1];
         train(
                 RowwiseAdagrad.builder().build(),
-                new TrainerKind(ParallelMode.DATA, 3),
+                DATA_3,
                 list -> {
                     ParallelContext context = ParallelContext.current(); // null for shapes
                     boolean used = context == null || context.getRank() == present[0];
@@ -230,7 +229,7 @@ public class EmbeddingBagTest {
     public void passesThatAreNotDifferentiatedLeaveNothing() {
         train(
                 RowwiseAdagrad.builder().build(),
-                new TrainerKind(ParallelMode.DATA, 3),
+                DATA_3,
                 (trainer, manager, step) -> {
                     Parameter table = trainer.getModel().getBlock().getParameters().valueAt(0);
                     NDManager lasting =
@@ -351,8 +350,7 @@ public class EmbeddingBagTest {
     }
 
     private static void refuses(long id, Assert.ThrowingRunnable pass) {
-        Refusals.expect(
-                IllegalArgumentException.class,
+        Refusals.throwsArgument(
                 pass,
                 "EmbeddingBag (37, 5) was asked for the id " + id + ", at the",
                 ", 2] of ids (",
@@ -424,8 +422,7 @@ public class EmbeddingBagTest {
             for (int i = 1; i < arguments.length; i += 2) {
                 input.add(manager.ones((Shape) arguments[i + 1], (DataType) arguments[i]));
             }
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            Refusals.throwsArgument(
                     () -> bag.forward(new ParameterStore(manager, false), input, false),
                     (String) arguments[0]);
         }

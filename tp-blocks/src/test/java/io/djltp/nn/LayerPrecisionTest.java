@@ -5,6 +5,8 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
@@ -75,7 +77,7 @@ public class LayerPrecisionTest {
         for (int ranks : new int[] {1, 2, 3, 4}) {
             assertTrained(new TrainerKind(ParallelMode.TENSOR, ranks), network, tail);
         }
-        assertTrained(TrainerKind.mesh(2, 2), network, tail);
+        assertTrained(MESH_2X2, network, tail);
     }
 
     /** Three axes, the output gathered, and a row-parallel layer that takes its slice itself. */
@@ -135,7 +137,7 @@ public class LayerPrecisionTest {
 
     private static void assertTrained(
             TrainerKind kind, Function<Precision, Block> network, long... tail) {
-        TrainingRun wide = run(TrainerKind.PLAIN, network.apply(Precision.FLOAT32), tail);
+        TrainingRun wide = run(PLAIN, network.apply(Precision.FLOAT32), tail);
         TrainingRun narrow = run(kind, network.apply(Precision.BFLOAT16), tail);
         narrow.assertSame(wide, TOLERANCE);
         // and it is another arithmetic
@@ -185,7 +187,7 @@ public class LayerPrecisionTest {
                                     .build());
             runs[i] =
                     TrainingRun.of(
-                            i == 0 ? TrainerKind.PLAIN : kind,
+                            i == 0 ? PLAIN : kind,
                             block,
                             Loss.l2Loss(),
                             new Shape(9),
@@ -231,7 +233,7 @@ public class LayerPrecisionTest {
     /** What is to be learned is the square of each token, and the mean of those up to it. */
     @Test(timeOut = 120_000)
     public void aTransformerReachesTheSameLoss() {
-        List<Float> wide = losses(TrainerKind.PLAIN, Precision.FLOAT32);
+        List<Float> wide = losses(PLAIN, Precision.FLOAT32);
         double reached = mean(wide);
         Assert.assertTrue(reached < 0.5 * wide.get(0), "it learns: " + wide);
         for (int ranks : new int[] {1, 3}) {
@@ -269,7 +271,7 @@ public class LayerPrecisionTest {
     @Test(timeOut = 60_000)
     public void djlsTrainerHasThePrecision() {
         assertTrained(
-                TrainerKind.PLAIN,
+                PLAIN,
                 precision ->
                         sequence(
                                 sum(
@@ -283,8 +285,7 @@ public class LayerPrecisionTest {
 
     @Test
     public void aPrecisionThatLayersDoNotHaveIsRefusedWhereItIsChosen() {
-        Refusals.expect(
-                IllegalArgumentException.class,
+        Refusals.throwsArgument(
                 () -> ColumnParallelLinear.builder().optPrecision(Precision.TF32),
                 "" + Precision.TF32);
     }
@@ -309,8 +310,7 @@ public class LayerPrecisionTest {
             block.initialize(manager, weights, new Shape(2, 3));
             NDList x = new NDList(manager.ones(new Shape(2, 3)));
             ParameterStore store = new ParameterStore(manager, false);
-            Refusals.expect(
-                    IllegalArgumentException.class, () -> block.forward(store, x, false), message);
+            Refusals.throwsArgument(() -> block.forward(store, x, false), message);
         }
     }
 }

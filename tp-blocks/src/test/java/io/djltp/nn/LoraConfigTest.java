@@ -15,10 +15,9 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.training.ParallelTrainer;
 
@@ -82,11 +81,7 @@ public class LoraConfigTest {
     private static float[] train(ParallelConfig parallel, boolean tokens) {
         Engine.getInstance().setRandomSeed(3);
         DefaultTrainingConfig config =
-                new DefaultTrainingConfig(Loss.l2Loss())
-                        .optOptimizer(
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(Tracker.fixed(0.1f))
-                                        .build());
+                new DefaultTrainingConfig(Loss.l2Loss()).optOptimizer(Configs.sgd(0.1f));
         float[] losses = new float[STEPS];
         try (Model model = Model.newInstance("adapted");
                 NDManager manager = NDManager.newBaseManager()) {

@@ -7,6 +7,14 @@ import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -59,7 +67,7 @@ public class ParallelDropoutTest {
 
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void theNumberOfRanksDoesNotMatter(TrainerKind kind) {
-        TrainerKind one = new TrainerKind(ParallelMode.TENSOR, 1);
+        TrainerKind one = TENSOR_1;
         TrainingRun expected = train(one, network(0.4f));
         train(kind, network(0.4f)).assertSame(expected, TOLERANCE);
         train(kind, heads()).assertSame(train(one, heads()), TOLERANCE);
@@ -82,10 +90,8 @@ public class ParallelDropoutTest {
         UnaryOperator<NDArray> swap = x -> x.swapAxes(1, 2);
         for (TrainerKind kind :
                 List.of(
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, 4), // as many features as tokens
-                        TrainerKind.mesh(2, 3),
-                        new TrainerKind(ParallelMode.MIXED, 2))) {
+                        TENSOR_2, TENSOR_4, // as many features as tokens
+                        MESH_2X3, MIXED_2)) {
             Block heads =
                     sequence(
                             head(24),
@@ -98,11 +104,7 @@ public class ParallelDropoutTest {
             assertRefused(kind, swapped, "ropout", "features");
         }
         UnaryOperator<NDArray> rows = x -> x.swapAxes(0, 1);
-        for (TrainerKind kind :
-                List.of(
-                        new TrainerKind(ParallelMode.DATA, 2),
-                        new TrainerKind(ParallelMode.DATA, 3),
-                        TrainerKind.mesh(2, 1))) {
+        for (TrainerKind kind : List.of(DATA_2, DATA_3, TrainerKind.mesh(2, 1))) {
             Block swapped = sequence(linear(5), map(rows), dropout(5), map(rows), linear(CLASSES));
             assertRefused(kind, swapped, "ropout", "rows are not axis 0");
         }
@@ -152,7 +154,7 @@ public class ParallelDropoutTest {
     @Test(timeOut = 60_000)
     public void aStateGoesOnWhereItWasTaken() {
         ParallelDropout block = ParallelDropout.builder().optRate(0.2f).build();
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        TrainerKind kind = TENSOR_2;
         Assert.assertNull(block.getState());
         try (Model model = model(block, 1);
                 ParallelTrainer trainer = open(model, kind)) {
@@ -171,8 +173,7 @@ public class ParallelDropoutTest {
             Assert.assertEquals(other.getState(), new ParallelDropout.State(9, 0));
             other.setState(block.getState());
             try (Model otherModel = model(other, 4);
-                    ParallelTrainer another =
-                            open(otherModel, new TrainerKind(ParallelMode.TENSOR, 3))) {
+                    ParallelTrainer another = open(otherModel, TENSOR_3)) {
                 Assert.assertEquals(mask(another), third);
             }
             try (Model again = model(block, 4);
@@ -250,8 +251,7 @@ public class ParallelDropoutTest {
     @Test(timeOut = 60_000)
     public void badInput() {
         for (float rate : new float[] {-0.1f, 1.1f, Float.NaN}) {
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            Refusals.throwsArgument(
                     () -> ParallelDropout.builder().optRate(rate).build(),
                     "The rate of dropout must be from 0 to 1, not " + rate);
         }
@@ -259,7 +259,7 @@ public class ParallelDropoutTest {
                 sequence(
                         ClassificationHead.builder().setUnits(CLASSES).build(),
                         ParallelDropout.builder().build());
-        assertRefused(new TrainerKind(ParallelMode.TENSOR, 2), block, "put it before that layer");
+        assertRefused(TENSOR_2, block, "put it before that layer");
     }
 
     private static Block network(float rate) {

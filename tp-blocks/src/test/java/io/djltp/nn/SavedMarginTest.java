@@ -23,6 +23,7 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
@@ -37,7 +38,6 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 
 /** What a head was trained with is saved with its weights and read back. */
@@ -154,7 +154,7 @@ public class SavedMarginTest {
 
     @Test(timeOut = 60_000)
     public void whatATrainerSavesHasTheMargin() throws Exception {
-        Path folder = Files.createTempDirectory("margin");
+        Path folder = TestFolder.create();
         float[] expected;
         try (Model model = Model.newInstance("net")) {
             model.setBlock(head().optMargin(ARC).build());

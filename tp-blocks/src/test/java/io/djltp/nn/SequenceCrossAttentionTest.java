@@ -2,6 +2,11 @@ package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -17,7 +22,6 @@ import ai.djl.util.PairList;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -47,10 +51,7 @@ public class SequenceCrossAttentionTest {
     @DataProvider
     public Object[][] kinds() {
         return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 1)},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.TENSOR, 3)},
-            {TrainerKind.mesh(2, 2)},
+            {TENSOR_1}, {TENSOR_2}, {TENSOR_3}, {MESH_2X2},
         };
     }
 
@@ -148,7 +149,7 @@ public class SequenceCrossAttentionTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void isReadBackIntoThePlainNetwork(TrainerKind kind) throws Exception {
         ByteArrayOutputStream file = new ByteArrayOutputStream();
-        TrainingRun expected = train(TrainerKind.PLAIN, false, new ByteArrayOutputStream());
+        TrainingRun expected = train(PLAIN, false, new ByteArrayOutputStream());
         train(kind, true, file);
         try (NDManager manager = NDManager.newBaseManager()) {
             Block plain = body(false);

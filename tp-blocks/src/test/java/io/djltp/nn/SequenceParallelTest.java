@@ -6,6 +6,13 @@ import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
@@ -17,7 +24,6 @@ import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -39,13 +45,7 @@ public class SequenceParallelTest {
     @DataProvider
     public static Object[][] kinds() {
         return new Object[][] {
-            {new TrainerKind(ParallelMode.TENSOR, 1)},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.TENSOR, 4)},
-            {new TrainerKind(ParallelMode.DATA, 2)},
-            {TrainerKind.mesh(2, 2)},
-            {TrainerKind.mesh(2, 3)},
+            {TENSOR_1}, {TENSOR_2}, {TENSOR_3}, {TENSOR_4}, {DATA_2}, {MESH_2X2}, {MESH_2X3},
         };
     }
 

@@ -11,16 +11,16 @@ import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Network;
-import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -29,8 +29,6 @@ import java.util.function.Supplier;
 
 /** What cannot be computed of a rank's tokens is refused before the first step. */
 public class SequenceRefusedTest {
-
-    private static final TrainerKind THREE = new TrainerKind(ParallelMode.TENSOR, 3);
 
     @DataProvider
     public static Object[][] networks() {
@@ -123,7 +121,7 @@ public class SequenceRefusedTest {
     @Test(dataProvider = "networks", timeOut = 60_000)
     public void isRefused(String name, int tokens, Supplier<Block> block, String message) {
         Network.of(cut -> block.get(), Loss::l2Loss, sequences(6, tokens))
-                .assertRefused(THREE, false, message);
+                .assertRefused(TENSOR_3, false, message);
     }
 
     /** In MIXED mode the rows of the batch are cut over the same ranks. */
@@ -139,6 +137,6 @@ public class SequenceRefusedTest {
                                         new SequenceGather()),
                         Loss::l2Loss,
                         sequences(6, 7))
-                .assertRefused(new TrainerKind(ParallelMode.MIXED, 2), "MIXED mode the rows of");
+                .assertRefused(MIXED_2, "MIXED mode the rows of");
     }
 }

@@ -9,6 +9,12 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -63,9 +69,7 @@ public class SequenceStepTest {
                     counts(new TrainerKind(ParallelMode.TENSOR, ranks), body(true, true, 2)),
                     expected);
         }
-        Assert.assertEquals(
-                counts(new TrainerKind(ParallelMode.TENSOR, 1), body(true, true, 2)),
-                List.of("none", "none", "none"));
+        Assert.assertEquals(counts(TENSOR_1, body(true, true, 2)), List.of("none", "none", "none"));
     }
 
     private static List<String> counts(TrainerKind kind, Block block) {
@@ -87,8 +91,7 @@ public class SequenceStepTest {
     /** Conformance case 24: the replicas of norms and biases stay the same, bit for bit. */
     @Test(timeOut = 60_000)
     public void replicasAreBitEqualAfterTheSum() {
-        for (TrainerKind kind :
-                List.of(new TrainerKind(ParallelMode.TENSOR, 3), TrainerKind.mesh(2, 2))) {
+        for (TrainerKind kind : List.of(TENSOR_3, MESH_2X2)) {
             Block block = body(true, true, 2);
             train(kind, block, trainer -> checkReplicas((ParallelTrainer) trainer), 4, 7, 6);
         }
@@ -183,14 +186,8 @@ public class SequenceStepTest {
     @Test(timeOut = 60_000)
     public void dropoutInTheRegion() {
         for (int axis : new int[] {1, 2}) { // flattened tokens, and sequences
-            TrainingRun expected = dropout(new TrainerKind(ParallelMode.TENSOR, 1), axis);
-            for (TrainerKind kind :
-                    List.of(
-                            new TrainerKind(ParallelMode.TENSOR, 2),
-                            new TrainerKind(ParallelMode.TENSOR, 3),
-                            new TrainerKind(ParallelMode.DATA, 2),
-                            TrainerKind.mesh(2, 2),
-                            TrainerKind.mesh(2, 3))) {
+            TrainingRun expected = dropout(TENSOR_1, axis);
+            for (TrainerKind kind : List.of(TENSOR_2, TENSOR_3, DATA_2, MESH_2X2, MESH_2X3)) {
                 dropout(kind, axis).assertSame(expected, TOLERANCE);
             }
         }

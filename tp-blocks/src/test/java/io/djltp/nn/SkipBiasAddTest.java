@@ -1,6 +1,11 @@
 package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -9,12 +14,10 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
-import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -46,20 +49,14 @@ public class SkipBiasAddTest {
     @Test(timeOut = 60_000)
     public void outputAndBiasAreTheOutputWithIt() {
         Network.of(SkipBiasAddTest::network, HalfSquareLoss::new, Network.regression(4, 5, 3))
-                .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 1),
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, 3),
-                        new TrainerKind(ParallelMode.TENSOR, 4),
-                        TrainerKind.mesh(2, 2));
+                .assertEqual(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2);
         Network.of(cut -> network(true), HalfSquareLoss::new, Network.regression(4, 5, 3))
-                .assertEqual(new TrainerKind(ParallelMode.TENSOR, 2)); // without ranks, too
+                .assertEqual(TENSOR_2); // without ranks, too
     }
 
     @Test
     public void thereHasToBeABias() {
-        Refusals.expect(
-                IllegalArgumentException.class,
+        Refusals.throwsArgument(
                 () ->
                         RowParallelLinear.builder()
                                 .setUnits(3)

@@ -5,6 +5,7 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -30,6 +31,7 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TestCases;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -60,15 +62,8 @@ public class StepsOfDjlTest {
 
     @DataProvider
     public Object[][] networks() {
-        List<Object[]> cases = new ArrayList<>();
-        for (CutNetwork network : CutNetwork.values()) {
-            for (int ranks = 1; ranks <= 4; ranks++) {
-                for (boolean adam : new boolean[] {false, true}) {
-                    cases.add(new Object[] {network, ranks, adam});
-                }
-            }
-        }
-        return cases.toArray(new Object[0][]);
+        return TestCases.product(
+                CutNetwork.values(), new Integer[] {1, 2, 3, 4}, new Boolean[] {false, true});
     }
 
     @Test(dataProvider = "networks", timeOut = 60_000)
@@ -83,7 +78,7 @@ public class StepsOfDjlTest {
                                         .optMomentum(0.9f)
                                         .build();
         Shape shape = new Shape(ROWS, CutNetwork.FEATURES);
-        Run plain = train(TrainerKind.PLAIN, network.create(0), optimizer.get(), 5, shape);
+        Run plain = train(PLAIN, network.create(0), optimizer.get(), 5, shape);
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
         Run actual = train(kind, network.create(ranks), optimizer.get(), 5, shape);
         // fp32 sums in another order; Adam divides by the root of squares that start near zero
@@ -95,7 +90,7 @@ public class StepsOfDjlTest {
     public void twoStepsOfAPerceptron() {
         Shape shape = new Shape(8, 10);
         Block dense = sequence(linear(16), relu(), linear(12));
-        Run expected = train(TrainerKind.PLAIN, dense, Configs.sgd(0.25f), 2, shape);
+        Run expected = train(PLAIN, dense, Configs.sgd(0.25f), 2, shape);
         for (int ranks = 1; ranks <= 4; ranks++) {
             TrainerKind tensor = new TrainerKind(ParallelMode.TENSOR, ranks);
             for (TrainerKind kind : List.of(tensor, new TrainerKind(ParallelMode.MIXED, ranks))) {

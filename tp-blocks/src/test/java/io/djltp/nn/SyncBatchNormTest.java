@@ -7,6 +7,16 @@ import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_3X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.MIXED_4;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -26,7 +36,6 @@ import ai.djl.training.Trainer;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
@@ -77,19 +86,9 @@ public class SyncBatchNormTest {
     private static final Network.Batches SEVEN = Network.regression(7, FEATURES, 4);
     private static final Network.Batches FEW = // some leave ranks without a row
             (manager, step) -> Network.regression(ROWS[step % 4], FEATURES, 4).make(manager, step);
-    private static final TrainerKind[] SOME = {
-        new TrainerKind(ParallelMode.DATA, 3),
-        new TrainerKind(ParallelMode.MIXED, 2),
-        TrainerKind.mesh(2, 2)
-    };
-    private static final TrainerKind[] FOUR = {
-        new TrainerKind(ParallelMode.DATA, 4),
-        new TrainerKind(ParallelMode.MIXED, 4),
-        TrainerKind.mesh(3, 2)
-    };
-    private static final TrainerKind[] MIXED = {
-        new TrainerKind(ParallelMode.MIXED, 3), new TrainerKind(ParallelMode.MIXED, 4)
-    };
+    private static final TrainerKind[] SOME = {DATA_3, MIXED_2, MESH_2X2};
+    private static final TrainerKind[] FOUR = {DATA_4, MIXED_4, MESH_3X2};
+    private static final TrainerKind[] MIXED = {MIXED_3, MIXED_4};
 
     private static Object[] row(
             String name,
@@ -126,8 +125,8 @@ public class SyncBatchNormTest {
                                     tanh(),
                                     norm(sync, 1)),
                     Network.regression(7, FEATURES, 6),
-                    new TrainerKind(ParallelMode.MIXED, 3),
-                    new TrainerKind(ParallelMode.TENSOR, 3)),
+                    MIXED_3,
+                    TENSOR_3),
             // ranks without a row of the output have one that does not count
             row(
                     "behind a row layer",
@@ -199,7 +198,7 @@ public class SyncBatchNormTest {
         try (Model model = Model.newInstance("net", Device.cpu());
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(SyncBatchNorm.builder().optEpsilon(1e-9f).build());
-            TrainerKind kind = new TrainerKind(ParallelMode.DATA, 3);
+            TrainerKind kind = DATA_3;
             try (Trainer trainer = kind.open(model, config())) {
                 trainer.initialize(new Shape(7, 2));
                 NDArray data = TrainingRun.random(manager, 3, 7, 2).mul(8).round().div(64);
@@ -236,7 +235,7 @@ public class SyncBatchNormTest {
                 NDManager manager = NDManager.newBaseManager()) {
             model.setDataType(DataType.FLOAT16);
             model.setBlock(norm(true, 1));
-            TrainerKind kind = new TrainerKind(ParallelMode.DATA, 2);
+            TrainerKind kind = DATA_2;
             Shape shape = new Shape(4, 1, 200, 200);
             try (Trainer trainer = kind.open(model, config())) {
                 trainer.initialize(shape);
@@ -271,10 +270,7 @@ public class SyncBatchNormTest {
                         sync -> sequence(column(sync, 6), norm(sync, 1), Blocks.row(sync, 6)),
                         HalfSquareLoss::new,
                         Network.regression(7, FEATURES, 6));
-        for (TrainerKind kind :
-                new TrainerKind[] {
-                    new TrainerKind(ParallelMode.TENSOR, 2), TrainerKind.mesh(2, 2)
-                }) {
+        for (TrainerKind kind : new TrainerKind[] {TENSOR_2, MESH_2X2}) {
             net.assertRefused(
                     kind,
                     "SyncBatchNorm of 6 channels gets a slice of the features",
@@ -288,10 +284,7 @@ public class SyncBatchNormTest {
                         sync -> network(sync, norm(sync, 1)),
                         HalfSquareLoss::new,
                         Network.regression(1, FEATURES, 4))
-                .assertRefused(
-                        new TrainerKind(ParallelMode.DATA, 2),
-                        false,
-                        "needs more than one value of each channel");
+                .assertRefused(DATA_2, false, "needs more than one value of each channel");
     }
 
     @Test(timeOut = 60_000)
@@ -306,8 +299,7 @@ public class SyncBatchNormTest {
                                         end(sync)),
                         HalfSquareLoss::new,
                         Network.regression(15, FEATURES, 4))
-                .assertRefused(
-                        new TrainerKind(ParallelMode.DATA, 2), false, "must be the rows of the");
+                .assertRefused(DATA_2, false, "must be the rows of the");
     }
 
     private static DefaultTrainingConfig config() {
@@ -321,7 +313,7 @@ public class SyncBatchNormTest {
         try (Model model = Model.newInstance("net", Device.cpu());
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(sequence(linear(6), norm(true, 1), linear(4)));
-            TrainerKind kind = new TrainerKind(ParallelMode.DATA, 3);
+            TrainerKind kind = DATA_3;
             try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config())) {
                 trainer.initialize(new Shape(7, FEATURES));
                 NDArray data = TrainingRun.random(manager, 1, 7, FEATURES);

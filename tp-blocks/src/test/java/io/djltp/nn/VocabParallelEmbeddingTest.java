@@ -1,5 +1,10 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+
 import ai.djl.MalformedModelException;
 import ai.djl.modality.nlp.DefaultVocabulary;
 import ai.djl.modality.nlp.embedding.TrainableWordEmbedding;
@@ -60,8 +65,7 @@ public class VocabParallelEmbeddingTest {
             Optimizer optimizer = optimizers.get(i).get();
             int vocabulary = vocabularies[i];
             Block plain = network(new PlainEmbedding(vocabulary, FEATURES));
-            IdTraining expected =
-                    run(TrainerKind.PLAIN, vocabulary, plain, 6, optimizers.get(i).get());
+            IdTraining expected = run(PLAIN, vocabulary, plain, 6, optimizers.get(i).get());
             Block block = network(embedding(vocabulary).build());
             IdTraining actual = run(kind, vocabulary, block, 6, optimizer);
             actual.assertSame(expected, i == 2 ? 1e-4 : 1e-5, kind + " of " + vocabulary);
@@ -93,7 +97,7 @@ public class VocabParallelEmbeddingTest {
     @Test(timeOut = 60_000)
     public void theGradientHasTheBitsOfTheWhole() {
         for (int vocabulary : new int[] {16, 13, 15}) {
-            TrainerKind one = new TrainerKind(ParallelMode.TENSOR, 1);
+            TrainerKind one = TENSOR_1;
             IdTraining expected = lookups(one, vocabulary, embedding(vocabulary).build());
             Assert.assertEquals(expected.getCounts().toString(), "none");
             for (int ranks = 2; ranks <= 4; ranks++) {
@@ -111,7 +115,7 @@ public class VocabParallelEmbeddingTest {
     /** The ids of all ranks, the sums of their rows, and the gradients of all. */
     @Test(timeOut = 60_000)
     public void gathersTheIdsInMixedMode() {
-        TrainerKind kind = new TrainerKind(ParallelMode.MIXED, 2);
+        TrainerKind kind = MIXED_2;
         Optimizer optimizer = IdTraining.optimizers().get(0).get();
         IdTraining run = run(kind, 13, network(embedding(13).build()), 6, optimizer);
         Assert.assertEquals(run.getCounts().get(Collective.REDUCE_SCATTER), 1);
@@ -125,8 +129,7 @@ public class VocabParallelEmbeddingTest {
             Block block = Blocks.sequence(embedding(13).build());
             block.initialize(manager, DataType.FLOAT32, new Shape(1, 3));
             NDArray ids = manager.zeros(new Shape(1, 3), DataType.INT64);
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            Refusals.throwsArgument(
                     () ->
                             block.forward(
                                     new ParameterStore(manager, false),
@@ -157,11 +160,11 @@ public class VocabParallelEmbeddingTest {
                                 numbers.add(value);
                             }
                         };
-                TrainerKind three = new TrainerKind(ParallelMode.TENSOR, 3);
+                TrainerKind three = TENSOR_3;
                 Block plain = new PlainEmbedding(16, FEATURES);
                 Loss loss = new HalfSquareLoss();
                 TrainingRun run = TrainingRun.of(three, block, loss, shape, rows);
-                TrainingRun expected = TrainingRun.of(TrainerKind.PLAIN, plain, loss, shape, rows);
+                TrainingRun expected = TrainingRun.of(PLAIN, plain, loss, shape, rows);
                 run.assertSame(expected, 0);
             }
         }
@@ -172,9 +175,8 @@ public class VocabParallelEmbeddingTest {
     public void thePaddingHasNoGradient(TrainerKind kind) {
         for (int padding : new int[] {0, 12}) { // of the first and of the last rank
             IdTraining with = lookups(kind, 13, embedding(13).optPaddingIndex(padding).build());
-            IdTraining without = lookups(TrainerKind.PLAIN, 13, embedding(13).build());
-            IdTraining same =
-                    lookups(TrainerKind.PLAIN, 13, embedding(13).optPaddingIndex(padding).build());
+            IdTraining without = lookups(PLAIN, 13, embedding(13).build());
+            IdTraining same = lookups(PLAIN, 13, embedding(13).optPaddingIndex(padding).build());
             with.assertSame(same, 1e-5, "padding " + padding);
             float[] initial = initial(13);
             for (int i = 0; i < initial.length; i++) {
@@ -189,7 +191,7 @@ public class VocabParallelEmbeddingTest {
         Block block = new PlainEmbedding(vocabulary, FEATURES);
         float[][] weights = new float[1][];
         TrainingRun.of(
-                TrainerKind.PLAIN,
+                PLAIN,
                 block,
                 new HalfSquareLoss(),
                 new Shape(IdTraining.ROWS, IdTraining.PLACES),
@@ -204,7 +206,7 @@ public class VocabParallelEmbeddingTest {
         ByteArrayOutputStream whileTrained = new ByteArrayOutputStream();
         float[][] values = new float[1][];
         TrainingRun.of(
-                new TrainerKind(ParallelMode.TENSOR, 3),
+                TENSOR_3,
                 trained,
                 new HalfSquareLoss(),
                 new Shape(2, 3),

@@ -2,6 +2,8 @@ package io.djltp.plan;
 
 import ai.djl.nn.Activation;
 
+import io.djltp.testing.Refusals;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -57,9 +59,6 @@ public class PathPatternTest {
 
     @Test(dataProvider = "noPatterns")
     public void refusesWhatIsNoPattern(String text) {
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class, () -> Plan.of(text, Style.column()));
-        Assert.assertTrue(e.getMessage().contains("\"" + text + "\""), e.getMessage());
+        Refusals.throwsArgument(() -> Plan.of(text, Style.column()), "\"" + text + "\"");
     }
 }

@@ -12,13 +12,13 @@ import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.util.Utils;
 
 import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network.Batches;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -170,7 +170,7 @@ record PlanCase(
 
     /** Values before the plan, a file after a step, and the way back. */
     void assertKeepsItsValuesThereAndBack() throws IOException, MalformedModelException {
-        Path folder = Files.createTempDirectory("plan");
+        Path folder = TestFolder.create();
         try (NDManager manager = NDManager.newBaseManager();
                 Model trained = Model.newInstance("net");
                 Model loaded = Model.newInstance("net")) {
@@ -208,8 +208,6 @@ record PlanCase(
             byte[] file = Files.readAllBytes(folder.resolve("net-0000.params"));
             trained.save(folder, "net");
             Assert.assertEquals(Files.readAllBytes(folder.resolve("net-0000.params")), file);
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 

@@ -251,10 +251,7 @@ final class PlannedNetworks {
 
         @Override
         protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
+                ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
             NDList x = in.forward(store, inputs, training);
             for (int i = 0; i < 2; i++) {
                 NDArray hidden = up.get(i).forward(store, x, training).head();

@@ -1,5 +1,7 @@
 package io.djltp.plan;
 
+import static io.djltp.testing.TrainerKind.PLAIN;
+
 import ai.djl.basicmodelzoo.basic.Mlp;
 import ai.djl.basicmodelzoo.cv.classification.AlexNet;
 import ai.djl.basicmodelzoo.cv.classification.GoogLeNet;
@@ -121,7 +123,7 @@ public class ZooPlansTest {
 
     @Test(dataProvider = "models", timeOut = 120_000)
     public void areTrainedAsByDjl(PlanCase model) {
-        PlanCase.Result plain = model.train(TrainerKind.PLAIN);
+        PlanCase.Result plain = model.train(PLAIN);
         for (TrainerKind kind : model.kinds()) {
             model.train(kind).assertSame(model + " on " + kind, plain, 1e-5);
         }

@@ -1,11 +1,11 @@
 package io.djltp.rank;
 
+import static io.djltp.testing.Refusals.throwsArgument;
+
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.assertTrue;
-import static org.testng.Assert.expectThrows;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -66,23 +66,23 @@ public class DeviceMeshTest {
         assertEquals(DeviceMesh.parse("2x3").toString(), "data 2 x tensor 3");
         assertEquals(DeviceMesh.parse(" 1 X 4 ").toString(), "data 1 x tensor 4");
         for (String text : new String[] {"", "2", "2x", "2x3x4", "ax2", "-1x2", "2*3"}) {
-            assertRefused(() -> DeviceMesh.parse(text), "such as 2x3", "'" + text + "'");
+            throwsArgument(() -> DeviceMesh.parse(text), "such as 2x3", "'" + text + "'");
         }
-        assertRefused(() -> DeviceMesh.parse(null), "such as 2x3", "'null'");
-        assertRefused(() -> DeviceMesh.parse("0x2"), "'data'", "1 rank or more, not 0");
-        assertRefused(() -> DeviceMesh.parse("99999999999x2"), "too many ranks");
-        assertRefused(() -> DeviceMesh.parse("99999x99999"), "more than 2147483647 ranks");
+        throwsArgument(() -> DeviceMesh.parse(null), "such as 2x3", "'null'");
+        throwsArgument(() -> DeviceMesh.parse("0x2"), "'data'", "1 rank or more, not 0");
+        throwsArgument(() -> DeviceMesh.parse("99999999999x2"), "too many ranks");
+        throwsArgument(() -> DeviceMesh.parse("99999x99999"), "more than 2147483647 ranks");
     }
 
     @Test
     public void whatIsNoMeshIsRefused() {
-        assertRefused(() -> DeviceMesh.of("data", 2, "data", 2), "'data'", "named twice");
-        assertRefused(() -> DeviceMesh.of("data", 2, "tensor", -1), "'tensor'", "not -1");
-        assertRefused(() -> DeviceMesh.builder().build(), "needs an axis", "addAxis");
-        assertRefused(() -> DeviceMesh.of(ParallelMode.MIXED, 0), "1 rank or more, not 0");
+        throwsArgument(() -> DeviceMesh.of("data", 2, "data", 2), "'data'", "named twice");
+        throwsArgument(() -> DeviceMesh.of("data", 2, "tensor", -1), "'tensor'", "not -1");
+        throwsArgument(() -> DeviceMesh.builder().build(), "needs an axis", "addAxis");
+        throwsArgument(() -> DeviceMesh.of(ParallelMode.MIXED, 0), "1 rank or more, not 0");
         DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
-        assertRefused(() -> mesh.getSize("tensors"), "'tensors'", "its axes are data, tensor");
-        assertRefused(() -> mesh.getCoordinate(6, "data"), "0 to 5, not 6");
+        throwsArgument(() -> mesh.getSize("tensors"), "'tensors'", "its axes are data, tensor");
+        throwsArgument(() -> mesh.getCoordinate(6, "data"), "0 to 5, not 6");
     }
 
     private static int[] coordinates(DeviceMesh mesh, String axis) {
@@ -95,12 +95,5 @@ public class DeviceMeshTest {
         return IntStream.range(0, mesh.getRanks())
                 .map(rank -> mesh.getFirstRank(rank, axis))
                 .toArray();
-    }
-
-    private static void assertRefused(Assert.ThrowingRunnable call, String... parts) {
-        IllegalArgumentException e = expectThrows(IllegalArgumentException.class, call);
-        for (String part : parts) {
-            assertTrue(e.getMessage().contains(part), e.getMessage());
-        }
     }
 }

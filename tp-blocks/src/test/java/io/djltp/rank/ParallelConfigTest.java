@@ -1,10 +1,11 @@
 package io.djltp.rank;
 
+import static io.djltp.testing.Refusals.throwsArgument;
+
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertNull;
 import static org.testng.Assert.assertSame;
 import static org.testng.Assert.assertTrue;
-import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
 
@@ -14,7 +15,6 @@ import io.djltp.job.JobOptions;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.ThreadedJob;
 
-import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.time.Duration;
@@ -39,8 +39,8 @@ public class ParallelConfigTest {
         assertShort(
                 ParallelConfig.mixed(2), ParallelMode.MIXED, 2, "data and tensor over the same 2");
         assertShort(ParallelConfig.mesh(2, 3), null, 6, "data 2 x tensor 3");
-        assertRefused(() -> ParallelConfig.tensor(0), "ranks", "1 or more", "not 0");
-        assertRefused(() -> ParallelConfig.mesh(2, 0), "tensor", "1 rank or more", "not 0");
+        throwsArgument(() -> ParallelConfig.tensor(0), "ranks", "1 or more", "not 0");
+        throwsArgument(() -> ParallelConfig.mesh(2, 0), "tensor", "1 rank or more", "not 0");
     }
 
     private static void assertShort(
@@ -79,20 +79,20 @@ public class ParallelConfigTest {
 
     @Test
     public void whatIsMissingOrDoesNotFitIsNamed() {
-        assertRefused(() -> ParallelConfig.builder().setRanks(2).build(), "mode", "TENSOR, DATA");
+        throwsArgument(() -> ParallelConfig.builder().setRanks(2).build(), "mode", "TENSOR, DATA");
         for (int ranks : new int[] {0, -1}) {
-            assertRefused(
+            throwsArgument(
                     () -> builder().setRanks(ranks).build(), "ranks", "1 or more", "" + ranks);
         }
-        assertRefused(() -> builder().build(), "ranks", "1 or more", "not 0");
-        assertRefused(() -> builder().optThreadsPerRank(0), "1 thread or more", "not 0");
-        assertRefused(() -> builder().optTimeout(Duration.ZERO), "positive", "PT0S");
-        assertRefused(() -> builder().optTimeout(Duration.ofMillis(-1)), "positive", "PT-0.001S");
-        assertRefused(
+        throwsArgument(() -> builder().build(), "ranks", "1 or more", "not 0");
+        throwsArgument(() -> builder().optThreadsPerRank(0), "1 thread or more", "not 0");
+        throwsArgument(() -> builder().optTimeout(Duration.ZERO), "positive", "PT0S");
+        throwsArgument(() -> builder().optTimeout(Duration.ofMillis(-1)), "positive", "PT-0.001S");
+        throwsArgument(
                 () -> builder().setRanks(2).optDevices(List.of(Device.cpu())).build(),
                 "1 devices for 2 ranks",
                 "one device for each rank");
-        assertRefused(() -> builder().optDriftCheck(-1), "not -1", "0 never");
+        throwsArgument(() -> builder().optDriftCheck(-1), "not -1", "0 never");
     }
 
     @Test
@@ -112,19 +112,19 @@ public class ParallelConfigTest {
     @Test
     public void aMeshThatDoesNotFitIsRefused() {
         DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
-        assertRefused(
+        throwsArgument(
                 () -> ParallelConfig.builder().setMesh(mesh).setRanks(4).build(),
                 "data 2 x tensor 3 has 6 ranks, not 4",
                 "sizes whose product is 4",
                 "leave setRanks out");
-        assertRefused(
+        throwsArgument(
                 () -> builder().setMesh(mesh).build(), "mesh data 2 x tensor 3", "mode TENSOR");
         DeviceMesh other = DeviceMesh.of("data", 2, "pipeline", 3);
-        assertRefused(
+        throwsArgument(
                 () -> ParallelConfig.builder().setMesh(other).build(),
                 "'pipeline'",
                 "the axes are data and tensor");
-        assertRefused(
+        throwsArgument(
                 () ->
                         ParallelConfig.builder()
                                 .setMesh(mesh)
@@ -133,7 +133,7 @@ public class ParallelConfigTest {
                 "1 devices for 6 ranks");
         LaunchEnvironment alone = new LaunchEnvironment("none", 0, 1, 0, "127.0.0.1", 0);
         try (Job job = Job.join(alone, JobOptions.builder().setRanks(4).build())) {
-            assertRefused(
+            throwsArgument(
                     () -> ParallelConfig.builder().setMesh(mesh).optJob(job).build(),
                     "The job has 4 ranks, not 6",
                     "data 2 x tensor 3");
@@ -142,12 +142,5 @@ public class ParallelConfigTest {
 
     private static ParallelConfig.Builder builder() {
         return ParallelConfig.builder().setMode(ParallelMode.TENSOR);
-    }
-
-    private static void assertRefused(Assert.ThrowingRunnable call, String... parts) {
-        IllegalArgumentException e = expectThrows(IllegalArgumentException.class, call);
-        for (String part : parts) {
-            assertTrue(e.getMessage().contains(part), e.getMessage());
-        }
     }
 }

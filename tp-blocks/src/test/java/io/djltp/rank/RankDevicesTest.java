@@ -14,6 +14,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.annotations.Test;
@@ -103,11 +104,8 @@ public class RankDevicesTest {
             DefaultTrainingConfig oneGpu =
                     new DefaultTrainingConfig(Loss.l2Loss())
                             .optDevices(new Device[] {Device.gpu(0)});
-            IllegalArgumentException e =
-                    expectThrows(
-                            IllegalArgumentException.class,
-                            () -> new ParallelTrainer(model, oneGpu, config(2)));
-            assertTrue(e.getMessage().contains("has 1 ([gpu(0)])"), e.getMessage());
+            Refusals.throwsArgument(
+                    () -> new ParallelTrainer(model, oneGpu, config(2)), "has 1 ([gpu(0)])");
             DefaultTrainingConfig cpu =
                     new DefaultTrainingConfig(Loss.l2Loss())
                             .optDevices(new Device[] {Device.cpu()});

@@ -1,8 +1,9 @@
 package io.djltp.report;
 
+import io.djltp.testing.TestFolder;
+
 import org.testng.Assert;
 import org.testng.SkipException;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
@@ -16,24 +17,15 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
 /** A file of events is one that TensorBoard reads. */
-public class EventFileTest {
-
-    private Path folder;
+public class EventFileTest extends TestFolder {
 
     @BeforeMethod
     public void write() throws IOException {
-        folder = Files.createTempDirectory("events");
         try (EventFile file = new EventFile(folder)) {
             file.add("loss/training", 1, 2.5);
             file.add("loss/training", 300, -0.125);
             file.add("evaluation/héld out", 1L << 40, 1e-3);
         }
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void delete() throws IOException {
-        Files.delete(file());
-        Files.delete(folder);
     }
 
     private Path file() throws IOException {

@@ -17,6 +17,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.launch.Backend;
 import io.djltp.nn.ColumnParallelLinear;
@@ -26,7 +27,6 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.ThreadedJob;
-import io.djltp.training.JobProcess;
 import io.djltp.training.ParallelTrainer;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.Tag;
@@ -37,14 +37,11 @@ import io.micrometer.prometheusmetrics.PrometheusMeterRegistry;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.io.File;
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
-import java.util.stream.Collectors;
 
 /** The meters of a training have its figures. */
 public class MicrometerListenerTest {
@@ -175,16 +172,9 @@ public class MicrometerListenerTest {
 
     @Test(timeOut = 90_000)
     public void aTrainingNeedsNoMicrometer() throws Exception {
-        ProcessBuilder java = JobProcess.java(WithoutMicrometer.class, List.of(), List.of());
-        List<String> command = java.command();
-        int path = command.indexOf("-cp") + 1;
-        String jars =
-                Arrays.stream(command.get(path).split(File.pathSeparator))
-                        .filter(each -> !each.contains("micrometer"))
-                        .collect(Collectors.joining(File.pathSeparator));
-        command.set(path, jars);
         Assert.assertEquals(
-                JobProcess.run(java, 60), "true io/micrometer/core/instrument/MeterRegistry");
+                new ForkedJvm().without("micrometer").succeed(WithoutMicrometer.class).strip(),
+                "true io/micrometer/core/instrument/MeterRegistry");
     }
 
     /** Trains in a JVM without Micrometer. */

@@ -19,7 +19,6 @@ import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.util.PairList;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
@@ -37,10 +36,10 @@ import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.report.TrainingReport.Curve;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -53,14 +52,13 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Stream;
 
 /** The page of a training has its figures: what was lost, held, cut, and where the time went. */
-public class TrainingReportTest {
+public class TrainingReportTest extends TestFolder {
     private static final int ROWS = 24;
     private static final int BATCH = 6;
     private static final int CLASSES = 7;
     private static final int SLEEP = 40;
 
     private final List<Double> losses = new ArrayList<>();
-    private Path folder;
     private Path page;
     private TrainingReport report;
     // what a test changes of the training
@@ -72,8 +70,7 @@ public class TrainingReportTest {
     private CheckpointListener checkpoints;
 
     @BeforeMethod
-    public void create() throws Exception {
-        folder = Files.createTempDirectory("report");
+    public void makeReport() throws Exception {
         page = folder.resolve("run.html");
         report = TrainingReport.builder().optPage(page).build();
         losses.clear();
@@ -83,11 +80,6 @@ public class TrainingReportTest {
         sleep = 0;
         scaling = null;
         checkpoints = null;
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 60_000)
@@ -378,10 +370,7 @@ public class TrainingReportTest {
     private final class LateRank extends AbstractBlock {
         @Override
         protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
+                ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
             ParallelContext context = RankParameterStore.contextOf(store);
             if (context != null && context.getRank() == 1) {
                 long end = System.nanoTime() + sleep * 1_000_000L;

@@ -121,10 +121,8 @@ public class ShardingStrategyTest {
                 "4 ranks",
                 "rank 3 empty",
                 "at most 3");
-        Refusals.expect(
-                IllegalArgumentException.class,
-                () -> ShardingStrategy.columnwise().axis(new Shape(9)),
-                "(9) has no axis 1");
+        Refusals.throwsArgument(
+                () -> ShardingStrategy.columnwise().axis(new Shape(9)), "(9) has no axis 1");
     }
 
     private static final List<ShardingStrategy> ALL =
@@ -253,10 +251,7 @@ public class ShardingStrategyTest {
 
     private static void assertRefused(
             ShardingStrategy strategy, Shape shape, int size, String... parts) {
-        Refusals.expect(
-                IllegalArgumentException.class,
-                () -> strategy.checkSplit("weight", shape, size),
-                parts);
+        Refusals.throwsArgument(() -> strategy.checkSplit("weight", shape, size), parts);
     }
 
     /** Case 2: the columns of the output projection are the rows of the query projection. */
@@ -372,11 +367,8 @@ public class ShardingStrategyTest {
         Assert.assertEquals(content(keys, new Shape(4, 1), 3, 4), rows(2, 4));
         ShardingStrategy one = ShardingStrategy.keyValueRowwise(7, 1, 2); // multi-query
         Assert.assertEquals(one.cut(new Shape(2, 1), 3), Cut.replicated(2, 3));
-        Refusals.expect(
-                IllegalArgumentException.class,
-                () -> ShardingStrategy.stackedQkv(7, 2, 4),
-                "7 query heads",
-                "2 key/value heads");
+        Refusals.throwsArgument(
+                () -> ShardingStrategy.stackedQkv(7, 2, 4), "7 query heads", "2 key/value heads");
     }
 
     /** Heads that the user divides: the keys follow the queries. */

@@ -1,5 +1,7 @@
 package io.djltp.testing;
 
+import static io.djltp.testing.TrainerKind.PLAIN;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -57,7 +59,7 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
      * @param kinds the trainers
      */
     public void assertEqual(TrainerKind... kinds) {
-        assertEqualTo(TrainerKind.PLAIN, kinds);
+        assertEqualTo(PLAIN, kinds);
     }
 
     /**

@@ -1,5 +1,7 @@
 package io.djltp.testing;
 
+import static io.djltp.testing.TrainerKind.PLAIN;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -124,7 +126,7 @@ public record Network(
      */
     public void assertEqual(double tolerance, TrainerKind... kinds) {
         try (NDManager manager = NDManager.newBaseManager()) {
-            Result expected = run(TrainerKind.PLAIN, manager);
+            Result expected = run(PLAIN, manager);
             for (TrainerKind kind : kinds) {
                 assertSame(kind + ": ", run(kind, manager), expected, tolerance);
             }

@@ -182,20 +182,7 @@ public record TrainerKind(
      * @return one row for each combination
      */
     public static Object[][] rows(Collection<?>... axes) {
-        Stream<List<Object>> rows = Stream.of(List.of());
-        for (Collection<?> axis : axes) {
-            rows =
-                    rows.flatMap(
-                            row ->
-                                    axis.stream()
-                                            .map(
-                                                    each -> {
-                                                        List<Object> longer = new ArrayList<>(row);
-                                                        longer.add(each);
-                                                        return longer;
-                                                    }));
-        }
-        return rows.map(List::toArray).toArray(Object[][]::new);
+        return TestCases.product(Stream.of(axes).map(Collection::toArray).toArray(Object[][]::new));
     }
 
     /**

@@ -205,10 +205,7 @@ public class BadModelTest {
 
         @Override
         protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
+                ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
             NDArray x = inputs.singletonOrThrow();
             return new NDList(product(store, x, store.getValue(matrix, x.getDevice(), training)));
         }

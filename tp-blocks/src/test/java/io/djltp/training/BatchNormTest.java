@@ -33,17 +33,16 @@ import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
-import ai.djl.util.Utils;
 
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 
@@ -73,7 +72,7 @@ public class BatchNormTest {
 
     @Test(dataProvider = "smallKinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void whatIsEvaluatedIsWhatIsSaved(TrainerKind kind) throws Exception {
-        Path folder = Files.createTempDirectory("batch-norm");
+        Path folder = TestFolder.create();
         float[][] seen = new float[2][];
         try (NDManager base = NDManager.newBaseManager()) {
             NDList data = rows(base, 13);
@@ -97,8 +96,6 @@ public class BatchNormTest {
             assertClose(seen[0], predict(folder, "open", data), TOLERANCE, "saved while open");
             assertClose(seen[1], predict(folder, "closed", data), TOLERANCE, "closed");
             assertNotEquals(seen[1], seen[0]);
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 

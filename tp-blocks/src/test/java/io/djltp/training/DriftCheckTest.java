@@ -30,7 +30,6 @@ import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.TrainingListenerAdapter;
-import ai.djl.util.Utils;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
@@ -41,12 +40,11 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert.ThrowingRunnable;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -58,22 +56,10 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /** Replicas that drift apart are found without being asked for. */
-public class DriftCheckTest {
+public class DriftCheckTest extends TestFolder {
 
     private static final Network.Batches BATCHES = Network.batches("6x5", "6:9");
     private static final List<TrainerKind> MODES = List.of(TENSOR_2, MIXED_2, DATA_2);
-
-    private Path folder;
-
-    @BeforeMethod
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("drift");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
 
     @DataProvider
     public Object[][] modes() {

@@ -19,6 +19,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.NoopTranslator;
 
+import io.djltp.collective.ForkedJvm;
 import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.EmbeddingBag;
@@ -32,7 +33,6 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.List;
 
 /** Blocks, losses and optimizers under plain DJL, where nothing of ours has loaded libtorch. */
 public class FirstUseTest {
@@ -47,8 +47,8 @@ public class FirstUseTest {
         if (!Files.isReadable(Path.of("/proc/self/maps"))) {
             throw new SkipException("this system does not tell what is loaded");
         }
-        List<String> options = List.of("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash");
-        String text = JobProcess.run(JobProcess.java(getClass(), options, List.of(use)), 60);
+        ForkedJvm jvm = new ForkedJvm().option("-XX:ErrorFile=/dev/null");
+        String text = jvm.option("-XX:-CreateCoredumpOnCrash").succeed(getClass(), use).strip();
         assertTrue(text.endsWith("copies=1"), text);
     }
 

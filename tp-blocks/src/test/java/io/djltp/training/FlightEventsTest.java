@@ -10,10 +10,10 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.launch.Backend;
 import io.djltp.nn.ColumnParallelLinear;
@@ -21,6 +21,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
+import io.djltp.testing.TestFolder;
 
 import jdk.jfr.Event;
 import jdk.jfr.Name;
@@ -73,7 +74,7 @@ public class FlightEventsTest {
     /** Records both trainings at once: JDK 17 loses texts in the second recording of a JVM. */
     @BeforeClass
     public void record() throws Exception {
-        Path folder = Files.createTempDirectory("events");
+        Path folder = TestFolder.create();
         try (Recording recording = new Recording()) {
             recording.start();
             for (Backend backend : BACKENDS) {
@@ -97,8 +98,6 @@ public class FlightEventsTest {
                     training = trainings.next();
                 }
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 
@@ -176,8 +175,7 @@ public class FlightEventsTest {
     @Test(timeOut = 120_000)
     public void aRuntimeWithoutFlightRecorderTrains() throws Exception {
         String modules = "java.base,java.desktop,java.logging,java.management,jdk.unsupported";
-        List<String> options = List.of("--limit-modules=" + modules);
-        JobProcess.run(JobProcess.java(WithoutFlightRecorder.class, options, List.of()), 90);
+        new ForkedJvm().option("--limit-modules=" + modules).succeed(WithoutFlightRecorder.class);
     }
 
     /** Trains in a JVM of its own. */

@@ -19,6 +19,7 @@ import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.internal.collective.nccl.NcclDouble;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.launch.Backend;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -27,7 +28,6 @@ import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
-import io.djltp.testing.NcclDoubleListener;
 
 import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
@@ -53,14 +53,14 @@ public class HostWaitTest {
         if (!"nccl".equals(System.getProperty("io.djltp.backend"))) {
             throw new SkipException("This test runs with the double of NCCL");
         }
-        NcclDoubleListener.load();
-        NcclDoubleListener.call("computeInStreams", boolean.class, true);
+        NcclDouble.load();
+        NcclDouble.computeInStreams(true);
     }
 
     /** Lets the tests that follow take the path of the CPU. */
     @AfterClass
     public void tearDown() {
-        NcclDoubleListener.call("computeInStreams", boolean.class, false);
+        NcclDouble.computeInStreams(false);
     }
 
     /** Returns networks, and how many numbers each of the ranks reads in a step. */
@@ -102,16 +102,16 @@ public class HostWaitTest {
                 for (int i = 2; i < FIRST; i++) {
                     step(trainer, data.duplicate(), labels.duplicate());
                 }
-                long waits = (long) NcclDoubleListener.call("hostWaits");
-                long ofStreams = (long) NcclDoubleListener.call("streamWaits");
+                long waits = NcclDouble.hostWaits();
+                long ofStreams = NcclDouble.streamWaits();
                 long read = HostReads.getCount();
                 float last = 0;
                 for (int i = 0; i < STEPS; i++) {
                     last = step(trainer, data.duplicate(), labels.duplicate());
                 }
-                assertEquals((long) NcclDoubleListener.call("hostWaits") - waits, 0, name);
+                assertEquals(NcclDouble.hostWaits() - waits, 0, name);
                 assertEquals(HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
-                assertTrue((long) NcclDoubleListener.call("streamWaits") > ofStreams, name);
+                assertTrue(NcclDouble.streamWaits() > ofStreams, name);
                 assertTrue(last < first, first + " " + last); // what was computed is right
             }
         }

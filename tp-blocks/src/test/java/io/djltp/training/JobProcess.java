@@ -3,6 +3,8 @@ package io.djltp.training;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
+import io.djltp.collective.ForkedJvm;
+
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -10,7 +12,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /** Java processes of tests, such as find each other by the variables of a launcher. */
@@ -32,12 +33,6 @@ public final class JobProcess {
         return ports;
     }
 
-    /** Runs the two processes of jobs to their end, a good one, and returns the lines of each. */
-    public static List<List<String>> runTwo(
-            Class<?> main, Path folder, int seconds, List<String> arguments) throws Exception {
-        return run(main, seconds, arguments, 0, 0);
-    }
-
     /**
      * Runs the processes of jobs to their end, and returns the lines of each.
      *
@@ -54,19 +49,16 @@ public final class JobProcess {
         List<List<String>> lines = new ArrayList<>();
         try {
             for (int i = 0; i < statuses.length; i++) {
-                ProcessBuilder builder = java(main, List.of("-Xmx128m"), arguments);
-                builder.environment()
-                        .putAll(
-                                Map.of(
-                                        "RANK",
-                                        "" + i,
-                                        "WORLD_SIZE",
-                                        "" + statuses.length,
-                                        "MASTER_ADDR",
-                                        "127.0.0.1",
-                                        "OMP_NUM_THREADS",
-                                        "1"));
-                processes.add(start(builder));
+                Path output = Files.createTempFile("process", ".txt");
+                ForkedJvm jvm =
+                        new ForkedJvm()
+                                .option("-Xmx128m")
+                                .environment("RANK", "" + i)
+                                .environment("WORLD_SIZE", "" + statuses.length)
+                                .environment("MASTER_ADDR", "127.0.0.1")
+                                .environment("OMP_NUM_THREADS", "1");
+                String[] all = arguments.toArray(String[]::new);
+                processes.add(new Running(jvm.builder(output, main, all).start(), output));
             }
             for (int i = 0; i < statuses.length; i++) {
                 lines.add(processes.get(i).end(seconds, statuses[i]));
@@ -77,35 +69,6 @@ public final class JobProcess {
             }
         }
         return lines;
-    }
-
-    /** Returns what starts a Java process with the class path of this one. */
-    public static ProcessBuilder java(Class<?> main, List<String> options, List<String> arguments) {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(options);
-        command.addAll(List.of("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"));
-        command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
-        command.add("--enable-native-access=ALL-UNNAMED"); // newer JVMs warn without it
-        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
-        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
-        command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
-        command.addAll(arguments);
-        return new ProcessBuilder(command);
-    }
-
-    /** Runs a process to its end, a good one, and returns what it prints. */
-    public static String run(ProcessBuilder builder, int seconds)
-            throws IOException, InterruptedException {
-        try (Running process = start(builder)) {
-            return String.join("\n", process.end(seconds, 0));
-        }
-    }
-
-    private static Running start(ProcessBuilder builder) throws IOException {
-        Path output = Files.createTempFile("process", ".txt");
-        builder.redirectErrorStream(true).redirectOutput(output.toFile());
-        return new Running(builder.start(), output);
     }
 
     private record Running(Process process, Path output) implements AutoCloseable {

@@ -25,6 +25,7 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.optimizer.Optimizer;
 
+import io.djltp.collective.ForkedJvm;
 import io.djltp.head.Margin;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -89,10 +90,10 @@ public class LongTrainingTest {
 
     @Test(dataProvider = "modes", timeOut = 300_000)
     public void aThousandStepsHoldNoMoreThanTen(String mode) throws Exception {
-        List<String> heap = List.of("-Xms96m", "-Xmx96m", "-XX:+AlwaysPreTouch");
-        ProcessBuilder process = JobProcess.java(getClass(), heap, List.of(mode));
-        process.environment().put("MALLOC_ARENA_MAX", "2"); // not one for each thread
-        String output = JobProcess.run(process, 280);
+        String output =
+                ForkedJvm.withFixedHeap(96)
+                        .environment("MALLOC_ARENA_MAX", "2") // not one for each thread
+                        .succeed(getClass(), mode);
         Map<Long, long[]> reports = new HashMap<>();
         REPORT.matcher(output)
                 .results()

@@ -50,7 +50,6 @@ import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.PairList;
-import ai.djl.util.Utils;
 
 import io.djltp.head.TopClasses;
 import io.djltp.internal.loss.ShardedLoss;
@@ -62,6 +61,7 @@ import io.djltp.search.ClassSearch;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
 import io.djltp.testing.RankThreads;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -70,7 +70,6 @@ import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -323,7 +322,7 @@ public class ModelInTrainingTest {
     @Test(timeOut = 60_000)
     public void aLoadedModel() throws Exception {
         model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
-        Path folder = Files.createTempDirectory("in-training");
+        Path folder = TestFolder.create();
         try (Predictor<NDList, NDList> predictor = predictor()) {
             model.save(folder, "net");
             model.load(folder, "net");
@@ -334,8 +333,6 @@ public class ModelInTrainingTest {
                 step(trainer);
             }
             assertNotEquals(values(predictor.predict(data)), start);
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 
@@ -360,7 +357,7 @@ public class ModelInTrainingTest {
                             ParameterStore store,
                             NDList inputs,
                             boolean training,
-                            PairList<String, Object> params) {
+                            PairList<String, Object> p) {
                         return field.forward(store, inputs, training);
                     }
                 };

@@ -326,10 +326,7 @@ public class RandomnessCheckTest {
 
         @Override
         protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
+                ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
             Block field = map.isEmpty() ? single : map.get("some");
             Block used = field == null ? array[1][0] : field;
             return used.forward(store, inputs, training);

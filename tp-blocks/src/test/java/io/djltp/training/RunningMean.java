@@ -47,10 +47,7 @@ final class RunningMean extends AbstractBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore store,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
         NDArray x = inputs.singletonOrThrow();
         NDArray value = store.getValue(mean, x.getDevice(), training);
         ParallelContext context = RankParameterStore.contextOf(store);

@@ -33,7 +33,6 @@ import ai.djl.training.Trainer;
 import ai.djl.training.listener.SaveModelTrainingListener;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
-import ai.djl.util.Utils;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.RowParallelLinear;
@@ -42,11 +41,10 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -62,24 +60,12 @@ import java.util.stream.Stream;
  * What a parallel trainer saves is a plain DJL model, whenever it is saved, and it can go on with
  * what DJL's trainer has saved.
  */
-public class SaveAndLoadTest {
+public class SaveAndLoadTest extends TestFolder {
 
     private static final Network.Batches BATCHES = Network.batches("7x6", "7:9");
 
     // fp32: a few steps with sums in another order
     private static final double TOLERANCE = 5e-6;
-
-    private Path folder;
-
-    @BeforeMethod
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("save-and-load");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
 
     private static Block plain() {
         return sequence(linear(8), tanh(), linear(10), relu(), linear(5, false), linear(9));

@@ -28,7 +28,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.listener.SaveModelTrainingListener;
-import ai.djl.util.Utils;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
@@ -46,11 +45,10 @@ import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -71,24 +69,12 @@ import java.util.stream.Stream;
  * A model that is trained by several processes is saved by all of them, and each file is that of
  * one process with all ranks.
  */
-public class SavingInProcessesTest {
+public class SavingInProcessesTest extends TestFolder {
 
     private static final double TOLERANCE = 2e-6;
     private static final int RANKS = 4; // of a mode
     private static final int BREAKING = 4; // the place of the block
     private static final Network.Batches BATCHES = Network.batches("8x5", "8:10");
-
-    private Path folder;
-
-    @BeforeMethod
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("saving");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
 
     @DataProvider
     public Object[][] ways() {

@@ -14,21 +14,19 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.Utils;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TorchScript;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 
@@ -37,20 +35,14 @@ public class TorchScriptTest {
 
     private static final Network.Batches BATCHES = Network.batches("7x5", "7:9");
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     @BeforeClass
     public void saveBody() throws Exception {
-        folder = Files.createTempDirectory("torch-script");
         try (NDManager manager = NDManager.newBaseManager()) {
             TorchScript.saveTanhLayer(
                     folder.resolve("body.pt"), random(manager, 1, 6, 5), random(manager, 2, 6));
         }
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteBody() {
-        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 60_000)

@@ -33,13 +33,13 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.util.Utils;
 
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -47,7 +47,6 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
@@ -136,33 +135,29 @@ public class TwoThreadsTest {
     /** The file has the weights of the one step, and the model has them too. */
     @Test(timeOut = 120_000)
     public void closeWhileAnotherThreadSaves() throws Exception {
-        Path folder = Files.createTempDirectory("closed");
-        try {
-            for (int i = 0; i < 30; i++) {
-                boolean ofModel = i % 2 == 1;
-                try (Model model = large()) {
-                    ParallelTrainer trainer = open(model);
-                    trainer.initialize(INPUT);
-                    closeDuring(
-                            trainer,
-                            () -> {
-                                if (ofModel) {
-                                    model.save(folder, "net");
-                                } else {
-                                    trainer.save(folder, "net");
-                                }
-                                return null;
-                            },
-                            i);
-                    for (float[] weights : weights(model.getBlock())) {
-                        for (float number : weights) {
-                            assertFalse(Float.isNaN(number));
-                        }
+        Path folder = TestFolder.create();
+        for (int i = 0; i < 30; i++) {
+            boolean ofModel = i % 2 == 1;
+            try (Model model = large()) {
+                ParallelTrainer trainer = open(model);
+                trainer.initialize(INPUT);
+                closeDuring(
+                        trainer,
+                        () -> {
+                            if (ofModel) {
+                                model.save(folder, "net");
+                            } else {
+                                trainer.save(folder, "net");
+                            }
+                            return null;
+                        },
+                        i);
+                for (float[] weights : weights(model.getBlock())) {
+                    for (float number : weights) {
+                        assertFalse(Float.isNaN(number));
                     }
                 }
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 

@@ -3,6 +3,8 @@ package io.djltp.zoo;
 import static io.djltp.testing.Refusals.assertContains;
 import static io.djltp.testing.Refusals.expect;
 import static io.djltp.testing.Refusals.logged;
+import static io.djltp.testing.Refusals.throwsArgument;
+import static io.djltp.testing.Refusals.throwsState;
 import static io.djltp.zoo.SmallModels.assertClose;
 import static io.djltp.zoo.SmallModels.criteria;
 import static io.djltp.zoo.SmallModels.load;
@@ -24,7 +26,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.Utils;
 
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.StoredTensor;
@@ -33,10 +34,10 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelPredictor;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -60,14 +61,9 @@ public class ModelFolderTest {
 
     @BeforeMethod
     public void saveModel() throws IOException {
-        root = Files.createTempDirectory("zoo");
+        root = TestFolder.create();
         folder = root.resolve("two-layers");
         expected = SmallModels.save(folder, "two layers", BATCH);
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(root);
     }
 
     private static float[] predict(ZooModel<NDList, NDList> model) throws Exception {
@@ -164,16 +160,14 @@ public class ModelFolderTest {
         try (ZooModel<NDList, NDList> model = load(folder, 2);
                 NDManager manager = NDManager.newBaseManager(Device.cpu())) {
             NDList input = new NDList(manager.ones(new Shape(7)));
-            expect(
-                    IllegalStateException.class,
+            throwsState(
                     () -> model.getBlock().forward(null, input, true),
                     TensorParallelDegree.NAME + " 1");
             expect(
                     UnsupportedOperationException.class,
                     () -> model.getBlock().cast(DataType.FLOAT16),
                     TensorParallelDegree.NAME + " 1");
-            expect(
-                    IllegalStateException.class,
+            throwsState(
                     () -> new ParallelPredictor<>(model, model.getTranslator(), TWO),
                     "load it with degree 1");
             assertClose(predict(model), expected);
@@ -216,8 +210,7 @@ public class ModelFolderTest {
             refused(IllegalArgumentException.class, folder, degree, "1 or more, or max, not ");
         }
         for (String degree : new String[] {"zwei", "0", "-1", "1.5", "", "MAX"}) {
-            expect(
-                    IllegalArgumentException.class,
+            throwsArgument(
                     () -> ModelFolder.builder().optDegree(degree),
                     "1 or more, or max, not " + degree);
         }
@@ -232,10 +225,8 @@ public class ModelFolderTest {
         }
         try (Model model = Model.newInstance("refused")) {
             Map<String, ?> zero = Map.of(TensorParallelDegree.NAME, 0);
-            expect(
-                    IllegalArgumentException.class,
-                    () -> new SmallModels.Factory().newBlock(model, folder, zero),
-                    "1 or more");
+            throwsArgument(
+                    () -> new SmallModels.Factory().newBlock(model, folder, zero), "1 or more");
             assertFalse(model.getNDManager().isOpen()); // DJL's loader would leave it open
         }
         SmallModels.save(root.resolve("plain"), "plain", BATCH);
@@ -441,8 +432,7 @@ public class ModelFolderTest {
 
     @Test
     public void moreRanksThanGpusAreRefused() throws IOException {
-        expect(
-                IllegalArgumentException.class,
+        throwsArgument(
                 () -> resolve("4", Device.gpu(1), 4),
                 "tensor_parallel_degree 4 needs as many GPUs, and from gpu(1) on there are 3",
                 "choose 1 to 3, or max");

@@ -22,7 +22,6 @@ import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.Utils;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
@@ -30,16 +29,15 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 
@@ -63,22 +61,16 @@ public class PretrainedClassifierTest {
     private static final float[] BATCH = SmallModels.batch(ROWS);
     private static final float[] LABELS = {0, 3, 10, 7, 3, 1};
 
-    private Path root;
+    private final Path root = TestFolder.create();
 
     @BeforeClass
     public void saveBackbone() throws IOException {
-        root = Files.createTempDirectory("pretrained");
         Engine.getInstance().setRandomSeed(3);
         try (Model model = Model.newInstance("mlp", Device.cpu())) {
             model.setBlock(mlp());
             model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 7));
             model.save(root.resolve("mlp"), "mlp");
         }
-    }
-
-    @AfterClass
-    public void delete() {
-        Utils.deleteQuietly(root);
     }
 
     private static Block mlp() {
@@ -207,6 +199,6 @@ public class PretrainedClassifierTest {
     }
 
     private static void refused(PretrainedClassifier.Builder builder, String message) {
-        Refusals.expect(IllegalArgumentException.class, builder::build, message);
+        Refusals.throwsArgument(builder::build, message);
     }
 }

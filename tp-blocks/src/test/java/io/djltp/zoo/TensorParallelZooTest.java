@@ -1,6 +1,7 @@
 package io.djltp.zoo;
 
 import static io.djltp.testing.Refusals.expect;
+import static io.djltp.testing.Refusals.throwsArgument;
 
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertFalse;
@@ -22,11 +23,11 @@ import ai.djl.repository.zoo.ModelNotFoundException;
 import ai.djl.repository.zoo.ModelZoo;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.util.JsonUtils;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonArray;
 
-import org.testng.annotations.AfterClass;
+import io.djltp.testing.TestFolder;
+
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -60,7 +61,7 @@ public class TensorParallelZooTest {
 
     @BeforeClass
     public void copyModel() throws IOException {
-        folder = Files.createTempDirectory("served").resolve("lemmas");
+        folder = TestFolder.create().resolve("lemmas");
         Files.createDirectories(folder);
         long bytes = 0;
         for (String name : List.of("model.safetensors", "serving.properties", "lexicon.tsv")) {
@@ -69,11 +70,6 @@ public class TensorParallelZooTest {
             }
         }
         assertTrue(bytes < 1_000_000, "" + bytes); // of the repository
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder.getParent());
     }
 
     private static <I, O> Criteria.Builder<I, O> criteria(
@@ -204,17 +200,14 @@ public class TensorParallelZooTest {
                 ModelNotFoundException.class,
                 criteria("lemma-en", byte[].class, float[].class).build()::loadModel);
         for (String number : List.of("-1", "0", "100000")) {
-            expect(
-                    IllegalArgumentException.class,
+            throwsArgument(
                     lemmatiser().optArgument("topk", number).build()::loadModel,
                     "The argument topk is " + number + ", and has",
                     "from 1 to 681");
         }
         LemmaNetwork.BlockFactory factory = new LemmaNetwork.BlockFactory();
-        expect(
-                IllegalArgumentException.class,
-                () -> factory.newNetwork(folder, Map.of("rows", 0)),
-                "argument rows, 1 or more");
+        throwsArgument(
+                () -> factory.newNetwork(folder, Map.of("rows", 0)), "argument rows, 1 or more");
         Path lexicon = Files.createDirectory(folder.resolveSibling("lexicon"));
         expectThrows(FileNotFoundException.class, () -> LemmaNetwork.readLabels(lexicon));
         Files.writeString(lexicon.resolve(LemmaNetwork.LABELS), "en\tgo\nwent\n");

@@ -6,7 +6,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.testing.TestErrors;
+import io.djltp.testing.Refusals;
 
 import org.testng.annotations.Test;
 
@@ -23,11 +23,11 @@ public class ArgumentCheckTest {
                     for (DataType type : new DataType[] {DataType.INT8, DataType.BOOLEAN}) {
                         TensorView tensor = TensorView.of(manager.zeros(new Shape(2, 3), type));
                         String name = "(2, 3) " + type.name().toLowerCase();
-                        TestErrors.assertRefused(
+                        Refusals.throwsArgument(
                                 () -> communicator.allReduce(tensor, ReduceOp.SUM),
                                 "all-reduce does not take " + name,
                                 "only the types [float32, float64, float16");
-                        TestErrors.assertRefused(
+                        Refusals.throwsArgument(
                                 () -> communicator.broadcast(tensor, 0),
                                 "broadcast does not take " + name);
                     }
@@ -47,20 +47,20 @@ public class ArgumentCheckTest {
                     long[] shares = {6, 6};
                     String text =
                             " needs a contiguous tensor, but this one of (3, 2) float32 is not";
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () -> communicator.allReduce(gaps, ReduceOp.SUM), "all-reduce" + text);
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () -> communicator.broadcast(gaps, 1), "broadcast" + text);
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () -> communicator.allGather(gaps, whole, shares), "all-gather" + text);
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () -> communicator.allGather(share, half, shares),
                             "all-gather needs a contiguous",
                             "(6, 2)");
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () -> communicator.reduceScatter(whole, gaps, shares, ReduceOp.SUM),
                             "reduce-scatter" + text);
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () -> communicator.reduceScatter(half, share, shares, ReduceOp.SUM),
                             "reduce-scatter needs a contiguous",
                             "(6, 2)");
@@ -78,12 +78,12 @@ public class ArgumentCheckTest {
                     long[][] wrong = {{4}, {4, 4, 0}, {3, 5, 0}, {5, 3}, {4, 5}, {5, 4}, {12, -4}};
                     for (long[] shares : wrong) {
                         int rank = communicator.getRank();
-                        TestErrors.assertRefused(
+                        Refusals.throwsArgument(
                                 () -> communicator.allGather(four, eight, shares),
                                 "all-gather: the shares " + java.util.Arrays.toString(shares),
                                 "do not fit 2 ranks, (4) float32 as the share of rank " + rank,
                                 "and (2, 4) float32 as the whole");
-                        TestErrors.assertRefused(
+                        Refusals.throwsArgument(
                                 () -> communicator.reduceScatter(eight, four, shares, ReduceOp.SUM),
                                 "reduce-scatter: the shares " + java.util.Arrays.toString(shares),
                                 "do not fit 2 ranks, (4) float32 as the share of rank " + rank);
@@ -99,7 +99,7 @@ public class ArgumentCheckTest {
                 (group, manager) -> {
                     TensorView four = TensorView.of(manager.zeros(new Shape(4)));
                     long[] even = {2, 2};
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () -> group.allToAll(four, four, even, new long[] {2, 3}),
                             "all-to-all: the parts received [2, 3] do not fit 2 ranks and (4)"
                                     + " float32");
@@ -114,7 +114,7 @@ public class ArgumentCheckTest {
                 (communicator, manager) -> {
                     NDArray four = manager.zeros(new Shape(4));
                     NDArray eight = manager.zeros(new Shape(8), DataType.FLOAT64);
-                    TestErrors.assertRefused(
+                    Refusals.throwsArgument(
                             () ->
                                     communicator.allGather(
                                             TensorView.of(four),
@@ -132,7 +132,7 @@ public class ArgumentCheckTest {
                 (communicator, manager) -> {
                     TensorView tensor = TensorView.of(manager.zeros(new Shape(4)));
                     for (int root : new int[] {-1, 3}) {
-                        TestErrors.assertRefused(
+                        Refusals.throwsArgument(
                                 () -> communicator.broadcast(tensor, root),
                                 "The root of a broadcast must be a rank from 0 to 2, not " + root);
                     }
@@ -142,11 +142,11 @@ public class ArgumentCheckTest {
 
     @Test
     public void impossibleGroupsAreRefused() {
-        TestErrors.assertRefused(() -> LocalCommunicator.create(0), "1 rank or more, not 0");
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(() -> LocalCommunicator.create(0), "1 rank or more, not 0");
+        Refusals.throwsArgument(
                 () -> LocalCommunicator.create(2, Duration.ZERO),
                 "The time-out must be positive, not PT0S");
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> LocalCommunicator.create(2, Duration.ofSeconds(-1)),
                 "The time-out must be positive, not PT-1S");
     }

@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.testing.TestCases;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
@@ -12,7 +13,6 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicIntegerArray;
@@ -37,13 +37,7 @@ public class CollectivesTest {
     /** Returns every type with every number of ranks. */
     @DataProvider
     public static Object[][] typesAndSizes() {
-        List<Object[]> rows = new ArrayList<>();
-        for (DataType type : TestTensors.TYPES) {
-            for (int size : new int[] {1, 2, 3, 4, 8}) {
-                rows.add(new Object[] {type, size});
-            }
-        }
-        return rows.toArray(new Object[0][]);
+        return TestCases.product(TestTensors.TYPES, new Integer[] {1, 2, 3, 4, 8});
     }
 
     @Test(dataProvider = "typesAndSizes", timeOut = 60_000)

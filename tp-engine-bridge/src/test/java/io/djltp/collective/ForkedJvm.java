@@ -7,16 +7,20 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 
 /**
  * Runs a main class of the tests in a JVM of its own: for what holds once for a process, such as
  * the libraries it has loaded and the memory it takes.
  */
 public final class ForkedJvm {
+
+    private static final int SECONDS = 280;
 
     private final List<String> command = new ArrayList<>();
     private final List<String> options = new ArrayList<>();
@@ -44,10 +48,15 @@ public final class ForkedJvm {
     /**
      * Creates a JVM whose heap is in memory from the start: what grows is native.
      *
+     * @param mebibytes the size of the heap
      * @return the JVM
      */
-    public static ForkedJvm withFixedHeap() {
-        return new ForkedJvm().option("-Xms128m").option("-Xmx128m").option("-XX:+AlwaysPreTouch");
+    public static ForkedJvm withFixedHeap(int mebibytes) {
+        String heap = mebibytes + "m";
+        return new ForkedJvm()
+                .option("-Xms" + heap)
+                .option("-Xmx" + heap)
+                .option("-XX:+AlwaysPreTouch");
     }
 
     /**
@@ -94,6 +103,20 @@ public final class ForkedJvm {
     }
 
     /**
+     * Takes jars off the class path.
+     *
+     * @param names what is a part of their names
+     * @return this
+     */
+    public ForkedJvm without(String... names) {
+        classPath =
+                Arrays.stream(classPath.split(java.io.File.pathSeparator))
+                        .filter(jar -> Arrays.stream(names).noneMatch(jar::contains))
+                        .collect(Collectors.joining(java.io.File.pathSeparator));
+        return this;
+    }
+
+    /**
      * Runs it as the user nobody, which only root can.
      *
      * @param classes a folder of classes and jars that all users can read
@@ -115,17 +138,10 @@ public final class ForkedJvm {
      * @throws InterruptedException if the time of the test is over
      */
     public Result run(Class<?> main, String... arguments) throws IOException, InterruptedException {
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(options);
-        command.addAll(List.of("-cp", classPath, main.getName()));
-        command.addAll(List.of(arguments));
         Path output = Files.createTempFile("forked", ".txt");
-        ProcessBuilder builder = new ProcessBuilder(command);
-        builder.environment().putAll(environment);
-        builder.redirectErrorStream(true).redirectOutput(output.toFile());
-        Process process = builder.start();
+        Process process = builder(output, main, arguments).start();
         try {
-            boolean over = process.waitFor(180, TimeUnit.SECONDS);
+            boolean over = process.waitFor(SECONDS, TimeUnit.SECONDS);
             String text = Files.readString(output, StandardCharsets.UTF_8);
             // a JVM says which options it takes from its environment, as those of containers do
             text = text.replaceAll("(?m)^(NOTE: )?Picked up \\w*JAVA\\w*: .*\\R", "");
@@ -134,6 +150,24 @@ public final class ForkedJvm {
             process.destroyForcibly();
             Files.delete(output);
         }
+    }
+
+    /**
+     * Returns what starts a main class.
+     *
+     * @param output the file that it writes to
+     * @param main the class
+     * @param arguments its arguments
+     * @return what starts it
+     */
+    public ProcessBuilder builder(Path output, Class<?> main, String... arguments) {
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(options);
+        command.addAll(List.of("-cp", classPath, main.getName()));
+        command.addAll(List.of(arguments));
+        ProcessBuilder builder = new ProcessBuilder(command);
+        builder.environment().putAll(environment);
+        return builder.redirectErrorStream(true).redirectOutput(output.toFile());
     }
 
     /**
@@ -174,7 +208,7 @@ public final class ForkedJvm {
     /**
      * How a process ended.
      *
-     * @param exitCode its exit code, or -1 if it took more than a minute
+     * @param exitCode its exit code, or -1 if it took too long
      * @param output what it wrote
      */
     public record Result(int exitCode, String output) {

@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.DataType;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.testing.Refusals;
 
 import org.bytedeco.pytorch.Tensor;
 import org.testng.Assert;
@@ -124,9 +125,7 @@ public class GroupDisagreementTest {
 
     private static void assertMessages(CollectiveException[] failures, String... parts) {
         for (CollectiveException failure : failures) {
-            for (String part : parts) {
-                Assert.assertTrue(failure.getMessage().contains(part), failure.getMessage());
-            }
+            Refusals.assertContains(failure.getMessage(), parts);
         }
     }
 

@@ -25,7 +25,7 @@ public class ManyOperationsTest {
         String folder = backend == TestBackend.NCCL ? NcclDouble.build().toString() : "";
         // a heap that is in memory from the start: what grows is native
         String output =
-                ForkedJvm.withFixedHeap()
+                ForkedJvm.withFixedHeap(128)
                         .environment("MALLOC_ARENA_MAX", "2")
                         .succeed(
                                 ManyOperations.class,

@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.GroupFailure;
-import io.djltp.testing.TestErrors;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -73,7 +73,7 @@ public class SplitTest {
                     part.allReduce(manager.create(1f), ReduceOp.SUM);
                     allDone.await(); // an abort may overtake the end of an operation of the group
                     group.abort(new IllegalStateException("enough"));
-                    TestErrors.assertThrows(
+                    Refusals.expect(
                             CollectiveException.class,
                             () -> part.allReduce(manager.create(1f), ReduceOp.SUM),
                             "enough");
@@ -104,7 +104,7 @@ public class SplitTest {
         RankThreads.run(
                 1,
                 (group, manager) ->
-                        TestErrors.assertRefused(
+                        Refusals.throwsArgument(
                                 () -> group.split(-1, 0),
                                 "The color of a split must be 0 or more, not -1"));
     }

@@ -3,7 +3,7 @@ package io.djltp.torch;
 import ai.djl.Device;
 
 import io.djltp.internal.libtorch.ProcessorArithmetic;
-import io.djltp.testing.TestErrors;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -34,7 +34,7 @@ public class PrecisionTest {
     public void arithmeticOfGpusIsRefusedOnAProcessor() {
         Precision.FLOAT32.check(Device.cpu());
         for (Precision each : List.of(Precision.TF32, Precision.FLOAT16)) {
-            TestErrors.assertRefused(
+            Refusals.throwsArgument(
                     () -> each.check(Device.cpu()),
                     "The precision "
                             + each
@@ -45,10 +45,10 @@ public class PrecisionTest {
 
     @Test
     public void productsOfFloat32AreRoundedOnGpusOnly() {
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> Float32Products.set(Precision.TF32, Device.cpu()),
                 "tf32 is arithmetic of GPUs");
-        TestErrors.assertRefused(() -> Float32Products.set(Precision.TF32), "no device was given");
+        Refusals.throwsArgument(() -> Float32Products.set(Precision.TF32), "no device was given");
         Assert.assertEquals(Float32Products.get(), Precision.FLOAT32);
         Precision.TF32.allow(Device.cpu());
         try {

@@ -1,18 +1,15 @@
 package io.djltp.examples.chaos;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
+import io.djltp.collective.ForkedJvm;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
-import java.util.ArrayList;
-import java.util.List;
 
 /** Who waits for the libraries learns that the job has failed. */
 public class LibraryLoadingTest {
@@ -26,9 +23,11 @@ public class LibraryLoadingTest {
                         FileChannel.open(
                                 file, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
                 FileLock lock = channel.lock()) {
-            Process process = start(cache);
-            String text = new String(process.getInputStream().readAllBytes(), UTF_8);
-            Assert.assertEquals(process.waitFor(), 0, text);
+            String text =
+                    new ForkedJvm()
+                            .option("-Xmx128m")
+                            .option("-Dorg.bytedeco.javacpp.cachedir=" + cache)
+                            .succeed(HeldUpJob.class);
             Assert.assertTrue(text.contains(HeldUpJob.END + "process 0 (rank 0"), text);
             Assert.assertTrue(text.contains("on purpose"), text);
             Assert.assertTrue(lock.isValid());
@@ -36,16 +35,5 @@ public class LibraryLoadingTest {
             Files.delete(file);
             Files.delete(cache);
         }
-    }
-
-    private static Process start(Path cache) throws IOException {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
-        command.add("-Dorg.bytedeco.javacpp.cachedir=" + cache);
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-        command.add(HeldUpJob.class.getName());
-        return new ProcessBuilder(command).redirectErrorStream(true).start();
     }
 }

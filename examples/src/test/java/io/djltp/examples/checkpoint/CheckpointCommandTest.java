@@ -4,18 +4,17 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.Checkpoint;
+import io.djltp.checkpoint.Checkpoints;
 import io.djltp.checkpoint.CutTensor;
-import io.djltp.checkpoint.WrittenCheckpoint;
 import io.djltp.cut.Cut;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -32,12 +31,11 @@ public class CheckpointCommandTest {
 
     private static final String WEIGHT = "head/weight";
 
-    private Path root;
+    private final Path root = TestFolder.create();
     private Path folder;
 
     @BeforeClass
     public void write() throws IOException {
-        root = Files.createTempDirectory("checkpoint-command");
         folder = root.resolve("run");
         CutTensor weight =
                 new CutTensor(WEIGHT, DataType.FLOAT32, new Shape(5, 3), 0, Cut.ofLengths(2, 3));
@@ -49,14 +47,9 @@ public class CheckpointCommandTest {
             for (long step : new long[] {10, 20}) {
                 NDArray ofStep = manager.create(new long[] {1, 2, 3, step});
                 Map<String, NDArray> arrays = Map.of(WEIGHT, rows, "bias", ofStep);
-                WrittenCheckpoint.write(folder, step, 2, List.of(weight, bias), arrays, values);
+                Checkpoints.write(folder, step, 2, List.of(weight, bias), arrays, values);
             }
         }
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void remove() {
-        Utils.deleteQuietly(root);
     }
 
     @Test
@@ -87,7 +80,7 @@ public class CheckpointCommandTest {
                             .map(each -> CutTensor.whole(each, DataType.INT64, shape))
                             .toList();
             Map<String, NDArray> arrays = Map.of("bias", zeros, name, zeros);
-            WrittenCheckpoint.write(run, 1, 1, tensors, arrays, new JsonObject());
+            Checkpoints.write(run, 1, 1, tensors, arrays, new JsonObject());
         }
         String gap = " ".repeat(name.length() - "bias".length());
         TpRun.line("checkpoint inspect " + run)

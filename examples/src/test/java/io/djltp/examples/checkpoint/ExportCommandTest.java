@@ -4,19 +4,18 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.checkpoint.Checkpoints;
 import io.djltp.checkpoint.CutTensor;
-import io.djltp.checkpoint.WrittenCheckpoint;
 import io.djltp.cut.Cut;
 import io.djltp.examples.TpRun;
 import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -33,11 +32,10 @@ import java.util.Set;
 /** Weights of a checkpoint of two ranks, put together by the names of others. */
 public class ExportCommandTest {
 
-    private Path root;
+    private final Path root = TestFolder.create();
 
     @BeforeClass
     public void write() throws IOException {
-        root = Files.createTempDirectory("checkpoint-export");
         CutTensor up = cut("02body_01Linear_weight", 0, 5, 3);
         CutTensor down = cut("02body_02Linear_weight", 1, 4, 5);
         CutTensor momentum = cut("02body_01Linear_weight/momentum", 0, 5, 3);
@@ -46,7 +44,7 @@ public class ExportCommandTest {
         List<CutTensor> tensors = List.of(up, down, momentum, norm);
         try (NDManager manager = NDManager.newBaseManager()) {
             tensors.forEach(each -> whole.put(each.name(), numbers(manager, each.shape())));
-            WrittenCheckpoint.write(root.resolve("run"), 7, 2, tensors, whole, new JsonObject());
+            Checkpoints.write(root.resolve("run"), 7, 2, tensors, whole, new JsonObject());
         }
     }
 
@@ -57,11 +55,6 @@ public class ExportCommandTest {
 
     private static NDArray numbers(NDManager manager, Shape shape) {
         return manager.arange((float) shape.size()).reshape(shape);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void remove() {
-        Utils.deleteQuietly(root);
     }
 
     @Test
@@ -195,7 +188,7 @@ public class ExportCommandTest {
         CutTensor w = CutTensor.whole("w", DataType.FLOAT32, new Shape(2));
         try (NDManager manager = NDManager.newBaseManager()) {
             Map<String, NDArray> arrays = Map.of("w", manager.zeros(w.shape()));
-            WrittenCheckpoint.write(run, 1, 1, List.of(w), arrays, values);
+            Checkpoints.write(run, 1, 1, List.of(w), arrays, values);
         }
         TpRun export =
                 TpRun.of("checkpoint", "export", run.toString(), "--out", run.resolve("x") + "");

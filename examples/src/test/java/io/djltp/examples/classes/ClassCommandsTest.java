@@ -2,8 +2,6 @@ package io.djltp.examples.classes;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
@@ -12,10 +10,10 @@ import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.SkipException;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -49,19 +47,13 @@ public class ClassCommandsTest {
     private static final int CLIENTS = 32;
 
     private final HttpClient client = HttpClient.newHttpClient();
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     @BeforeClass
     public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("tp-classes");
         for (String kind : List.of("text", "tsv", "sparse")) {
             Files.write(folder.resolve(kind), lines(kind));
         }
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     /** Row i has the classes i % 7 and, but for TSV, every third 0 too. */

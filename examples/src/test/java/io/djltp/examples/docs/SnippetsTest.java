@@ -1,11 +1,10 @@
 package io.djltp.examples.docs;
 
-import ai.djl.util.Utils;
-
 import io.djltp.examples.ForkedTp;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -78,12 +77,7 @@ public class SnippetsTest {
 
     @BeforeMethod
     public void create() throws IOException {
-        folder = Files.createTempDirectory("snippets").toRealPath();
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
+        folder = TestFolder.create().toRealPath();
     }
 
     /** A block that is compiled: a source file, of whose class the name has the page and line. */
@@ -310,8 +304,7 @@ public class SnippetsTest {
 
     @Test(dataProvider = "wrong")
     public void aBlockThatCannotBeReadIsAnError(String text) {
-        AssertionError e =
-                Assert.expectThrows(AssertionError.class, () -> read(Path.of("page.md"), text));
-        Assert.assertTrue(e.getMessage().contains("page.md has a block"), e.getMessage());
+        Refusals.expect(
+                AssertionError.class, () -> read(Path.of("page.md"), text), "page.md has a block");
     }
 }

@@ -3,15 +3,13 @@ package io.djltp.examples.embed;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
+import io.djltp.testing.TestFolder;
 
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
@@ -22,17 +20,11 @@ import java.nio.file.Path;
 /** The command prints and writes embeddings, and says in one line what is wrong with its input. */
 public class EmbedCommandTest {
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     @BeforeClass
     public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("embed");
         Files.writeString(folder.resolve("texts.txt"), "\uFEFFA dog barks.\n\nEin Hund bellt.\n");
-    }
-
-    @AfterClass
-    public void removeFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 120_000)

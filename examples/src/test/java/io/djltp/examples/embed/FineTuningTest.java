@@ -20,7 +20,6 @@ import io.djltp.examples.lemma.Language;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.WordPieces;
 
@@ -124,8 +123,7 @@ public class FineTuningTest {
                                     Optimizer.adam()
                                             .optLearningRateTracker(Tracker.fixed(2e-4f))
                                             .build());
-            ParallelConfig parallel =
-                    ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(ranks).build();
+            ParallelConfig parallel = ParallelConfig.tensor(ranks);
             Engine.getInstance().setRandomSeed(5);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, parallel)) {
                 trainer.initialize(new Shape(BATCH, 1), new Shape(BATCH, 1));

@@ -9,9 +9,9 @@ import io.djltp.examples.ForkedTp;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 import io.djltp.llm.LanguageModel;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -31,19 +31,14 @@ public class FinetuneCommandTest {
         "cat", "dog", "bird", "fish", "horse", "cow", "sheep", "mouse", "frog", "goose"
     };
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private Path model;
     private Path data;
 
     @BeforeClass
     public void train() throws IOException {
-        folder = Files.createTempDirectory("finetune");
         model = folder.resolve("model");
-        TpRun.line(
-                        "lm --layers 2 --width 20 --heads 5 --kv-heads 5 --context 48 --batch 4"
-                                + " --vocabulary 300 --steps 5 --characters 5 --save "
-                                + model)
-                .assertPrints(0);
+        TpRun.languageModel(model, "--context 48 --batch 4 --vocabulary 300 --steps 5");
         List<String> lines = new ArrayList<>();
         for (String animal : ANIMALS) {
             lines.add(
@@ -51,11 +46,6 @@ public class FinetuneCommandTest {
                             .formatted(animal));
         }
         data = Files.write(folder.resolve("animals.jsonl"), lines);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     private String command(String options) {

@@ -1,17 +1,15 @@
 package io.djltp.examples.generate;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.SkipException;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -30,23 +28,13 @@ import java.util.Map;
 /** The command generates with a model that {@code tp lm} has trained, on ranks and processes. */
 public class GenerateCommandTest {
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private Path model;
 
     @BeforeClass
     public void train() throws IOException {
-        folder = Files.createTempDirectory("generate");
         model = folder.resolve("model");
-        TpRun.line(
-                        "lm --layers 2 --width 20 --heads 5 --kv-heads 5 --context 32 --batch 4"
-                                + " --steps 5 --characters 5 --save "
-                                + model)
-                .assertPrints(0);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
+        TpRun.languageModel(model, "--context 32 --batch 4 --steps 5");
     }
 
     private JsonObject run(String options, String... printed) throws IOException {

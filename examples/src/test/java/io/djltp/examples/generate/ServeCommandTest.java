@@ -1,14 +1,12 @@
 package io.djltp.examples.generate;
 
-import ai.djl.util.Utils;
-
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -20,7 +18,6 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -34,23 +31,13 @@ public class ServeCommandTest {
             "{\"prompt\": \"The\", \"max_tokens\": 1500, \"ignore_eos\": true, \"stream\": true}";
 
     private final HttpClient client = HttpClient.newHttpClient();
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private Path model;
 
     @BeforeClass
     public void train() throws IOException {
-        folder = Files.createTempDirectory("serve");
         model = folder.resolve("small");
-        TpRun.line(
-                        "lm --layers 2 --width 20 --heads 5 --kv-heads 5 --context 1600 --batch 1"
-                                + " --steps 1 --characters 5 --save "
-                                + model)
-                .assertPrints(0);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
+        TpRun.languageModel(model, "--context 1600 --batch 1 --steps 1");
     }
 
     private HttpRequest get(int port, String path) {

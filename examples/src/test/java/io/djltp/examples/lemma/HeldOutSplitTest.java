@@ -1,6 +1,6 @@
 package io.djltp.examples.lemma;
 
-import ai.djl.util.Utils;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -108,17 +108,13 @@ public class HeldOutSplitTest {
     }
 
     private static List<List<String>> write(HeldOutSplit split) throws IOException {
-        Path folder = Files.createTempDirectory("fasttext");
-        try {
-            FastTextFiles.write(split, folder.resolve("split"));
-            List<List<String>> files = new ArrayList<>();
-            for (String file : List.of("train.txt", "test.txt", "labels.txt")) {
-                files.add(Files.readAllLines(folder.resolve("split").resolve(file)));
-            }
-            return files;
-        } finally {
-            Utils.deleteQuietly(folder);
+        Path folder = TestFolder.create();
+        FastTextFiles.write(split, folder.resolve("split"));
+        List<List<String>> files = new ArrayList<>();
+        for (String file : List.of("train.txt", "test.txt", "labels.txt")) {
+            files.add(Files.readAllLines(folder.resolve("split").resolve(file)));
         }
+        return files;
     }
 
     /** Checks what a split promises, word by word. */

@@ -14,15 +14,13 @@ import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
-import ai.djl.util.Utils;
 
 import io.djltp.examples.TpRun;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Configs;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.CharNGrams;
 import io.djltp.zoo.LemmaNetwork;
@@ -30,7 +28,6 @@ import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.RankedNetwork;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -50,12 +47,11 @@ public class LemmaFolderTest {
     private final CharNGrams nGrams = new CharNGrams(256, 20);
     private final String[] words = new String[corpus.size()];
     private final int[] classes = new int[corpus.size()];
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private Path saved;
 
     @BeforeClass
     public void train() throws IOException {
-        folder = Files.createTempDirectory("lemma-folder");
         for (int i = 0; i < words.length; i++) {
             words[i] = corpus.form(i);
             classes[i] = corpus.classOf(i);
@@ -73,20 +69,11 @@ public class LemmaFolderTest {
         }
     }
 
-    @AfterClass
-    public void removeFolder() {
-        Utils.deleteQuietly(folder);
-    }
-
     private void train(Model model) {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                Optimizer.adam()
-                                        .optLearningRateTracker(Tracker.fixed(0.05f))
-                                        .build());
-        ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+                        .optOptimizer(Configs.adam(0.05f));
+        ParallelConfig ranks = ParallelConfig.tensor(2);
         try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
                 NDManager manager = NDManager.newBaseManager()) {
             trainer.initialize(new Shape(words.length, nGrams.limit()));

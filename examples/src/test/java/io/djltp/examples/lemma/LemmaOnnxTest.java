@@ -11,7 +11,6 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.Utils;
 import ai.onnxruntime.OnnxTensor;
 import ai.onnxruntime.OrtEnvironment;
 import ai.onnxruntime.OrtException;
@@ -23,18 +22,16 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.CharNGrams;
 import io.djltp.zoo.LemmaNetwork;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.FloatBuffer;
 import java.nio.IntBuffer;
 import java.nio.LongBuffer;
@@ -50,17 +47,7 @@ public class LemmaOnnxTest {
         "Häuser", "ging", "schönsten", "Übergänge", "a", "Straßenbahnhaltestellen", "wäre"
     };
 
-    private Path folder;
-
-    @BeforeClass
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("onnx");
-    }
-
-    @AfterClass
-    public void removeFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     @Test(timeOut = 60_000)
     public void aLemmatiserGivesTheSameLogits() throws Exception {
@@ -101,8 +88,7 @@ public class LemmaOnnxTest {
     public void aHeadInTrainingIsWritten() throws Exception {
         Path file = folder.resolve("head.onnx");
         float[][] rows = {{1, -2, 3, 0.5f}, {0, 4, -1, 2}, {3, 3, 1, -2}};
-        ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+        ParallelConfig ranks = ParallelConfig.tensor(2);
         try (Model model = Model.newInstance("head")) {
             model.setBlock(
                     new SequentialBlock()
@@ -137,16 +123,13 @@ public class LemmaOnnxTest {
                             .add(Linear.builder().setUnits(5).build())
                             .add(inputs -> inputs));
             model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(3, 4));
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () ->
-                                    OnnxExport.builder()
-                                            .setInput("x", DataType.FLOAT32, new Shape(-1, 4))
-                                            .build()
-                                            .write(model, folder.resolve("none.onnx")));
-            Assert.assertTrue(
-                    e.getMessage().contains("say what it computes with optBlock"), e.getMessage());
+            Refusals.throwsArgument(
+                    () ->
+                            OnnxExport.builder()
+                                    .setInput("x", DataType.FLOAT32, new Shape(-1, 4))
+                                    .build()
+                                    .write(model, folder.resolve("none.onnx")),
+                    "say what it computes with optBlock");
             Assert.assertFalse(Files.exists(folder.resolve("none.onnx")));
         }
     }

@@ -10,7 +10,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
 
@@ -20,6 +19,7 @@ import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
 import io.djltp.llm.LanguageModel;
+import io.djltp.testing.TestFolder;
 import io.djltp.torch.Precision;
 
 import org.testng.SkipException;
@@ -85,82 +85,73 @@ public class LmCommandTest {
     /** What it saves is a folder that others read, and writes the same. */
     @Test(timeOut = 120_000)
     public void savesAFolderOfHuggingFace() throws Exception {
-        Path folder = Files.createTempDirectory("lm");
-        try {
-            Path saved = folder.resolve("saved");
-            TpRun run =
-                    TpRun.withJson(
-                            SMALL + "--tp 2 --temperature 0 --characters 12 --save " + saved);
-            run.assertPrints(0, "Saved for tp generate " + saved);
-            try (LanguageModel model = LanguageModel.load(saved);
-                    NDManager manager = NDManager.newBaseManager()) {
-                assertEquals(model.getConfig().getVocabularySize(), 301);
-                assertEquals(model.getConfig().getMaxPositions(), 13);
-                assertEquals(model.getGenerationOptions().getStopTokens(), List.of(0));
-                model.readWhole();
-                long[] ids = model.getTokenizer().encode("", true, false).getIds();
-                String text = "";
-                while (text.length() < 12) {
-                    long[] seen = Arrays.copyOfRange(ids, Math.max(0, ids.length - 13), ids.length);
-                    NDArray input = manager.create(seen, new Shape(1, seen.length));
-                    NDArray logits =
-                            model.getModel()
-                                    .getBlock()
-                                    .forward(
-                                            new ParameterStore(manager, false),
-                                            new NDList(input),
-                                            false)
-                                    .head();
-                    ids = Arrays.copyOf(ids, ids.length + 1);
-                    ids[ids.length - 1] = logits.get(0, -1).argMax().getLong();
-                    text =
-                            model.getTokenizer()
-                                    .decode(Arrays.copyOfRange(ids, 1, ids.length), false)
-                                    .replace("<|endoftext|>", "\n");
-                }
-                assertEquals(text.substring(0, 12), text(run, "sample"));
+        Path folder = TestFolder.create();
+        Path saved = folder.resolve("saved");
+        TpRun run =
+                TpRun.withJson(SMALL + "--tp 2 --temperature 0 --characters 12 --save " + saved);
+        run.assertPrints(0, "Saved for tp generate " + saved);
+        try (LanguageModel model = LanguageModel.load(saved);
+                NDManager manager = NDManager.newBaseManager()) {
+            assertEquals(model.getConfig().getVocabularySize(), 301);
+            assertEquals(model.getConfig().getMaxPositions(), 13);
+            assertEquals(model.getGenerationOptions().getStopTokens(), List.of(0));
+            model.readWhole();
+            long[] ids = model.getTokenizer().encode("", true, false).getIds();
+            String text = "";
+            while (text.length() < 12) {
+                long[] seen = Arrays.copyOfRange(ids, Math.max(0, ids.length - 13), ids.length);
+                NDArray input = manager.create(seen, new Shape(1, seen.length));
+                NDArray logits =
+                        model.getModel()
+                                .getBlock()
+                                .forward(
+                                        new ParameterStore(manager, false),
+                                        new NDList(input),
+                                        false)
+                                .head();
+                ids = Arrays.copyOf(ids, ids.length + 1);
+                ids[ids.length - 1] = logits.get(0, -1).argMax().getLong();
+                text =
+                        model.getTokenizer()
+                                .decode(Arrays.copyOfRange(ids, 1, ids.length), false)
+                                .replace("<|endoftext|>", "\n");
             }
-        } finally {
-            Utils.deleteQuietly(folder);
+            assertEquals(text.substring(0, 12), text(run, "sample"));
         }
     }
 
     /** llama.cpp reads what it saves, and generates the same. */
     @Test(timeOut = 240_000)
     public void llamaCppGeneratesTheSame() throws Exception {
-        Path folder = Files.createTempDirectory("lm");
+        Path folder = TestFolder.create();
         String prompt = "She said";
         String options = "--layers 2 --width 64 --heads 4 --kv-heads 2 --context 400 --steps 100";
-        try {
-            TpRun.line("lm " + options + " --batch 4 --lr 0.01 --characters 5 --save " + folder)
-                    .assertPrints(0);
-            List<String> command = ForkedTp.command();
-            int last = command.size() - 1;
-            String tests = "../tp-blocks/llm/target/test-classes" + File.pathSeparator;
-            command.set(last - 1, tests + command.get(last - 1));
-            command.set(last, "io.djltp.llm.LlamaCpp");
-            command.addAll(List.of(folder.toString(), prompt));
-            ForkedTp.Result peer;
-            try (ForkedTp process = ForkedTp.script(command, Map.of())) {
-                peer = process.await();
-            }
-            if (peer.err().contains(SkipException.class.getName())) {
-                throw new SkipException(peer.err());
-            }
-            assertEquals(peer.status(), 0, peer.err());
-            String[] expected = peer.out().split("\\R");
-            try (Generator generator = Generator.builder().setPath(folder).build()) {
-                int[] ids = generator.encodeChat(prompt);
-                assertEquals(Arrays.toString(ids), expected[0]);
-                Generation text =
-                        generator.generateIds(
-                                List.of(ids),
-                                GenerationOptions.builder().optMaxTokens(300).build());
-                text.finish();
-                assertEquals(Arrays.toString(text.getIds(0)), expected[1]);
-            }
-        } finally {
-            Utils.deleteQuietly(folder);
+
+        TpRun.line("lm " + options + " --batch 4 --lr 0.01 --characters 5 --save " + folder)
+                .assertPrints(0);
+        List<String> command = ForkedTp.command();
+        int last = command.size() - 1;
+        String tests = "../tp-blocks/llm/target/test-classes" + File.pathSeparator;
+        command.set(last - 1, tests + command.get(last - 1));
+        command.set(last, "io.djltp.llm.LlamaCpp");
+        command.addAll(List.of(folder.toString(), prompt));
+        ForkedTp.Result peer;
+        try (ForkedTp process = ForkedTp.script(command, Map.of())) {
+            peer = process.await();
+        }
+        if (peer.err().contains(SkipException.class.getName())) {
+            throw new SkipException(peer.err());
+        }
+        assertEquals(peer.status(), 0, peer.err());
+        String[] expected = peer.out().split("\\R");
+        try (Generator generator = Generator.builder().setPath(folder).build()) {
+            int[] ids = generator.encodeChat(prompt);
+            assertEquals(Arrays.toString(ids), expected[0]);
+            Generation text =
+                    generator.generateIds(
+                            List.of(ids), GenerationOptions.builder().optMaxTokens(300).build());
+            text.finish();
+            assertEquals(Arrays.toString(text.getIds(0)), expected[1]);
         }
     }
 

@@ -1,11 +1,10 @@
 package io.djltp.examples.plan;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.TpRun;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -116,50 +115,42 @@ public class PlanCommandTest {
 
     @Test(timeOut = 60_000)
     public void aFolderHasAForwardPassAndACache() throws IOException {
-        Path folder = Files.createTempDirectory("plan");
-        try {
-            TpRun.of("plan", folder.toString()).assertPrints(2, "There is no");
-            Files.writeString(
-                    folder.resolve("config.json"),
-                    "{\"model_type\": \"llama\", \"vocab_size\": 1000, \"hidden_size\": 60,"
-                            + " \"num_hidden_layers\": 2, \"num_attention_heads\": 5,"
-                            + " \"num_key_value_heads\": 1, \"intermediate_size\": 100,"
-                            + " \"max_position_embeddings\": 400,"
-                            + " \"tie_word_embeddings\": true}");
-            TpRun run = TpRun.withJson("plan " + folder + " --mesh 1x2 --context 300 --batch 3");
-            run.assertPrints(
-                    0,
-                    "3 rows a forward pass, not trained",
-                    "500 × 60",
-                    "generation, 3 x 300 tokens at most",
-                    "float32       227 KB to 238 KB               184 KB     411 KB to 422 KB");
-            JsonObject figures = run.figures().getAsJsonObject();
-            long cache = 2L * 4 * 2 * 3 * 320 * 12; // one key/value head, on both ranks
-            Assert.assertEquals(figures.getAsJsonArray("cache_bytes").get(1).getAsLong(), cache);
-            JsonObject tokens = figures.getAsJsonObject("token_bytes");
-            long ofRank = tokens.getAsJsonArray("float32").get(0).getAsLong();
-            long weights =
-                    figures.getAsJsonArray("ranks")
-                            .get(0)
-                            .getAsJsonObject()
-                            .get("weights")
-                            .getAsLong();
-            Assert.assertEquals(ofRank, weights, 0.02 * weights); // but for norms
-            // libtorch's kernel takes 512 inputs at a time
-            long small = 0;
-            for (int outputs : new int[] {36 + 2 * 12, 60, 100, 60}) {
-                small += 2 * ((outputs + 7) / 8 * 8 * 512 + 12 * outputs);
-            }
-            small += 504 * 512 + 12 * 500;
-            Assert.assertEquals(tokens.getAsJsonArray("int8").get(0).getAsLong(), small);
-            TpRun.line("plan " + folder + " --optimizer adam").assertPrints(0, "backward");
-            TpRun.line("plan " + folder + " --tokens 401").assertPrints(2, "400 positions");
-            TpRun.line("plan " + folder + " --context 401").assertPrints(2, "1 to 400");
-            TpRun.line("plan " + folder + " --mesh 1x6").assertPrints(2, "at most 5");
-            TpRun.line("plan nothing").assertPrints(2, "nothing is no model and no folder");
-        } finally {
-            Utils.deleteQuietly(folder);
+        Path folder = TestFolder.create();
+        TpRun.of("plan", folder.toString()).assertPrints(2, "There is no");
+        Files.writeString(
+                folder.resolve("config.json"),
+                "{\"model_type\": \"llama\", \"vocab_size\": 1000, \"hidden_size\": 60,"
+                        + " \"num_hidden_layers\": 2, \"num_attention_heads\": 5,"
+                        + " \"num_key_value_heads\": 1, \"intermediate_size\": 100,"
+                        + " \"max_position_embeddings\": 400,"
+                        + " \"tie_word_embeddings\": true}");
+        TpRun run = TpRun.withJson("plan " + folder + " --mesh 1x2 --context 300 --batch 3");
+        run.assertPrints(
+                0,
+                "3 rows a forward pass, not trained",
+                "500 × 60",
+                "generation, 3 x 300 tokens at most",
+                "float32       227 KB to 238 KB               184 KB     411 KB to 422 KB");
+        JsonObject figures = run.figures().getAsJsonObject();
+        long cache = 2L * 4 * 2 * 3 * 320 * 12; // one key/value head, on both ranks
+        Assert.assertEquals(figures.getAsJsonArray("cache_bytes").get(1).getAsLong(), cache);
+        JsonObject tokens = figures.getAsJsonObject("token_bytes");
+        long ofRank = tokens.getAsJsonArray("float32").get(0).getAsLong();
+        long weights =
+                figures.getAsJsonArray("ranks").get(0).getAsJsonObject().get("weights").getAsLong();
+        Assert.assertEquals(ofRank, weights, 0.02 * weights); // but for norms
+        // libtorch's kernel takes 512 inputs at a time
+        long small = 0;
+        for (int outputs : new int[] {36 + 2 * 12, 60, 100, 60}) {
+            small += 2 * ((outputs + 7) / 8 * 8 * 512 + 12 * outputs);
         }
+        small += 504 * 512 + 12 * 500;
+        Assert.assertEquals(tokens.getAsJsonArray("int8").get(0).getAsLong(), small);
+        TpRun.line("plan " + folder + " --optimizer adam").assertPrints(0, "backward");
+        TpRun.line("plan " + folder + " --tokens 401").assertPrints(2, "400 positions");
+        TpRun.line("plan " + folder + " --context 401").assertPrints(2, "1 to 400");
+        TpRun.line("plan " + folder + " --mesh 1x6").assertPrints(2, "at most 5");
+        TpRun.line("plan nothing").assertPrints(2, "nothing is no model and no folder");
     }
 
     @Test(timeOut = 60_000)

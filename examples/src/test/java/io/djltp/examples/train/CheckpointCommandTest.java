@@ -1,7 +1,6 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -9,11 +8,11 @@ import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -33,17 +32,7 @@ public class CheckpointCommandTest {
     private static final String TRAIN =
             "train --tp 2 --dim 4 --batch 64 --held-out 10 --steps 40 --checkpoint-steps 7";
 
-    private Path folder;
-
-    @BeforeClass
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("tp-checkpoints");
-    }
-
-    @AfterClass
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     private TpRun run(String arguments) {
         return TpRun.of(words(arguments));
@@ -153,9 +142,7 @@ public class CheckpointCommandTest {
     private void assertRefused(String arguments, String... texts) {
         TpRun refused = run(arguments);
         refused.assertPrints(2);
-        for (String text : texts) {
-            Assert.assertTrue(refused.output().contains(text), refused.output());
-        }
+        Refusals.assertContains(refused.output(), texts);
     }
 
     /** One line, before the first step. */

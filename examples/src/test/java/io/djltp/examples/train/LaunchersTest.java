@@ -1,20 +1,15 @@
 package io.djltp.examples.train;
 
-import ai.djl.util.Utils;
-
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.clusters.Torchrun;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -24,17 +19,7 @@ import java.util.Map;
 /** {@code tp train} as torchrun starts it: the real one where there is one, and one played here. */
 public class LaunchersTest {
 
-    private Path folder;
-
-    @BeforeClass
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("tp-launchers");
-    }
-
-    @AfterClass
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     /**
      * The agent holds the port and sets the variables, as that of torchrun does without options.

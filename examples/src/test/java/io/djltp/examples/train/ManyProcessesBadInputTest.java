@@ -1,12 +1,12 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
-import ai.djl.util.Utils;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.internal.job.AgreedSettings;
+import io.djltp.testing.TestFolder;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
@@ -34,16 +34,12 @@ public class ManyProcessesBadInputTest {
 
     @BeforeClass
     public void createFolder() throws IOException {
-        out = Files.createTempDirectory("tp-bad");
+        out = TestFolder.create();
     }
 
     @AfterClass(alwaysRun = true)
     public void deleteFolder() throws IOException {
-        try {
-            Files.delete(out); // nothing was saved
-        } finally {
-            Utils.deleteQuietly(out);
-        }
+        Files.delete(out); // nothing was saved
     }
 
     /** The RANK and WORLD_SIZE of each process, the options of each, and what all must say. */

@@ -1,13 +1,11 @@
 package io.djltp.examples.train;
 
 import io.djltp.examples.TpRun;
+import io.djltp.internal.collective.nccl.NcclDouble;
 
 import org.testng.Assert;
-import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
-
-import java.lang.reflect.InvocationTargetException;
 
 /** The lemmatiser learns the same through NCCL, here on its double, as in shared memory. */
 public class NcclDoubleTrainTest {
@@ -26,14 +24,7 @@ public class NcclDoubleTrainTest {
 
     @Test(dataProvider = "runs", timeOut = 120_000)
     public void theLossesAreTheSame(String way) throws Exception {
-        try {
-            // part of the tests of the bridge, which only this run has on its class path
-            Class.forName("io.djltp.internal.collective.nccl.NcclDouble")
-                    .getMethod("load")
-                    .invoke(null);
-        } catch (InvocationTargetException e) {
-            throw e.getCause() instanceof SkipException skipped ? skipped : e;
-        }
+        NcclDouble.load();
         String line = "train --steps 5 --dim 8 --batch 32 --seed 7 --held-out 1 " + way;
         double[] local = TpRun.training(line + " --backend local").losses();
         double[] nccl = TpRun.training(line + " --backend nccl").losses();

@@ -1,19 +1,17 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.TpRun;
 import io.djltp.internal.optimizer.HeadRates;
+import io.djltp.testing.TestFolder;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.SkipException;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -30,17 +28,7 @@ import java.util.stream.Stream;
 /** {@code tp train} learns, reports and saves; {@code tp lemma} answers from what was saved. */
 public class TrainCommandTest {
 
-    private Path folder;
-
-    @BeforeClass
-    public void createFolder() throws IOException {
-        folder = Files.createTempDirectory("tp-train");
-    }
-
-    @AfterClass
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     @DataProvider
     public Object[][] modes() {

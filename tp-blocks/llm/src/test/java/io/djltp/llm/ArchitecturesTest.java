@@ -8,16 +8,15 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
 import ai.djl.translate.NoopTranslator;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelPredictor;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -77,7 +76,7 @@ public class ArchitecturesTest {
     }
 
     private Map<String, double[]> expected;
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private long[] ids;
 
     private static void add(String name, String modelType, String fields) {
@@ -86,16 +85,10 @@ public class ArchitecturesTest {
 
     @BeforeClass
     public void compute() throws Exception {
-        folder = Files.createTempDirectory("llm");
         Random random = new Random(3);
         ids = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
         Map<String, ?> input = Map.of("ids", Expected.rows(LENGTH, ids));
         expected = Expected.compute(folder, MODELS, input);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     @DataProvider

@@ -1,7 +1,6 @@
 package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
-import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
@@ -9,10 +8,10 @@ import com.google.gson.JsonObject;
 
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.PyTorch;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -137,17 +136,7 @@ public class ChatTemplateTest {
                     "{% endif %}",
                     "{# a");
 
-    private Path folder;
-
-    @BeforeClass
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("chat");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     private static List<Map<String, Object>> chat(String... words) {
         List<Map<String, Object>> messages = new ArrayList<>();
@@ -398,10 +387,10 @@ public class ChatTemplateTest {
     @Test(dataProvider = "otherTypes")
     public void templatesOfOtherTypesAreNamed(String template) throws IOException {
         write("tokenizer_config.json", "{'chat_template': " + template + "}");
-        String message =
-                Assert.expectThrows(MalformedModelException.class, this::read).getMessage();
-        Assert.assertTrue(
-                message.contains("tokenizer_config.json: chat_template must be a string"), message);
+        Refusals.expect(
+                MalformedModelException.class,
+                this::read,
+                "tokenizer_config.json: chat_template must be a string");
     }
 
     @Test

@@ -8,16 +8,16 @@ import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ModelZoo;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.TranslateException;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
 import io.djltp.llm.zoo.LanguageModelFactory;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -33,12 +33,11 @@ public class CriteriaTest {
 
     private static final List<String> TEXTS = List.of("hello", "h\u00fc", "a much longer hello");
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private List<String> expected;
 
     @BeforeClass
     public void write() throws Exception {
-        folder = Files.createTempDirectory("criteria");
         Path text = folder.resolve("text");
         JsonObject config =
                 RandomFolder.config(
@@ -47,24 +46,12 @@ public class CriteriaTest {
         RandomFolder.write(text, config, 7);
         ByteTokenizer.write(text);
         Path vectors = folder.resolve("vectors");
-        RandomFolder.write(
-                vectors,
-                RandomFolder.config(
-                        "{'model_type': 'bert', 'vocab_size': 263, 'hidden_size': 20,"
-                                + " 'num_hidden_layers': 2, 'num_attention_heads': 5,"
-                                + " 'intermediate_size': 31, 'max_position_embeddings': 40}"),
-                7);
-        ByteTokenizer.write(vectors);
+        RandomFolder.writeEncoder(vectors);
         try (Generator generator = Generator.builder().setPath(text).optBatch(3).build()) {
             GenerationOptions options =
                     generator.getDefaults().toBuilder().optMaxTokens(40).build();
             expected = generator.generate(TEXTS, options).finish();
         }
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
     }
 
     private <I, O> Criteria.Builder<I, O> zoo(Class<I> input, Class<O> output, String name) {
@@ -162,10 +149,10 @@ public class CriteriaTest {
                         {"{", "malformed"},
                         {"{\"inputs\": \"\"}", "no tokens"},
                     }) {
-                TranslateException e =
-                        Assert.expectThrows(
-                                TranslateException.class, () -> predictor.predict(input(wrong[0])));
-                Assert.assertTrue(e.getMessage().contains(wrong[1]), e.getMessage());
+                Refusals.expect(
+                        TranslateException.class,
+                        () -> predictor.predict(input(wrong[0])),
+                        wrong[1]);
             }
         }
     }

@@ -8,13 +8,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.util.Utils;
 
 import io.djltp.cost.ModelCost;
 import io.djltp.internal.rank.CommunicationCounter;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -42,15 +42,12 @@ public class DecoderCostTest {
     @Test(dataProvider = "models", timeOut = 120_000)
     public void testForecastIsMeasured(String type, String fields, String meshName)
             throws Exception {
-        Path folder = Files.createTempDirectory("cost");
+        Path folder = TestFolder.create();
         ModelConfig read;
-        try {
-            String json = RandomFolder.config(type, fields).toString();
-            Files.writeString(folder.resolve("config.json"), json);
-            read = ModelConfig.read(folder);
-        } finally {
-            Utils.deleteQuietly(folder);
-        }
+
+        String json = RandomFolder.config(type, fields).toString();
+        Files.writeString(folder.resolve("config.json"), json);
+        read = ModelConfig.read(folder);
         DeviceMesh mesh = DeviceMesh.parse(meshName);
         VocabParallelCrossEntropyLoss loss = new VocabParallelCrossEntropyLoss();
         DecoderNetwork network = new DecoderNetwork(read, false);

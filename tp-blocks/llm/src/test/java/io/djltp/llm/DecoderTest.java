@@ -1,16 +1,13 @@
 package io.djltp.llm;
 
-import ai.djl.util.Utils;
-
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -27,21 +24,15 @@ public class DecoderTest {
     private static final int LENGTH = 19;
 
     private Map<String, double[]> expected;
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private int[][] ids;
 
     @BeforeClass
     public void compute() throws Exception {
-        folder = Files.createTempDirectory("decoder");
         Random random = new Random(11);
         ids = new int[2][];
         Arrays.setAll(ids, i -> random.ints(LENGTH, 0, 53).toArray());
         expected = Expected.compute(folder, ArchitecturesTest.MODELS, Map.of("ids", ids));
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     @DataProvider

@@ -6,23 +6,21 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.NoopTranslator;
-import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.PyTorch;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelPredictor;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -31,22 +29,10 @@ import java.util.Map;
 import java.util.Random;
 
 /** Features of random encoders on 1 to 4 ranks, against PyTorch's float64. */
-public class EncoderTest {
+public class EncoderTest extends TestFolder {
 
     private static final double TOLERANCE = 1e-5; // of the largest number
     private static final Shape INPUT = new Shape(2, 9);
-
-    private Path folder;
-
-    @BeforeMethod
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("encoder");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
 
     @DataProvider
     public static Object[][] models() {
@@ -135,10 +121,7 @@ public class EncoderTest {
     @Test(timeOut = 60_000)
     public void testDoesNotGenerate() throws IOException {
         RandomFolder.write(folder, config(""), 7);
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> Generator.builder().setPath(folder).build());
-        Assert.assertTrue(e.getMessage().contains("is an encoder, bert"), e.getMessage());
+        Refusals.throwsArgument(
+                () -> Generator.builder().setPath(folder).build(), "is an encoder, bert");
     }
 }

@@ -3,12 +3,12 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.testing.TestFolder;
+
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -22,7 +22,7 @@ import java.util.Map;
 import java.util.function.Consumer;
 
 /** Folders that are not those of a model that is implemented: one error each, that names it. */
-public class FolderBadInputTest {
+public class FolderBadInputTest extends TestFolder {
 
     private static final String WEIGHTS = "model.safetensors";
     private static final String TOKENIZER =
@@ -31,8 +31,6 @@ public class FolderBadInputTest {
                     + " 'single_word': false, 'lstrip': false, 'rstrip': false,"
                     + " 'normalized': false}]}";
 
-    private Path folder;
-
     /** What is done to a folder. */
     private interface Change {
 
@@ -40,14 +38,8 @@ public class FolderBadInputTest {
     }
 
     @BeforeMethod
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("llm");
+    public void writeModel() throws IOException {
         RandomFolder.write(folder, config(), 1);
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     private static JsonObject config() {

@@ -1,11 +1,10 @@
 package io.djltp.llm;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonObject;
 
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -36,7 +35,7 @@ public class GenerationLoopTest {
     private static final int TOKENS = 40;
 
     private final ExecutorService threads = Executors.newCachedThreadPool();
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private LanguageModel model;
     private final List<int[]> prompts = new ArrayList<>();
     private final List<GenerationOptions> options = new ArrayList<>();
@@ -44,7 +43,6 @@ public class GenerationLoopTest {
 
     @BeforeClass
     public void write() throws Exception {
-        folder = Files.createTempDirectory("loop");
         model = model(folder);
         Random random = new Random(4);
         try (Generator generator = generator(2, 1)) {
@@ -74,7 +72,6 @@ public class GenerationLoopTest {
     public void close() {
         threads.shutdownNow();
         model.close();
-        Utils.deleteQuietly(folder);
     }
 
     private Generator generator(int ranks, int batch) throws Exception {

@@ -6,7 +6,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -15,6 +14,7 @@ import io.djltp.llm.GeneratedToken.LogProbability;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -40,13 +40,12 @@ public class GeneratorTest {
     private static final int TOKENS = 300;
     private static final int VOCABULARY = 263;
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private LanguageModel model;
     private int[][] prompts;
 
     @BeforeClass
     public void load() throws Exception {
-        folder = Files.createTempDirectory("generator");
         write(folder);
         model = LanguageModel.load(folder);
         model.readWhole();
@@ -69,7 +68,6 @@ public class GeneratorTest {
     @AfterClass(alwaysRun = true)
     public void close() {
         model.close();
-        Utils.deleteQuietly(folder);
     }
 
     @DataProvider

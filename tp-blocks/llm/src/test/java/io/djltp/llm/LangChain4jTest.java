@@ -1,7 +1,5 @@
 package io.djltp.llm;
 
-import ai.djl.util.Utils;
-
 import dev.langchain4j.agent.tool.ToolSpecification;
 import dev.langchain4j.data.message.ImageContent;
 import dev.langchain4j.data.message.UserMessage;
@@ -23,9 +21,10 @@ import dev.langchain4j.service.TokenStream;
 import io.djltp.llm.langchain4j.EmbedderEmbeddingModel;
 import io.djltp.llm.langchain4j.GeneratorChatModel;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.BeforeMethod;
@@ -46,13 +45,12 @@ public class LangChain4jTest {
 
     private static final int TOKENS = 30;
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private Generator generator;
     private GeneratorChatModel model;
 
     @BeforeClass
     public void write() throws Exception {
-        folder = Files.createTempDirectory("langchain4j");
         RandomFolder.write(
                 folder,
                 RandomFolder.config("llama", "'vocab_size': 263, 'max_position_embeddings': 400"),
@@ -77,11 +75,6 @@ public class LangChain4jTest {
     @AfterMethod(alwaysRun = true)
     public void close() {
         generator.close();
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
     }
 
     private Generation expected(String prompt, int tokens) {
@@ -220,31 +213,19 @@ public class LangChain4jTest {
 
     @Test(dataProvider = "unsupported", timeOut = 60_000)
     public void testUnsupported(ChatRequest.Builder request, String message) {
-        UnsupportedFeatureException e =
-                Assert.expectThrows(
-                        UnsupportedFeatureException.class, () -> model.chat(request.build()));
-        Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+        Refusals.expect(
+                UnsupportedFeatureException.class, () -> model.chat(request.build()), message);
     }
 
     @Test(timeOut = 60_000)
     public void testTooLong() {
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class, () -> model.chat("x".repeat(500)));
-        Assert.assertTrue(e.getMessage().contains("room for 400"), e.getMessage());
+        Refusals.throwsArgument(() -> model.chat("x".repeat(500)), "room for 400");
     }
 
     @Test(timeOut = 60_000)
     public void testEmbeddings() throws Exception {
         Path vectors = folder.resolve("vectors");
-        RandomFolder.write(
-                vectors,
-                RandomFolder.config(
-                        "{'model_type': 'bert', 'vocab_size': 263, 'hidden_size': 20,"
-                                + " 'num_hidden_layers': 2, 'num_attention_heads': 5,"
-                                + " 'intermediate_size': 31, 'max_position_embeddings': 40}"),
-                7);
-        ByteTokenizer.write(vectors);
+        RandomFolder.writeEncoder(vectors);
         try (Embedder embedder = Embedder.load(vectors, ParallelConfig.tensor(2))) {
             EmbedderEmbeddingModel embeddings = new EmbedderEmbeddingModel(embedder);
             List<float[]> expected = embedder.embed(List.of("hello", "you"));

@@ -1,7 +1,5 @@
 package io.djltp.llm;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.Gson;
 
 import io.djltp.job.Job;
@@ -9,6 +7,7 @@ import io.djltp.launch.Launcher;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -128,51 +127,40 @@ public class LeaderTest {
 
     @Test(timeOut = 300_000)
     public void oneProcessLeadsTheOther() throws Exception {
-        Path folder = Files.createTempDirectory("leads");
-        try {
-            RandomFolder.write(
-                    folder, RandomFolder.config("llama", "'max_position_embeddings': 2000"), 3);
-            List<String> expected;
-            try (Generator generator = Generator.builder().setPath(folder).build()) {
-                expected = generate(generator, 300, folder.resolve("alone"));
-            }
-            List<String> results = TwoProcessesTest.run(OfGenerator.class, folder, 2, "300");
-            Assert.assertEquals(new Gson().fromJson(results.get(0), List.class), expected);
-            Assert.assertEquals(results.get(1), "\"followed\"");
-        } finally {
-            Utils.deleteQuietly(folder);
+        Path folder = TestFolder.create();
+        RandomFolder.write(
+                folder, RandomFolder.config("llama", "'max_position_embeddings': 2000"), 3);
+        List<String> expected;
+        try (Generator generator = Generator.builder().setPath(folder).build()) {
+            expected = generate(generator, 300, folder.resolve("alone"));
         }
+        List<String> results = TwoProcessesTest.run(OfGenerator.class, folder, 2, "300");
+        Assert.assertEquals(new Gson().fromJson(results.get(0), List.class), expected);
+        Assert.assertEquals(results.get(1), "\"followed\"");
     }
 
     /** The threads of the leader get an error each when the process that follows is killed. */
     @Test(timeOut = 300_000)
     public void aKilledProcessEndsAll() throws Exception {
-        Path folder = Files.createTempDirectory("killed");
+        Path folder = TestFolder.create();
+        RandomFolder.write(
+                folder, RandomFolder.config("llama", "'max_position_embeddings': 2000"), 3);
+        List<Process> processes = TwoProcessesTest.start(OfGenerator.class, folder, 2, "2000");
         try {
-            RandomFolder.write(
-                    folder, RandomFolder.config("llama", "'max_position_embeddings': 2000"), 3);
-            List<Process> processes = TwoProcessesTest.start(OfGenerator.class, folder, 2, "2000");
-            try {
-                while (!Files.exists(folder.resolve("results0-begun"))) {
-                    Thread.sleep(10);
-                }
-                processes.get(1).destroyForcibly();
-                Assert.assertTrue(
-                        processes.get(0).waitFor(TwoProcessesTest.SECONDS, TimeUnit.SECONDS));
-                String[] errors =
-                        new Gson()
-                                .fromJson(
-                                        Files.readString(folder.resolve("results0")),
-                                        String[].class);
-                Assert.assertEquals(errors.length, PROMPTS.length);
-                for (String error : errors) {
-                    Assert.assertTrue(error.contains("process 1"), error);
-                }
-            } finally {
-                processes.forEach(Process::destroyForcibly);
+            while (!Files.exists(folder.resolve("results0-begun"))) {
+                Thread.sleep(10);
+            }
+            processes.get(1).destroyForcibly();
+            Assert.assertTrue(processes.get(0).waitFor(TwoProcessesTest.SECONDS, TimeUnit.SECONDS));
+            String[] errors =
+                    new Gson()
+                            .fromJson(Files.readString(folder.resolve("results0")), String[].class);
+            Assert.assertEquals(errors.length, PROMPTS.length);
+            for (String error : errors) {
+                Assert.assertTrue(error.contains("process 1"), error);
             }
         } finally {
-            Utils.deleteQuietly(folder);
+            processes.forEach(Process::destroyForcibly);
         }
     }
 }

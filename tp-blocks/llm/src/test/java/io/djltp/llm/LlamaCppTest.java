@@ -6,18 +6,15 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -31,17 +28,7 @@ public class LlamaCppTest {
     private static final double GELU = 2e-3; // llama.cpp takes it from a table of float16
     private static final int LENGTH = 39;
 
-    private Path folder;
-
-    @BeforeClass
-    public void makeFolder() throws Exception {
-        folder = Files.createTempDirectory("gguf");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     @DataProvider
     public static Object[][] models() {

@@ -1,13 +1,11 @@
 package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
-import ai.djl.util.Utils;
 
 import io.djltp.nn.attention.RotaryScaling;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -23,17 +21,7 @@ public class ModelConfigTest {
                     + " 'num_attention_heads': 5, 'intermediate_size': 33,"
                     + " 'max_position_embeddings': 64";
 
-    private Path folder;
-
-    @BeforeClass
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("config");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     private ModelConfig read(String fields) throws IOException, MalformedModelException {
         String text = "{" + fields.replace('\'', '"') + "}";

@@ -1,10 +1,11 @@
 package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
-import ai.djl.util.Utils;
+
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -25,14 +26,9 @@ public class PoolingTest {
 
     @BeforeMethod
     public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("pooling");
+        folder = TestFolder.create();
         Files.createDirectory(folder.resolve("1_Pooling"));
         write("1_Pooling/config.json", "{'pooling_mode_mean_tokens': true}");
-    }
-
-    @AfterMethod(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     private void write(String name, String json) throws IOException {
@@ -77,8 +73,6 @@ public class PoolingTest {
     public void testRefuses(String file, String json, String message) throws Exception {
         write("modules.json", MODULES.formatted(""));
         write(file, json);
-        MalformedModelException e =
-                Assert.expectThrows(MalformedModelException.class, this::pooled);
-        Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+        Refusals.expect(MalformedModelException.class, this::pooled, message);
     }
 }

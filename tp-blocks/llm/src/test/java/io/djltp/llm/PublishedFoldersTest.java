@@ -1,10 +1,10 @@
 package io.djltp.llm;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -60,43 +60,39 @@ public class PublishedFoldersTest {
                         "src/test/resources/llm/published.json");
         JsonObject all = new Gson().fromJson(Files.readString(resource), JsonObject.class);
         JsonObject files = all.getAsJsonObject(name);
-        Path folder = Files.createTempDirectory("published");
-        try {
-            for (String file : files.keySet()) {
-                JsonElement json = files.get(file);
-                Files.writeString(folder.resolve(file + ".json"), json.toString());
-            }
-            ModelConfig config = ModelConfig.read(folder);
-            String read =
-                    "%s %d %d %d %d/%d %d %d %d %s"
-                            .formatted(
-                                    config.getModelType(),
-                                    config.getVocabularySize(),
-                                    config.getWidth(),
-                                    config.getLayers(),
-                                    config.getHeads(),
-                                    config.getKeyValueHeads(),
-                                    config.getHeadDim(),
-                                    config.getHiddenFeatures(),
-                                    config.getMaxPositions(),
-                                    config.isTied());
-            Assert.assertEquals(read, sizes);
-            for (int i = 0; i < config.getLayers(); i++) {
-                Assert.assertEquals(config.getSlidingWindow(i), 0);
-            }
-            GenerationOptions options = GenerationOptions.read(folder, config);
-            Assert.assertEquals(options.getStopTokens(), ends);
-            String chosen =
-                    options.getTemperature()
-                            + " "
-                            + options.getTopK()
-                            + " "
-                            + options.getTopP()
-                            + " "
-                            + options.getRepetitionPenalty();
-            Assert.assertEquals(chosen, sampling == null ? "0.0 0 1.0 1.0" : sampling);
-        } finally {
-            Utils.deleteQuietly(folder);
+        Path folder = TestFolder.create();
+        for (String file : files.keySet()) {
+            JsonElement json = files.get(file);
+            Files.writeString(folder.resolve(file + ".json"), json.toString());
         }
+        ModelConfig config = ModelConfig.read(folder);
+        String read =
+                "%s %d %d %d %d/%d %d %d %d %s"
+                        .formatted(
+                                config.getModelType(),
+                                config.getVocabularySize(),
+                                config.getWidth(),
+                                config.getLayers(),
+                                config.getHeads(),
+                                config.getKeyValueHeads(),
+                                config.getHeadDim(),
+                                config.getHiddenFeatures(),
+                                config.getMaxPositions(),
+                                config.isTied());
+        Assert.assertEquals(read, sizes);
+        for (int i = 0; i < config.getLayers(); i++) {
+            Assert.assertEquals(config.getSlidingWindow(i), 0);
+        }
+        GenerationOptions options = GenerationOptions.read(folder, config);
+        Assert.assertEquals(options.getStopTokens(), ends);
+        String chosen =
+                options.getTemperature()
+                        + " "
+                        + options.getTopK()
+                        + " "
+                        + options.getTopP()
+                        + " "
+                        + options.getRepetitionPenalty();
+        Assert.assertEquals(chosen, sampling == null ? "0.0 0 1.0 1.0" : sampling);
     }
 }

@@ -30,6 +30,16 @@ public final class RandomFolder {
         return new Gson().fromJson(json.replace('\'', '"'), JsonObject.class);
     }
 
+    /** Writes a small encoder, of 40 tokens, with a tokenizer of bytes. */
+    static void writeEncoder(Path folder) throws IOException {
+        String sizes =
+                "'vocab_size': 263, 'hidden_size': 20, 'num_hidden_layers': 2,"
+                        + " 'num_attention_heads': 5, 'intermediate_size': 31,"
+                        + " 'max_position_embeddings': 40";
+        write(folder, config("{'model_type': 'bert', " + sizes + "}"), 7);
+        ByteTokenizer.write(folder);
+    }
+
     /** Returns a configuration of two layers, with other fields than those of a table. */
     public static JsonObject config(String modelType, String other) {
         boolean gpt2 = modelType.equals("gpt2");

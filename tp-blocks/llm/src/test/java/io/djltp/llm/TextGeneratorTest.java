@@ -19,20 +19,19 @@ import ai.djl.training.ParameterStore;
 import ai.djl.translate.NoBatchifyTranslator;
 import ai.djl.translate.TranslatorContext;
 import ai.djl.util.PairList;
-import ai.djl.util.Utils;
 
 import com.sun.management.ThreadMXBean;
 
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.lang.management.ManagementFactory;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -53,19 +52,13 @@ public class TextGeneratorTest {
     private static final int PAD = 99; // which is no id of the model
     private static final int[][] PROMPTS = {{3, 1, 4, 1, 5, 9, 2}, {6, 5}, {35, 8, 9, 7, 9}};
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
 
     @BeforeClass
     public void write() throws Exception {
-        folder = Files.createTempDirectory("search");
         for (String type : new String[] {"llama", "gpt2", "qwen2"}) {
             RandomFolder.write(folder.resolve(type), RandomFolder.config(type, ""), 11);
         }
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void delete() {
-        Utils.deleteQuietly(folder);
     }
 
     /** The network, whose past is the ids, and which computes each text anew. */
@@ -93,10 +86,7 @@ public class TextGeneratorTest {
 
         @Override
         protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
+                ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
             NDArray ids = inputs.head();
             long texts = ids.getShape().get(0);
             long count = ids.getShape().get(1);
@@ -401,10 +391,7 @@ public class TextGeneratorTest {
             for (long[] each : new long[][] {ids, positions, mask}) {
                 inputs.add(manager.create(each).expandDims(0));
             }
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class, () -> generator.forward(inputs));
-            Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+            Refusals.throwsArgument(() -> generator.forward(inputs), message);
         }
     }
 }

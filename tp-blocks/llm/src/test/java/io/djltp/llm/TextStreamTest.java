@@ -1,11 +1,12 @@
 package io.djltp.llm;
 
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
-import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
+
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -23,12 +24,11 @@ import java.util.stream.IntStream;
 
 public class TextStreamTest {
 
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private HuggingFaceTokenizer tokenizer;
 
     @BeforeClass
     public void open() throws Exception {
-        folder = Files.createTempDirectory("stream");
         ByteTokenizer.write(folder);
         tokenizer = HuggingFaceTokenizer.newInstance(folder.resolve("tokenizer.json"));
     }
@@ -36,7 +36,6 @@ public class TextStreamTest {
     @AfterClass(alwaysRun = true)
     public void close() {
         tokenizer.close();
-        Utils.deleteQuietly(folder);
     }
 
     @DataProvider

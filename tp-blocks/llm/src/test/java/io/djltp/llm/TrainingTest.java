@@ -8,25 +8,22 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.listener.TrainingListener;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
-import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Configs;
 import io.djltp.testing.PyTorch;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -54,13 +51,12 @@ public class TrainingTest {
     }
 
     private Map<String, double[]> expected;
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private long[] ids;
     private long[] labels;
 
     @BeforeClass
     public void compute() throws Exception {
-        folder = Files.createTempDirectory("llm");
         Random random = new Random(5);
         ids = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
         labels = random.longs((long) ROWS * LENGTH, 0, 53).toArray();
@@ -75,11 +71,6 @@ public class TrainingTest {
                         "rate",
                         RATE);
         expected = Expected.compute(folder, MODELS, input);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     @DataProvider
@@ -141,8 +132,7 @@ public class TrainingTest {
             LanguageModel model, ParallelConfig ranks, TrainingListener... listeners) {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                Optimizer.sgd().setLearningRateTracker(Tracker.fixed(RATE)).build())
+                        .optOptimizer(Configs.sgd(RATE))
                         .addTrainingListeners(listeners);
         ParallelTrainer trainer = new ParallelTrainer(model.getModel(), config, ranks);
         trainer.initialize(new Shape(ROWS, LENGTH));

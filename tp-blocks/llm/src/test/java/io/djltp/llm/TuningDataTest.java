@@ -3,9 +3,10 @@ package io.djltp.llm;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.dataset.Batch;
-import ai.djl.util.Utils;
 
 import io.djltp.llm.tune.TuningData;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
@@ -34,7 +35,7 @@ public class TuningDataTest {
 
     @BeforeMethod
     public void open() throws Exception {
-        folder = Files.createTempDirectory("tune");
+        folder = TestFolder.create();
         file = folder.resolve("texts.jsonl");
         RandomFolder.write(
                 folder, RandomFolder.config("llama", "'vocab_size': 263, 'eos_token_id': 262"), 1);
@@ -49,7 +50,6 @@ public class TuningDataTest {
     @AfterMethod(alwaysRun = true)
     public void close() {
         model.close();
-        Utils.deleteQuietly(folder);
     }
 
     private TuningData.Builder data(String... lines) throws Exception {
@@ -210,10 +210,8 @@ public class TuningDataTest {
         Assert.assertEquals(parts.get(0).getCounts().texts(), 18);
         Assert.assertEquals(parts.get(1).getCounts().texts(), 2);
         Assert.assertEquals(rows(parts.get(1), 0).size(), 8); // both rows of a text
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class, () -> data(text("a")).build().split(0.5));
-        Assert.assertTrue(e.getMessage().contains("leaves none to train on"), e.getMessage());
+        Refusals.throwsArgument(
+                () -> data(text("a")).build().split(0.5), "leaves none to train on");
     }
 
     @DataProvider
@@ -271,8 +269,6 @@ public class TuningDataTest {
     }
 
     private static void check(String message, TuningData.Builder builder) {
-        IllegalArgumentException e =
-                Assert.expectThrows(IllegalArgumentException.class, builder::build);
-        Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+        Refusals.throwsArgument(builder::build, message);
     }
 }

@@ -4,12 +4,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.util.Utils;
 
+import io.djltp.collective.ForkedJvm;
 import io.djltp.llm.tune.TuningData;
 import io.djltp.llm.tune.TuningSteps;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -21,7 +22,6 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -40,58 +40,29 @@ public class TuningMemoryTest {
 
     @Test(groups = "sweep", timeOut = 240_000)
     public void testManySteps() throws Exception {
-        Path folder = Files.createTempDirectory("tune");
-        try {
-            RandomFolder.write(
-                    folder,
-                    RandomFolder.config("llama", "'vocab_size': 263, 'eos_token_id': 262"),
-                    3);
-            ByteTokenizer.write(folder);
-            List<String> lines = new ArrayList<>();
-            for (int i = 0; i < 60; i++) {
-                lines.add("{\"text\": \"%s\"}".formatted("ab".repeat(1 + i * i % 15)));
-            }
-            Files.write(folder.resolve("texts.jsonl"), lines);
-            String output = run(folder);
-            Map<Integer, long[]> found = new HashMap<>();
-            REPORT.matcher(output)
-                    .results()
-                    .map(r -> IntStream.of(1, 2, 3).mapToLong(i -> Long.parseLong(r.group(i))))
-                    .map(LongStream::toArray)
-                    .forEach(numbers -> found.put((int) numbers[0], numbers));
-            Assert.assertEquals(found.size(), 3, output);
-            Assert.assertEquals(found.get(STEPS)[1], found.get(10)[1], "arrays: " + output);
-            long growth = found.get(STEPS)[2] - found.get(300)[2];
-            Assert.assertTrue(growth < SLACK_KIB, growth + " KiB more: " + output);
-        } finally {
-            Utils.deleteQuietly(folder);
+        Path folder = TestFolder.create();
+        RandomFolder.write(
+                folder, RandomFolder.config("llama", "'vocab_size': 263, 'eos_token_id': 262"), 3);
+        ByteTokenizer.write(folder);
+        List<String> lines = new ArrayList<>();
+        for (int i = 0; i < 60; i++) {
+            lines.add("{\"text\": \"%s\"}".formatted("ab".repeat(1 + i * i % 15)));
         }
-    }
-
-    private static String run(Path folder) throws Exception {
-        Path output = folder.resolve("output");
-        ProcessBuilder builder =
-                new ProcessBuilder(
-                        Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                        "-Xms96m",
-                        "-Xmx96m",
-                        "-XX:+AlwaysPreTouch",
-                        "-XX:+UseSerialGC",
-                        "-Dai.djl.offline=true",
-                        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                        "-cp",
-                        System.getProperty("java.class.path"),
-                        TuningMemoryTest.class.getName(),
-                        folder.toString());
-        builder.environment().put("MALLOC_ARENA_MAX", "2"); // not one for each thread
-        Process process = builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
-        try {
-            boolean ended = process.waitFor(230, TimeUnit.SECONDS);
-            Assert.assertTrue(ended && process.exitValue() == 0, Files.readString(output));
-            return Files.readString(output);
-        } finally {
-            process.destroyForcibly();
-        }
+        Files.write(folder.resolve("texts.jsonl"), lines);
+        String output =
+                ForkedJvm.withFixedHeap(96)
+                        .environment("MALLOC_ARENA_MAX", "2") // not one for each thread
+                        .succeed(TuningMemoryTest.class, folder.toString());
+        Map<Integer, long[]> found = new HashMap<>();
+        REPORT.matcher(output)
+                .results()
+                .map(r -> IntStream.of(1, 2, 3).mapToLong(i -> Long.parseLong(r.group(i))))
+                .map(LongStream::toArray)
+                .forEach(numbers -> found.put((int) numbers[0], numbers));
+        Assert.assertEquals(found.size(), 3, output);
+        Assert.assertEquals(found.get(STEPS)[1], found.get(10)[1], "arrays: " + output);
+        long growth = found.get(STEPS)[2] - found.get(300)[2];
+        Assert.assertTrue(growth < SLACK_KIB, growth + " KiB more: " + output);
     }
 
     /**

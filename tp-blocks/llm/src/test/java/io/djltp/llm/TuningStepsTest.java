@@ -7,7 +7,6 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
-import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
@@ -18,10 +17,10 @@ import io.djltp.llm.tune.TuningSteps;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.PyTorch;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -64,12 +63,11 @@ public class TuningStepsTest {
     }
 
     private final Map<String, double[]> expected = new LinkedHashMap<>();
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private Path file;
 
     @BeforeClass
     public void compute() throws Exception {
-        folder = Files.createTempDirectory("tune");
         file = folder.resolve("texts.jsonl");
         Files.writeString(file, String.join("\n", LINES).replace('\'', '"'));
         List<String> cases = new ArrayList<>();
@@ -118,11 +116,6 @@ public class TuningStepsTest {
                 .optBucketed(!packed)
                 .optPacked(packed)
                 .build();
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void deleteFolder() {
-        Utils.deleteQuietly(folder);
     }
 
     /** Returns models, the rows of a batch, whether they are packed, and ranks. */

@@ -4,16 +4,17 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.NoopTranslator;
-import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
+import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.decode.RankThread;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelPredictor;
 
 import org.testng.Assert;
@@ -156,68 +157,57 @@ public class TwoProcessesTest {
         if (!Files.exists(Path.of("/proc/self/statm"))) {
             throw new SkipException("This system has no /proc");
         }
-        Path folder = Files.createTempDirectory("memory");
-        try {
-            Path large = folder.resolve("large");
-            JsonObject config = RandomFolder.config("llama", LlamaCppBench.SIZES);
-            RandomFolder.write(large, config, 3);
-            config.addProperty("num_hidden_layers", 1);
-            config.addProperty("vocab_size", 100);
-            RandomFolder.write(folder.resolve("small"), config, 3);
-            List<String> wrong = new ArrayList<>();
-            for (WeightType type :
-                    List.of(
-                            WeightType.FLOAT32,
-                            WeightType.FLOAT16,
-                            WeightType.INT8,
-                            WeightType.INT4)) {
-                List<GenerationMemory> forecast =
-                        GenerationMemory.of(ModelConfig.read(large), type, 2, 1, LENGTH);
-                List<String> grown = run(OfMemory.class, folder, 2, "" + type);
-                for (int i = 0; i < 2; i++) {
-                    GenerationMemory of = forecast.get(i);
-                    long bytes = of.weights() + of.cache() + of.buffers();
-                    double share = Double.parseDouble(grown.get(i)) / bytes;
-                    if (Boolean.getBoolean("djltp.figures")) {
-                        System.out.printf("%s, rank %d: %.3f of %d%n", type, i, share, bytes);
-                    }
-                    // pages that the C library keeps: equal runs differ by 10 MB
-                    double bound = 0.1 + 12e6 / bytes;
-                    if (share < 1 - bound || share > 1 + bound) {
-                        wrong.add("%s, rank %d: %.3f of %d".formatted(type, i, share, bytes));
-                    }
+        Path folder = TestFolder.create();
+        Path large = folder.resolve("large");
+        JsonObject config = RandomFolder.config("llama", LlamaCppBench.SIZES);
+        RandomFolder.write(large, config, 3);
+        config.addProperty("num_hidden_layers", 1);
+        config.addProperty("vocab_size", 100);
+        RandomFolder.write(folder.resolve("small"), config, 3);
+        List<String> wrong = new ArrayList<>();
+        for (WeightType type :
+                List.of(WeightType.FLOAT32, WeightType.FLOAT16, WeightType.INT8, WeightType.INT4)) {
+            List<GenerationMemory> forecast =
+                    GenerationMemory.of(ModelConfig.read(large), type, 2, 1, LENGTH);
+            List<String> grown = run(OfMemory.class, folder, 2, "" + type);
+            for (int i = 0; i < 2; i++) {
+                GenerationMemory of = forecast.get(i);
+                long bytes = of.weights() + of.cache() + of.buffers();
+                double share = Double.parseDouble(grown.get(i)) / bytes;
+                if (Boolean.getBoolean("djltp.figures")) {
+                    System.out.printf("%s, rank %d: %.3f of %d%n", type, i, share, bytes);
+                }
+                // pages that the C library keeps: equal runs differ by 10 MB
+                double bound = 0.1 + 12e6 / bytes;
+                if (share < 1 - bound || share > 1 + bound) {
+                    wrong.add("%s, rank %d: %.3f of %d".formatted(type, i, share, bytes));
                 }
             }
-            Assert.assertEquals(wrong, List.of());
-        } finally {
-            Utils.deleteQuietly(folder);
         }
+        Assert.assertEquals(wrong, List.of());
     }
 
     @Test(timeOut = 300_000)
     public void testAreThoseOfPyTorchAndOfOneRank() throws Exception {
-        Path folder = Files.createTempDirectory("llm");
+        Path folder = TestFolder.create();
         Gson gson = new Gson();
-        try {
-            Map<String, double[]> expected =
-                    Expected.compute(folder, ArchitecturesTest.MODELS, Map.of("ids", IDS));
-            GeneratorTest.write(folder.resolve(TEXTS));
-            List<int[]> texts = texts(folder.resolve(TEXTS), ParallelConfig.tensor(1));
-            for (int ranks : new int[] {2, 4}) {
-                for (String text : run(OfFolders.class, folder, ranks)) {
-                    JsonObject found = gson.fromJson(text, JsonObject.class);
-                    expected.forEach(
-                            (name, logits) ->
-                                    Expected.check(
-                                            gson.fromJson(found.get(name), float[].class),
-                                            logits,
-                                            1e-5,
-                                            name + " on " + ranks + " ranks of 2 processes"));
-                    Assert.assertEquals(found.get(TEXTS), gson.toJsonTree(texts));
-                }
+
+        Map<String, double[]> expected =
+                Expected.compute(folder, ArchitecturesTest.MODELS, Map.of("ids", IDS));
+        GeneratorTest.write(folder.resolve(TEXTS));
+        List<int[]> texts = texts(folder.resolve(TEXTS), ParallelConfig.tensor(1));
+        for (int ranks : new int[] {2, 4}) {
+            for (String text : run(OfFolders.class, folder, ranks)) {
+                JsonObject found = gson.fromJson(text, JsonObject.class);
+                expected.forEach(
+                        (name, logits) ->
+                                Expected.check(
+                                        gson.fromJson(found.get(name), float[].class),
+                                        logits,
+                                        1e-5,
+                                        name + " on " + ranks + " ranks of 2 processes"));
+                Assert.assertEquals(found.get(TEXTS), gson.toJsonTree(texts));
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 
@@ -230,34 +220,17 @@ public class TwoProcessesTest {
         }
         List<Process> processes = new ArrayList<>();
         for (int i = 0; i < 2; i++) {
-            List<String> command = new ArrayList<>();
-            command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-            command.add("-XX:+UseSerialGC");
-            command.add("-XX:TieredStopAtLevel=1");
-            // the heap is there from the start: what grows is native
-            command.addAll(List.of("-Xms128m", "-Xmx128m", "-XX:+AlwaysPreTouch"));
-            command.add("-Dai.djl.offline=true");
-            command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
-            command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
-            command.add(folder.toString());
-            command.add(folder.resolve("results" + i).toString());
-            command.add("" + ranks);
-            command.addAll(List.of(arguments));
-            ProcessBuilder builder = new ProcessBuilder(command);
-            Map<String, String> job =
-                    Map.of(
-                            "RANK",
-                            "" + i,
-                            "WORLD_SIZE",
-                            "2",
-                            "MASTER_ADDR",
-                            "127.0.0.1",
-                            "MASTER_PORT",
-                            port);
-            builder.environment().putAll(job);
-            builder.redirectErrorStream(true);
-            builder.redirectOutput(folder.resolve("output" + i).toFile());
-            processes.add(builder.start());
+            List<String> all = new ArrayList<>(List.of("" + folder));
+            all.addAll(List.of(folder.resolve("results" + i).toString(), "" + ranks));
+            all.addAll(List.of(arguments));
+            processes.add(
+                    ForkedJvm.withFixedHeap(128)
+                            .environment("RANK", "" + i)
+                            .environment("WORLD_SIZE", "2")
+                            .environment("MASTER_ADDR", "127.0.0.1")
+                            .environment("MASTER_PORT", port)
+                            .builder(folder.resolve("output" + i), main, all.toArray(String[]::new))
+                            .start());
         }
         return processes;
     }

@@ -9,18 +9,17 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
-import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -40,30 +39,26 @@ public class WeightLossTest {
      */
     @Test(timeOut = 240_000)
     public void testLossOfSmallWeights() throws Exception {
-        Path folder = Files.createTempDirectory("loss");
-        try {
-            Path trained = train(folder, 3);
-            int[][] texts = texts(99, 60);
-            double[][] exact = ours(trained, WeightType.FLOAT32, 1, texts);
-            double loss = Arrays.stream(losses(exact, texts)).average().orElseThrow();
-            // half of the way from a guess to what the noise allows
-            Assert.assertTrue(loss < (Math.log(IDS) + Math.log(4)) / 2, "a loss of " + loss);
-            Path file = folder.resolve("q8.gguf");
-            Gguf.write(trained, file, Gguf.Type.Q8_0);
-            double[][] theirs = theirs(file, texts);
-            double near = divergence(exact, theirs);
-            for (int ranks : new int[] {1, 3}) {
-                double[][] eight = ours(trained, WeightType.INT8, ranks, texts);
-                double[] more = difference(eight, theirs, texts);
-                double divergence = divergence(exact, eight);
-                String all = "%s ranks: %s, %s and %s".formatted(ranks, more[0], divergence, near);
-                Assert.assertTrue(divergence < near, all);
-                Assert.assertTrue(more[0] < 2 * more[1], all + ", error " + more[1]);
-                double[][] four = ours(trained, WeightType.INT4, ranks, texts);
-                Assert.assertTrue(Math.abs(difference(four, exact, texts)[0]) < 0.1, all);
-            }
-        } finally {
-            Utils.deleteQuietly(folder);
+        Path folder = TestFolder.create();
+        Path trained = train(folder, 3);
+        int[][] texts = texts(99, 60);
+        double[][] exact = ours(trained, WeightType.FLOAT32, 1, texts);
+        double loss = Arrays.stream(losses(exact, texts)).average().orElseThrow();
+        // half of the way from a guess to what the noise allows
+        Assert.assertTrue(loss < (Math.log(IDS) + Math.log(4)) / 2, "a loss of " + loss);
+        Path file = folder.resolve("q8.gguf");
+        Gguf.write(trained, file, Gguf.Type.Q8_0);
+        double[][] theirs = theirs(file, texts);
+        double near = divergence(exact, theirs);
+        for (int ranks : new int[] {1, 3}) {
+            double[][] eight = ours(trained, WeightType.INT8, ranks, texts);
+            double[] more = difference(eight, theirs, texts);
+            double divergence = divergence(exact, eight);
+            String all = "%s ranks: %s, %s and %s".formatted(ranks, more[0], divergence, near);
+            Assert.assertTrue(divergence < near, all);
+            Assert.assertTrue(more[0] < 2 * more[1], all + ", error " + more[1]);
+            double[][] four = ours(trained, WeightType.INT4, ranks, texts);
+            Assert.assertTrue(Math.abs(difference(four, exact, texts)[0]) < 0.1, all);
         }
     }
 

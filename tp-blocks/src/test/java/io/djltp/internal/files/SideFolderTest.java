@@ -1,10 +1,8 @@
 package io.djltp.internal.files;
 
-import ai.djl.util.Utils;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -14,19 +12,7 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /** Files are replaced by whole ones, or stay; nothing is left at the side. */
-public class SideFolderTest {
-
-    private Path folder;
-
-    @BeforeMethod
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("side");
-    }
-
-    @AfterMethod
-    public void removeFolder() {
-        Utils.deleteQuietly(folder);
-    }
+public class SideFolderTest extends TestFolder {
 
     @Test
     public void filesTakeTheirPlaceTogether() throws IOException {

@@ -61,10 +61,7 @@ public class TakenSliceTest {
 
         @Override
         protected NDList forwardInternal(
-                ParameterStore store,
-                NDList inputs,
-                boolean training,
-                PairList<String, Object> params) {
+                ParameterStore store, NDList inputs, boolean training, PairList<String, Object> p) {
             ParallelContext context = RankParameterStore.contextOf(store);
             NDArray y = inputs.head();
             if (context == null || context.getTensorGroup().getSize() == 1) {

@@ -4,12 +4,11 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Utils;
+
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.SkipException;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -66,17 +65,7 @@ public class PeersTest {
         TENSORS.put("none", new Expected(DataType.FLOAT32, new Shape(0, 4), ""));
     }
 
-    private Path folder;
-
-    @BeforeClass
-    public void makeFolder() throws IOException {
-        folder = Files.createTempDirectory("peers");
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void removeFolder() {
-        Utils.deleteQuietly(folder);
-    }
+    private final Path folder = TestFolder.create();
 
     @Test
     public void testAFileOfHuggingFacesLibrary() throws IOException {

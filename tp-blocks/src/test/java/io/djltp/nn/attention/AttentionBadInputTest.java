@@ -1,5 +1,11 @@
 package io.djltp.nn.attention;
 
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -10,7 +16,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Refusals;
@@ -48,7 +53,7 @@ public class AttentionBadInputTest {
 
     @Test(dataProvider = "builders", timeOut = 60_000)
     public void isNotBuilt(ParallelMultiHeadAttention.Builder builder, String what, String remedy) {
-        Refusals.expect(IllegalArgumentException.class, builder::build, what, remedy);
+        Refusals.throwsArgument(builder::build, what, remedy);
     }
 
     @DataProvider
@@ -60,9 +65,8 @@ public class AttentionBadInputTest {
     public void moreRanksThanHeads(boolean stacked) {
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(heads(2).optFusedQkv(stacked).build());
-            try (Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 3), model)) {
-                Refusals.expect(
-                        IllegalArgumentException.class,
+            try (Trainer trainer = open(TENSOR_3, model)) {
+                Refusals.throwsArgument(
                         () -> trainer.initialize(new Shape(2, 4, 12)),
                         "3 ranks",
                         "2 heads",
@@ -73,9 +77,7 @@ public class AttentionBadInputTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {
-            {TrainerKind.PLAIN}, {new TrainerKind(ParallelMode.TENSOR, 2)}, {TrainerKind.mesh(2, 2)}
-        };
+        return new Object[][] {{PLAIN}, {TENSOR_2}, {MESH_2X2}};
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -91,12 +93,7 @@ public class AttentionBadInputTest {
 
     @DataProvider
     public Object[][] kindsOfTrainers() {
-        return new Object[][] {
-            {TrainerKind.PLAIN},
-            {new TrainerKind(ParallelMode.TENSOR, 2)},
-            {new TrainerKind(ParallelMode.DATA, 3)},
-            {TrainerKind.mesh(2, 2)}
-        };
+        return new Object[][] {{PLAIN}, {TENSOR_2}, {DATA_3}, {MESH_2X2}};
     }
 
     /**
@@ -119,8 +116,7 @@ public class AttentionBadInputTest {
                         for (float number : new float[] {-1e4f, 0.5f, Float.NaN}) {
                             NDArray mask = seen.duplicate();
                             mask.set(new NDIndex("3, 1"), number);
-                            Refusals.expect(
-                                    IllegalArgumentException.class,
+                            Refusals.throwsArgument(
                                     () -> trainer.evaluate(new NDList(x, mask)),
                                     "has the number " + number);
                         }

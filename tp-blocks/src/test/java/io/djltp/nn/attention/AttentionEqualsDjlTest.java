@@ -1,5 +1,11 @@
 package io.djltp.nn.attention;
 
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -87,13 +93,7 @@ public class AttentionEqualsDjlTest {
     @Test(dataProvider = "blocks", timeOut = 120_000)
     public void isEqual(
             String name, Supplier<ParallelMultiHeadAttention.Builder> block, Inputs inputs) {
-        training(block, inputs)
-                .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 1),
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, 3),
-                        new TrainerKind(ParallelMode.TENSOR, 4),
-                        TrainerKind.mesh(2, 2));
+        training(block, inputs).assertEqual(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2);
     }
 
     /**
@@ -110,7 +110,7 @@ public class AttentionEqualsDjlTest {
                                         .optBias(false),
                         Inputs.X)
                 .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 4),
+                        TENSOR_4,
                         new TrainerKind(ParallelMode.TENSOR, 8),
                         new TrainerKind(ParallelMode.TENSOR, 16));
     }

@@ -2,6 +2,11 @@ package io.djltp.nn.mlp;
 
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -24,6 +29,7 @@ import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -32,9 +38,7 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 
 /** The MLP of a transformer is DJL's two linear layers, plain and gated, and communicates twice. */
@@ -100,29 +104,27 @@ public class ParallelMlpTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void threeStepsAreThoseOfLinearLayers(boolean gated, boolean bias) {
-        TrainingRun expected = train(TrainerKind.PLAIN, plain(gated, bias));
-        train(TrainerKind.PLAIN, network(mlp(gated).optBias(bias).build()))
-                .assertSame(expected, 1e-7);
+        TrainingRun expected = train(PLAIN, plain(gated, bias));
+        train(PLAIN, network(mlp(gated).optBias(bias).build())).assertSame(expected, 1e-7);
         for (int ranks = 1; ranks <= 4; ranks++) {
             train(
                             new TrainerKind(ParallelMode.TENSOR, ranks),
                             network(mlp(gated).optBias(bias).build()))
                     .assertSame(expected, 1e-5);
         }
-        train(TrainerKind.mesh(2, 2), network(mlp(gated).optBias(bias).build()))
-                .assertSame(expected, 1e-5);
+        train(MESH_2X2, network(mlp(gated).optBias(bias).build())).assertSame(expected, 1e-5);
         Block mixed = network(mlp(gated).optBias(bias).optBatchSharded(true).build());
-        train(new TrainerKind(ParallelMode.MIXED, 3), mixed).assertSame(expected, 1e-5);
+        train(MIXED_3, mixed).assertSame(expected, 1e-5);
         Cut chosen = Cut.ofLengths(1, 4, 2);
         Block uneven = network(mlp(gated).optBias(bias).optHiddenCut(chosen).build());
-        train(new TrainerKind(ParallelMode.TENSOR, 3), uneven).assertSame(expected, 1e-5);
+        train(TENSOR_3, uneven).assertSame(expected, 1e-5);
         Block whole =
                 network(
                         mlp(gated)
                                 .optBias(bias)
                                 .optShardingStrategy(ShardingStrategy.replicate())
                                 .build());
-        train(new TrainerKind(ParallelMode.TENSOR, 2), whole).assertSame(expected, 1e-5);
+        train(TENSOR_2, whole).assertSame(expected, 1e-5);
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -160,7 +162,7 @@ public class ParallelMlpTest {
     /** What ranks have trained and saved, the unsharded block loads, without being told shapes. */
     @Test(timeOut = 60_000)
     public void savesAndLoadsTheWhole() throws Exception {
-        Path folder = Files.createTempDirectory("mlp");
+        Path folder = TestFolder.create();
         Engine.getInstance().setRandomSeed(2);
         try (Model cut = Model.newInstance("mlp");
                 Model loaded = Model.newInstance("mlp");
@@ -183,15 +185,6 @@ public class ParallelMlpTest {
             Assert.assertEquals(
                     up.getDirectParameters().get("weight").getShape(),
                     new Shape(2 * HIDDEN, FEATURES));
-        } finally {
-            List<Path> files = new ArrayList<>();
-            try (var found = Files.list(folder)) {
-                found.forEach(files::add);
-            }
-            files.add(folder);
-            for (Path file : files) {
-                Files.delete(file);
-            }
         }
     }
 
@@ -224,7 +217,7 @@ public class ParallelMlpTest {
     }
 
     private static void assertRefused(ParallelMlp.Builder builder, String... parts) {
-        Refusals.expect(IllegalArgumentException.class, builder::build, parts);
+        Refusals.throwsArgument(builder::build, parts);
     }
 
     /** More ranks than hidden features: refused before the first step. */
@@ -239,10 +232,8 @@ public class ParallelMlpTest {
                                     .optGated(true)
                                     .build()));
             try (Trainer trainer = open(model, 3)) {
-                Refusals.expect(
-                        IllegalArgumentException.class,
-                        () -> trainer.initialize(new Shape(ROWS, 4)),
-                        "at most 2 ranks");
+                Refusals.throwsArgument(
+                        () -> trainer.initialize(new Shape(ROWS, 4)), "at most 2 ranks");
             }
         }
     }

@@ -3,6 +3,12 @@ package io.djltp.nn.moe;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -17,7 +23,6 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
-import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -30,12 +35,7 @@ import org.testng.annotations.Test;
 /** Input that a mixture of experts is not for: one error each, on every rank, before a step. */
 public class MixtureRefusedTest {
 
-    private static final TrainerKind[] KINDS = {
-        new TrainerKind(ParallelMode.TENSOR, 2),
-        new TrainerKind(ParallelMode.MIXED, 3),
-        new TrainerKind(ParallelMode.DATA, 2),
-        TrainerKind.mesh(2, 2)
-    };
+    private static final TrainerKind[] KINDS = {TENSOR_2, MIXED_3, DATA_2, MESH_2X2};
 
     private static MixtureOfExperts.Builder mixture() {
         return MixtureOfExperts.builder().setExperts(3).setHiddenFeatures(6);
@@ -63,17 +63,16 @@ public class MixtureRefusedTest {
 
     @Test(dataProvider = "options")
     public void options(MixtureOfExperts.Builder options, String message) {
-        Refusals.expect(IllegalArgumentException.class, options::build, message);
+        Refusals.throwsArgument(options::build, message);
     }
 
     @Test(timeOut = 60_000)
     public void moreRanksThanExperts() {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(mixture().build());
-            TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 4);
+            TrainerKind kind = TENSOR_4;
             try (Trainer trainer = kind.open(model, new DefaultTrainingConfig(Loss.l2Loss()))) {
-                Refusals.expect(
-                        IllegalArgumentException.class,
+                Refusals.throwsArgument(
                         () -> trainer.initialize(new Shape(7, 4)),
                         "hiddenWeight",
                         "leaves rank 3 empty",
@@ -135,10 +134,7 @@ public class MixtureRefusedTest {
         RouterLoss loss = RouterLoss.builder().setLoss(Loss.l2Loss()).setNetwork(linear(3)).build();
         try (NDManager manager = NDManager.newBaseManager()) {
             NDList ones = new NDList(manager.ones(new Shape(2, 3)));
-            Refusals.expect(
-                    IllegalArgumentException.class,
-                    () -> loss.evaluate(ones, ones),
-                    "found none in Linear");
+            Refusals.throwsArgument(() -> loss.evaluate(ones, ones), "found none in Linear");
         }
     }
 
@@ -155,7 +151,7 @@ public class MixtureRefusedTest {
                                         .setNetwork(other)
                                         .build(),
                         Network.regression(7, 4, 3));
-        net.assertRefused(TrainerKind.PLAIN, false, "No MixtureOfExperts", "model.getBlock()");
+        net.assertRefused(PLAIN, false, "No MixtureOfExperts", "model.getBlock()");
         for (TrainerKind kind : KINDS) {
             net.assertRefused(kind, false, "No MixtureOfExperts", "model.getBlock()");
         }

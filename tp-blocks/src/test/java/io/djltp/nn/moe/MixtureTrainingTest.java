@@ -8,6 +8,19 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.DATA_4;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_1;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.MIXED_4;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
@@ -15,7 +28,6 @@ import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Blocks;
 
-import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -37,16 +49,7 @@ public class MixtureTrainingTest {
     private static final int ROWS = 7;
 
     private static final TrainerKind[] KINDS = {
-        new TrainerKind(ParallelMode.TENSOR, 1),
-        new TrainerKind(ParallelMode.TENSOR, 2),
-        new TrainerKind(ParallelMode.TENSOR, 3),
-        new TrainerKind(ParallelMode.TENSOR, 4),
-        new TrainerKind(ParallelMode.MIXED, 1),
-        new TrainerKind(ParallelMode.MIXED, 2),
-        new TrainerKind(ParallelMode.MIXED, 3),
-        new TrainerKind(ParallelMode.MIXED, 4),
-        new TrainerKind(ParallelMode.DATA, 3),
-        TrainerKind.mesh(2, 2)
+        TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, MIXED_1, MIXED_2, MIXED_3, MIXED_4, DATA_3, MESH_2X2
     };
 
     /** Five experts: 2, 2 and 1 on three ranks. */
@@ -101,7 +104,7 @@ public class MixtureTrainingTest {
     @Test(dataProvider = "options", timeOut = 120_000)
     public void trainedAsByDjl(String name, UnaryOperator<MixtureOfExperts.Builder> options) {
         of(options).assertEqual(KINDS);
-        TrainingRun expected = routed(TrainerKind.PLAIN, options);
+        TrainingRun expected = routed(PLAIN, options);
         for (TrainerKind kind : KINDS) {
             routed(kind, options).assertSame(expected, 1e-5);
         }
@@ -147,9 +150,7 @@ public class MixtureTrainingTest {
                         HalfSquareLoss::new,
                         (manager, step) ->
                                 Network.regression(rows[step % 4], FEATURES, 3).make(manager, step))
-                .assertEqual(
-                        new TrainerKind(ParallelMode.MIXED, 2),
-                        new TrainerKind(ParallelMode.MIXED, 4));
+                .assertEqual(MIXED_2, MIXED_4);
     }
 
     private static Block sequences(boolean cut, MixtureOfExperts.Builder options) {
@@ -201,9 +202,7 @@ public class MixtureTrainingTest {
                                             mixture().optExchangeTokens(exchange).build()),
                             HalfSquareLoss::new,
                             Network.regression(ROWS, FEATURES, FEATURES))
-                    .assertEqual(
-                            new TrainerKind(ParallelMode.MIXED, 3),
-                            new TrainerKind(ParallelMode.TENSOR, 2));
+                    .assertEqual(MIXED_3, TENSOR_2);
         }
     }
 
@@ -219,10 +218,7 @@ public class MixtureTrainingTest {
                                             linear(3)),
                             HalfSquareLoss::new,
                             Network.regression(ROWS, FEATURES, 3))
-                    .assertEqual(
-                            new TrainerKind(ParallelMode.TENSOR, 3),
-                            new TrainerKind(ParallelMode.MIXED, 3),
-                            new TrainerKind(ParallelMode.DATA, 2));
+                    .assertEqual(TENSOR_3, MIXED_3, DATA_2);
         }
     }
 
@@ -242,11 +238,7 @@ public class MixtureTrainingTest {
                             (manager, step) ->
                                     Network.regression(rows[step % 4], FEATURES, 3)
                                             .make(manager, step))
-                    .assertEqual(
-                            new TrainerKind(ParallelMode.TENSOR, 4),
-                            new TrainerKind(ParallelMode.MIXED, 4),
-                            new TrainerKind(ParallelMode.DATA, 4),
-                            TrainerKind.mesh(2, 2));
+                    .assertEqual(TENSOR_4, MIXED_4, DATA_4, MESH_2X2);
         }
     }
 }

@@ -38,10 +38,8 @@ public class RoutingTest {
         for (float bad : new float[] {Float.NaN, Float.POSITIVE_INFINITY}) {
             Routing routing = Routing.of(new float[] {0, 1, bad, 0}, 2, 1);
             Assert.assertFalse(routing.valid());
-            Refusals.expect(
-                    IllegalArgumentException.class,
-                    () -> TokenCounts.gather(null, null, routing, 1),
-                    "not a number");
+            Refusals.throwsArgument(
+                    () -> TokenCounts.gather(null, null, routing, 1), "not a number");
         }
     }
 

@@ -1,5 +1,7 @@
 package io.djltp.nn.recompute;
 
+import io.djltp.collective.ForkedJvm;
+
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.Test;
@@ -7,8 +9,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.List;
-import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -41,39 +41,14 @@ public class RecomputeMemoryTest {
     }
 
     private static long most(String how) throws IOException, InterruptedException {
-        Path output = Files.createTempFile("deep-stack", ".txt");
-        ProcessBuilder builder =
-                new ProcessBuilder(
-                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                                "-Xms64m",
-                                "-Xmx64m",
-                                "-XX:+AlwaysPreTouch",
-                                "-XX:+UseSerialGC",
-                                "-XX:-UsePerfData",
-                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
-                                "-XX:TieredStopAtLevel=1",
-                                "-Dai.djl.offline=true",
-                                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                DeepStack.class.getName())
-                        .redirectErrorStream(true)
-                        .redirectOutput(output.toFile());
-        builder.command().addAll(List.of("2", how, "" + LAYERS, "" + ROWS, "" + TOKENS));
-        builder.command().addAll(List.of("" + WIDTH, "" + HIDDEN, "0"));
-        builder.environment().put("MALLOC_ARENA_MAX", "1");
-        builder.environment().put("MALLOC_MMAP_THRESHOLD_", "65536"); // what is freed is gone
-        Process process = builder.start();
-        try {
-            boolean over = process.waitFor(100, TimeUnit.SECONDS);
-            String text = Files.readString(output);
-            Assert.assertTrue(over, text);
-            Matcher matcher = Pattern.compile("kib=(\\d+)").matcher(text);
-            Assert.assertTrue(matcher.find(), text);
-            return Long.parseLong(matcher.group(1));
-        } finally {
-            process.destroyForcibly();
-            Files.delete(output);
-        }
+        String sizes = "2 %s %d %d %d %d %d 0".formatted(how, LAYERS, ROWS, TOKENS, WIDTH, HIDDEN);
+        String text =
+                ForkedJvm.withFixedHeap(64)
+                        .environment("MALLOC_ARENA_MAX", "1")
+                        .environment("MALLOC_MMAP_THRESHOLD_", "65536") // what is freed is gone
+                        .succeed(DeepStack.class, sizes.split(" "));
+        Matcher matcher = Pattern.compile("kib=(\\d+)").matcher(text);
+        Assert.assertTrue(matcher.find(), text);
+        return Long.parseLong(matcher.group(1));
     }
 }

@@ -5,6 +5,10 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
@@ -17,7 +21,6 @@ import io.djltp.nn.Recompute;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.SyncBatchNorm;
 import io.djltp.nn.moe.MixtureOfExperts;
-import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
@@ -32,19 +35,17 @@ import java.util.concurrent.atomic.AtomicInteger;
 /** What would not be the same the second time is refused before the first step. */
 public class RecomputeRefusedTest {
 
-    private static final TrainerKind ONE = new TrainerKind(ParallelMode.TENSOR, 1);
-    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
-    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
+    private static final TrainerKind DATA = DATA_2;
 
     @DataProvider
     public Object[][] networks() {
         return new Object[][] {
-            {BatchNorm.builder().build(), ONE, "batch norm"},
-            {BatchNorm.builder().build(), TENSOR, "batch norm"},
+            {BatchNorm.builder().build(), TENSOR_1, "batch norm"},
+            {BatchNorm.builder().build(), TENSOR_2, "batch norm"},
             {SyncBatchNorm.builder().build(), DATA, "batch norm"},
-            {Dropout.builder().optRate(0.5f).build(), ONE, "ParallelDropout"},
+            {Dropout.builder().optRate(0.5f).build(), TENSOR_1, "ParallelDropout"},
             {Dropout.builder().optRate(0.5f).build(), DATA, "ParallelDropout"},
-            {ClassificationHead.builder().setUnits(5).build(), TENSOR, "updates its own"},
+            {ClassificationHead.builder().setUnits(5).build(), TENSOR_2, "updates its own"},
             {
                 MixtureOfExperts.builder().setExperts(2).setHiddenFeatures(4).build(),
                 DATA,
@@ -55,10 +56,10 @@ public class RecomputeRefusedTest {
                 DATA,
                 "random"
             },
-            {new LambdaBlock(x -> new NDList(x.head(), x.head())), ONE, "one output"},
+            {new LambdaBlock(x -> new NDList(x.head(), x.head())), TENSOR_1, "one output"},
             // what is wrong with a part is found as it is without recomputation
-            {sequence(column(4), map(x -> x.softmax(-1))), TENSOR, "does not commute"},
-            {sequence(new SequenceScatter(), map(x -> x.cumSum(0))), TENSOR, "SequenceGather"},
+            {sequence(column(4), map(x -> x.softmax(-1))), TENSOR_2, "does not commute"},
+            {sequence(new SequenceScatter(), map(x -> x.cumSum(0))), TENSOR_2, "SequenceGather"},
         };
     }
 
@@ -97,9 +98,9 @@ public class RecomputeRefusedTest {
     @Test(timeOut = 60_000)
     public void underDjlsTrainerNothingIsRefused() {
         Block network = sequence(linear(6), new Recompute(BatchNorm.builder().build()), linear(3));
-        BitRun again = BitRun.of(TrainerKind.PLAIN, network, Network.regression(4, 6, 3), 0);
+        BitRun again = BitRun.of(PLAIN, network, Network.regression(4, 6, 3), 0);
         Block plain = sequence(linear(6), BatchNorm.builder().build(), linear(3));
-        BitRun kept = BitRun.of(TrainerKind.PLAIN, plain, Network.regression(4, 6, 3), 0);
+        BitRun kept = BitRun.of(PLAIN, plain, Network.regression(4, 6, 3), 0);
         again.assertSame(kept, "DJL's trainer");
     }
 }

@@ -1,12 +1,21 @@
 package io.djltp.nn.recompute;
 
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_1;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_4;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 
@@ -26,23 +35,12 @@ import java.util.function.Function;
 public class RecomputeTest {
 
     private static final List<TrainerKind> TENSOR =
-            List.of(
-                    new TrainerKind(ParallelMode.TENSOR, 1),
-                    new TrainerKind(ParallelMode.TENSOR, 2),
-                    new TrainerKind(ParallelMode.TENSOR, 3),
-                    new TrainerKind(ParallelMode.TENSOR, 4),
-                    TrainerKind.mesh(2, 2));
+            List.of(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2);
 
-    private static final List<TrainerKind> SOME =
-            List.of(new TrainerKind(ParallelMode.TENSOR, 3), TrainerKind.mesh(2, 2));
+    private static final List<TrainerKind> SOME = List.of(TENSOR_3, MESH_2X2);
 
     private static final List<TrainerKind> ALL =
-            List.of(
-                    new TrainerKind(ParallelMode.DATA, 3),
-                    new TrainerKind(ParallelMode.MIXED, 1),
-                    new TrainerKind(ParallelMode.MIXED, 2),
-                    new TrainerKind(ParallelMode.MIXED, 4),
-                    TrainerKind.mesh(2, 2));
+            List.of(DATA_3, MIXED_1, MIXED_2, MIXED_4, MESH_2X2);
 
     private static Object[] row(
             String name,
@@ -112,7 +110,7 @@ public class RecomputeTest {
             String forward,
             String backward,
             String recomputed) {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 3);
+        TrainerKind kind = TENSOR_3;
         BitRun kept = BitRun.of(kind, network.apply(false), batches, 0);
         Assert.assertEquals(kept.forward.toString(), forward);
         Assert.assertEquals(kept.backward.toString(), backward);

@@ -3,6 +3,10 @@ package io.djltp.nn.transformer;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDList;
@@ -18,7 +22,6 @@ import ai.djl.training.Trainer;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -32,12 +35,7 @@ import java.util.function.Supplier;
 /** Inputs that a layer of a transformer is not for: one error each, on ranks and without. */
 public class LayerInputsTest {
 
-    private static final TrainerKind[] KINDS = {
-        TrainerKind.PLAIN,
-        new TrainerKind(ParallelMode.TENSOR, 2),
-        new TrainerKind(ParallelMode.DATA, 2),
-        TrainerKind.mesh(2, 2)
-    };
+    private static final TrainerKind[] KINDS = {PLAIN, TENSOR_2, DATA_2, MESH_2X2};
 
     private static void assertRefused(Supplier<Block> block, String... parts) {
         for (TrainerKind kind : KINDS) {
@@ -45,10 +43,7 @@ public class LayerInputsTest {
                 model.setBlock(block.get());
                 DefaultTrainingConfig config = Configs.of(new HalfSquareLoss());
                 try (Trainer trainer = kind.open(model, config)) {
-                    Refusals.expect(
-                            IllegalArgumentException.class,
-                            () -> trainer.initialize(new Shape(3, 5, 10)),
-                            parts);
+                    Refusals.throwsArgument(() -> trainer.initialize(new Shape(3, 5, 10)), parts);
                 }
             }
         }
@@ -77,8 +72,7 @@ public class LayerInputsTest {
             Shape x = new Shape(3, 5, 10);
             layer.initialize(manager, DataType.FLOAT32, x, x);
             NDList one = new NDList(manager.ones(x));
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            Refusals.throwsArgument(
                     () -> layer.forward(new ParameterStore(manager, false), one, false),
                     "needs two inputs");
         }
@@ -91,8 +85,7 @@ public class LayerInputsTest {
             Block norm = RmsNorm.builder().build();
             norm.initialize(manager, DataType.FLOAT32, new Shape(3, 24));
             NDList later = new NDList(manager.ones(new Shape(3, 25)));
-            Refusals.expect(
-                    IllegalArgumentException.class,
+            Refusals.throwsArgument(
                     () -> norm.forward(new ParameterStore(manager, false), later, false),
                     "RmsNorm of 24 features",
                     "(3, 25)");

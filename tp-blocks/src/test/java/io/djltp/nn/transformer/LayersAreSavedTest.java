@@ -1,6 +1,8 @@
 package io.djltp.nn.transformer;
 
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.PLAIN;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -20,13 +22,13 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 
@@ -37,34 +39,25 @@ public class LayersAreSavedTest {
 
     @Test(timeOut = 60_000)
     public void atOneNumberOfRanksAndLoadedAtAnother() throws Exception {
-        Path folder = Files.createTempDirectory("layers");
-        try {
-            float[] expected;
+        Path folder = TestFolder.create();
+        float[] expected;
+        try (Model model = model()) {
+            train(PLAIN, model, folder, 0, 3);
+            expected = predict(model);
+        }
+        try (Model model = model()) {
+            train(TENSOR_4, model, folder, 0, 1);
+        }
+        for (int ranks = 1; ranks <= 3; ranks++) {
             try (Model model = model()) {
-                train(TrainerKind.PLAIN, model, folder, 0, 3);
-                expected = predict(model);
+                model.load(folder, "step1");
+                train(new TrainerKind(ParallelMode.TENSOR, ranks), model, folder, 1, 3);
+                ArrayAssert.assertClose(predict(model), expected, 1e-5, "in the model");
             }
             try (Model model = model()) {
-                train(new TrainerKind(ParallelMode.TENSOR, 4), model, folder, 0, 1);
+                model.load(folder, "step3");
+                ArrayAssert.assertClose(predict(model), expected, 1e-5, "in the file");
             }
-            for (int ranks = 1; ranks <= 3; ranks++) {
-                try (Model model = model()) {
-                    model.load(folder, "step1");
-                    train(new TrainerKind(ParallelMode.TENSOR, ranks), model, folder, 1, 3);
-                    ArrayAssert.assertClose(predict(model), expected, 1e-5, "in the model");
-                }
-                try (Model model = model()) {
-                    model.load(folder, "step3");
-                    ArrayAssert.assertClose(predict(model), expected, 1e-5, "in the file");
-                }
-            }
-        } finally {
-            try (var files = Files.list(folder)) {
-                for (Path file : files.toList()) {
-                    Files.delete(file);
-                }
-            }
-            Files.delete(folder);
         }
     }
 

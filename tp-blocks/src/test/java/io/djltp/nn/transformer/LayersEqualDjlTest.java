@@ -1,5 +1,12 @@
 package io.djltp.nn.transformer;
 
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
+
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
@@ -10,11 +17,9 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.BlockTraining;
 import io.djltp.testing.Network;
 import io.djltp.testing.Surrounded;
-import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
@@ -96,34 +101,23 @@ public class LayersEqualDjlTest {
     @Test(dataProvider = "layers", timeOut = 120_000)
     public void isEqual(
             String name, Supplier<Block> layer, int inputs, String forward, String backward) {
-        training(layer, inputs)
-                .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 1),
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, 3),
-                        new TrainerKind(ParallelMode.TENSOR, 4),
-                        TrainerKind.mesh(2, 2));
+        training(layer, inputs).assertEqual(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2);
     }
 
     @Test(dataProvider = "layers", timeOut = 60_000)
     public void whatIsCommunicated(
             String name, Supplier<Block> layer, int inputs, String forward, String backward) {
         BlockTraining training = training(layer, inputs);
-        training.assertCounts(new TrainerKind(ParallelMode.TENSOR, 1), "none", "none");
-        training.assertCounts(new TrainerKind(ParallelMode.TENSOR, 2), forward, backward);
-        training.assertCounts(new TrainerKind(ParallelMode.TENSOR, 3), forward, backward);
+        training.assertCounts(TENSOR_1, "none", "none");
+        training.assertCounts(TENSOR_2, forward, backward);
+        training.assertCounts(TENSOR_3, forward, backward);
     }
 
     /** Masks follow the seed: the same on one rank as on several, of weights and of outputs. */
     @Test(timeOut = 60_000)
     public void dropoutDoesNotDependOnTheRanks() {
         training(() -> decoder(0.3f), 4)
-                .assertEqualTo(
-                        new TrainerKind(ParallelMode.TENSOR, 1),
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, 3),
-                        new TrainerKind(ParallelMode.DATA, 2),
-                        TrainerKind.mesh(2, 2));
+                .assertEqualTo(TENSOR_1, TENSOR_2, TENSOR_3, DATA_2, MESH_2X2);
     }
 
     private static BlockTraining training(Supplier<Block> layer, int inputs) {

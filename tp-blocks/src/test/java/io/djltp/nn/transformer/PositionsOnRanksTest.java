@@ -5,6 +5,10 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -15,12 +19,10 @@ import ai.djl.nn.Block;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.BlockTraining;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
-import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
@@ -82,11 +84,7 @@ public class PositionsOnRanksTest {
                             new NDList(TrainingRun.random(manager, 40 + step, 4, TOKENS, 3))
                         };
         new BlockTraining(network, batches, null)
-                .assertEqual(
-                        new TrainerKind(ParallelMode.TENSOR, 1),
-                        new TrainerKind(ParallelMode.TENSOR, 2),
-                        new TrainerKind(ParallelMode.TENSOR, 3),
-                        TrainerKind.mesh(2, 2));
+                .assertEqual(TENSOR_1, TENSOR_2, TENSOR_3, MESH_2X2);
     }
 
     @DataProvider
@@ -113,7 +111,6 @@ public class PositionsOnRanksTest {
                                     new NDList(TrainingRun.random(manager, step, 4, TOKENS, 6)),
                                     new NDList(TrainingRun.random(manager, 40, 4, TOKENS, 3))
                                 })
-                .assertRefused(
-                        new TrainerKind(ParallelMode.TENSOR, 2), "slice", "optGatherOutput(true)");
+                .assertRefused(TENSOR_2, "slice", "optGatherOutput(true)");
     }
 }

@@ -6,7 +6,7 @@ import ai.djl.pytorch.jni.LibUtils;
 
 import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.torch.OtherEngineProvider;
-import io.djltp.testing.TestErrors;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -184,6 +184,6 @@ public class LibTorchTest {
     }
 
     private static void assertError(Assert.ThrowingRunnable call, String... parts) {
-        TestErrors.assertThrows(EngineException.class, call, parts);
+        Refusals.expect(EngineException.class, call, parts);
     }
 }

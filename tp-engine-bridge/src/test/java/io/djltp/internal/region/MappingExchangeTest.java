@@ -13,8 +13,8 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TestArrays;
-import io.djltp.testing.TestErrors;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -136,7 +136,7 @@ public class MappingExchangeTest {
         Mapping.run(
                 2,
                 (mappings, manager, group) ->
-                        TestErrors.assertRefused(
+                        Refusals.throwsArgument(
                                 () -> mappings.exchange(manager.ones(new Shape(4, 2)), rows, rows),
                                 "Axis 0 of (4, 2) must have length 3 for the rows [1, 2] that go to"
                                         + " the ranks"));

@@ -8,8 +8,8 @@ import ai.djl.nn.core.Linear;
 
 import io.djltp.testing.NeededArithmetic;
 import io.djltp.testing.RecordedTest;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TestArrays;
-import io.djltp.testing.TestErrors;
 import io.djltp.torch.Emulated;
 import io.djltp.torch.Precision;
 
@@ -103,14 +103,14 @@ public class LinearProductTest extends RecordedTest {
 
     @Test
     public void whatLayersDoNotHaveIsRefused() {
-        TestErrors.assertRefused(() -> new LinearProduct(Precision.TF32), "tf32", "BFLOAT16");
+        Refusals.throwsArgument(() -> new LinearProduct(Precision.TF32), "tf32", "BFLOAT16");
         NDArray x = manager.create(new float[] {1}, new Shape(1, 1)).toDevice(Device.cpu(), false);
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> new LinearProduct(Precision.FLOAT16).of(x, x, null),
                 "float16 is arithmetic of GPUs");
         NeededArithmetic.bfloat16();
         NDArray w = manager.ones(new Shape(1, 1), DataType.FLOAT16);
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> new LinearProduct(Precision.BFLOAT16).of(x, w, null),
                 "the weight is float16 and the input float32");
     }

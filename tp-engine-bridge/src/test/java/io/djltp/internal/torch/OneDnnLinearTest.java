@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.testing.RecordedTest;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Precision;
 
@@ -171,10 +172,10 @@ public class OneDnnLinearTest extends RecordedTest {
         NDArray x = TestArrays.leaf(manager.randomNormal(new Shape(128, 512))).mul(2);
         NDArray y = PRODUCT.of(x, w, null);
         x.addi(1);
-        RuntimeException error =
-                Assert.expectThrows(
-                        RuntimeException.class, () -> Autograd.backward(y, y.onesLike()));
-        Assert.assertTrue(error.getMessage().contains("modified by an inplace"), "" + error);
+        Refusals.expect(
+                RuntimeException.class,
+                () -> Autograd.backward(y, y.onesLike()),
+                "modified by an inplace");
     }
 
     /**

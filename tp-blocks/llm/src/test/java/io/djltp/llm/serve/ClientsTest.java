@@ -1,7 +1,5 @@
 package io.djltp.llm.serve;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonObject;
 import com.openai.client.OpenAIClient;
 import com.openai.client.okhttp.OpenAIOkHttpClient;
@@ -34,13 +32,14 @@ import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.RandomFolder;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Refusals;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -291,7 +290,7 @@ public class ClientsTest {
     /** Both clients get the vectors of an encoder, as numbers and as base64. */
     @Test(timeOut = 60_000)
     public void bothEmbed() throws Exception {
-        Path folder = Files.createTempDirectory("encoder");
+        Path folder = TestFolder.create();
         JsonObject config =
                 RandomFolder.config(
                         "{'model_type': 'bert', 'vocab_size': 263, 'hidden_size': 12,"
@@ -330,11 +329,10 @@ public class ClientsTest {
                 }
                 Assert.assertTrue(response.usage().promptTokens() > 2);
             }
-            BadRequestException wrong =
-                    Assert.expectThrows(
-                            BadRequestException.class,
-                            () -> client.chat().completions().create(chat().build()));
-            Assert.assertTrue(wrong.getMessage().contains("/v1/embeddings"), wrong.getMessage());
+            Refusals.expect(
+                    BadRequestException.class,
+                    () -> client.chat().completions().create(chat().build()),
+                    "/v1/embeddings");
             client.close();
             OpenAiEmbeddingModel model =
                     OpenAiEmbeddingModel.builder()
@@ -347,8 +345,6 @@ public class ClientsTest {
             for (int j = 0; j < 12; j++) {
                 Assert.assertEquals(found[j], vectors.get(0)[j], 1e-5f);
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 }

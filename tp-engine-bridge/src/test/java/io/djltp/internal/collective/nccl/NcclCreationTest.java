@@ -8,7 +8,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ForkedJvm;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
-import io.djltp.testing.TestErrors;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;
@@ -67,15 +67,15 @@ public class NcclCreationTest {
 
     @Test(timeOut = 60_000)
     public void gpusThatAreNotThereAreRefused() {
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> create(2, 0, List.of(Device.gpu(0), Device.gpu(9))),
                 "Rank 1 cannot work on GPU 9: this process sees 8 GPUs, numbered from 0; use fewer"
                         + " ranks, or check CUDA_VISIBLE_DEVICES");
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> create(2, 0, List.of(Device.gpu(3), Device.gpu(3))),
                 "Rank 1 cannot share GPU 3 with another rank, NCCL needs one for each: this process"
                         + " sees 8 GPUs for 2 ranks");
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> create(9, 0, cpus(9)),
                 "Rank 8 cannot share GPU 0 with another rank",
                 "sees 8 GPUs for 9 ranks");
@@ -85,7 +85,7 @@ public class NcclCreationTest {
             Assert.assertTrue(
                     NcclLibrary.whyNot().get().startsWith("The nccl backend finds no GPU (cuda"),
                     "" + NcclLibrary.whyNot());
-            TestErrors.assertRefused(
+            Refusals.throwsArgument(
                     () -> create(1, 0, cpus(1)),
                     "Rank 0 cannot work on GPU 0: this process sees 0 GPUs");
         } finally {
@@ -97,7 +97,7 @@ public class NcclCreationTest {
     public void theCpuIsRefusedWhereTheGpuDoesNotReachIt() throws Exception {
         NcclDouble.setReachesHostMemory(false);
         try {
-            TestErrors.assertRefused(
+            Refusals.throwsArgument(
                     () -> create(2, 0, cpus(2)),
                     "Rank 0 cannot work on cpu(): GPU 0 does not reach host memory; give the rank"
                             + " Device.gpu(0) or use the backend local or tcp");
@@ -125,14 +125,14 @@ public class NcclCreationTest {
 
     @Test(timeOut = 60_000)
     public void impossibleRanksAreRefused() {
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () -> create(2, 1, cpus(2)),
                 "This process cannot hold 2 ranks from rank 1 of a group of 2");
-        TestErrors.assertRefused(() -> create(2, 0, List.of()), "This process cannot hold 0 ranks");
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(() -> create(2, 0, List.of()), "This process cannot hold 0 ranks");
+        Refusals.throwsArgument(
                 () -> NcclCommunicator.create(new byte[3], 2, 0, cpus(2), SHORT),
                 "A unique id has 128 bytes, not 3");
-        TestErrors.assertRefused(
+        Refusals.throwsArgument(
                 () ->
                         NcclCommunicator.create(
                                 NcclCommunicator.newUniqueId(), 2, 0, cpus(2), Duration.ZERO),
@@ -183,7 +183,7 @@ public class NcclCreationTest {
     }
 
     private static void assertFails(Assert.ThrowingRunnable call, String... parts) {
-        TestErrors.assertThrows(CollectiveException.class, call, parts);
+        Refusals.expect(CollectiveException.class, call, parts);
     }
 
     @Test
