@@ -285,4 +285,40 @@ public class MappingTest {
                     TestArrays.assertSame(shared, manager.ones(new Shape(3, 4)), "what has gaps");
                 });
     }
+
+    @Test(timeOut = 60_000)
+    public void aSliceOfTheWrongLengthIsRefused() throws Exception {
+        Mapping.run(
+                4,
+                (mappings, manager, group) -> {
+                    NDArray slice = manager.ones(new Shape(2, 5));
+                    int rank = group.getRank();
+                    assertRefused(
+                            () -> mappings.gatherFromRegion(slice, Cut.balanced(16, 4)),
+                            "Axis 1 of the slice (2, 5) of rank %s must have length 4 for a whole"
+                                    + " of 16 over 4 ranks",
+                            rank);
+                    assertRefused(
+                            () ->
+                                    mappings.gatherFromSequenceRegion(
+                                            slice, Cut.balanced(4, 4), true),
+                            "Axis 0 of the slice (2, 5) of rank %s must have length 1 for a whole"
+                                    + " of 4 over 4 ranks",
+                            rank);
+                    assertRefused(
+                            () -> mappings.scatterToRegion(slice, Cut.ofLengths(1, 1, 3, 1)),
+                            "Axis 1 of (2, 5) of rank %s must have length 6 for a whole of 6 over"
+                                    + " 4 ranks",
+                            rank);
+                    assertRefused(
+                            () -> mappings.scatterToRegion(slice, Cut.ofLengths(3, 2)),
+                            "A cut over 2 ranks is not one of a group of 4",
+                            rank);
+                });
+    }
+
+    private static void assertRefused(Assert.ThrowingRunnable call, String text, int rank) {
+        String message = Assert.expectThrows(IllegalArgumentException.class, call).getMessage();
+        Assert.assertEquals(message, text.formatted(rank));
+    }
 }
