@@ -1,5 +1,7 @@
 package io.djltp.training;
 
+import static io.djltp.sharding.ShardingStrategy.expertParallel;
+import static io.djltp.sharding.ShardingStrategy.tensorParallel;
 import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.ArrayAssert.assertExact;
 import static io.djltp.testing.Blocks.head;
@@ -38,19 +40,22 @@ import ai.djl.training.initializer.XavierInitializer.FactorType;
 import ai.djl.training.initializer.XavierInitializer.RandomType;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.RandomUtils;
-import ai.djl.util.Utils;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.moe.MixtureOfExperts;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Configs;
+import io.djltp.testing.PlainEmbedding;
+import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -63,7 +68,8 @@ import java.util.function.Supplier;
 /**
  * A model starts from the weights that DJL gives it with the same seed, bit for bit, whatever the
  * mode, the number of ranks and the initializer: all of DJL's, and some that draw twice, look at
- * what they have drawn, or change it. Or it starts from the weights that it was loaded with.
+ * what they have drawn, or change it (conformance case 22). Or it starts from the weights that it
+ * was loaded with.
  */
 public class InitializationTest {
 
@@ -185,10 +191,11 @@ public class InitializationTest {
         List<TrainerKind> kinds = TrainerKind.all(1, 2, 3, 4);
         List<TrainerKind> tensor = List.of(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4);
         for (long[] sizes : new long[][] {{16, 16, 16}, {13, 21, 7}, {5, 4, 4}, {40, 64, 100}}) {
-            List<float[]> expected = start(PLAIN, block(PLAIN, sizes), sizes[0], name);
+            Shape input = new Shape(8, sizes[0]);
+            List<float[]> expected = start(PLAIN, block(PLAIN, sizes), input, name);
             for (TrainerKind kind : all ? kinds : tensor) {
                 String what = name + ", " + kind + " " + Arrays.toString(sizes) + ", parameter";
-                assertAllBitEqual(start(kind, block(kind, sizes), sizes[0], name), expected, what);
+                assertAllBitEqual(start(kind, block(kind, sizes), input, name), expected, what);
             }
         }
     }
@@ -217,24 +224,60 @@ public class InitializationTest {
     }
 
     private static List<float[]> large(TrainerKind kind, Block layer, long features) {
-        return start(kind, sequence(layer, linear(1)), features, "xavier GAUSSIAN IN");
+        Shape input = new Shape(8, features);
+        return start(kind, sequence(layer, linear(1)), input, "xavier GAUSSIAN IN");
+    }
+
+    @DataProvider
+    public Object[][] blocks() {
+        return new Object[][] {
+            {new Shape(2, 3), embedding(), (Supplier<Block>) () -> new PlainEmbedding(16, 4)},
+            {new Shape(6, 4), experts(expertParallel()), experts(expertParallel())},
+            {new Shape(6, 4), experts(tensorParallel()), experts(tensorParallel())},
+        };
+    }
+
+    private static Supplier<Block> embedding() {
+        return () ->
+                VocabParallelEmbedding.builder().setVocabularySize(16).setEmbeddingSize(4).build();
+    }
+
+    private static Supplier<Block> experts(ShardingStrategy strategy) {
+        return () ->
+                MixtureOfExperts.builder()
+                        .setExperts(5)
+                        .setHiddenFeatures(7)
+                        .optGated(true)
+                        .optRouterBias(true)
+                        .optStrategy(strategy)
+                        .build();
+    }
+
+    @Test(dataProvider = "blocks", timeOut = 60_000)
+    public void otherBlocksStartAlike(Shape input, Supplier<Block> cut, Supplier<Block> plain) {
+        List<float[]> expected = start(PLAIN, plain.get(), input, null);
+        for (TrainerKind kind : List.of(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4)) {
+            assertAllBitEqual(start(kind, cut.get(), input, null), expected, "" + kind);
+        }
     }
 
     /** Weights and biases; what comes after each shows where the generators were left. */
     @SuppressWarnings("try") // a trainer initializes by being open
-    private static List<float[]> start(TrainerKind kind, Block block, long features, String name) {
+    private static List<float[]> start(TrainerKind kind, Block block, Shape input, String name) {
         try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(block);
             Engine.getInstance().setRandomSeed(42);
             RandomUtils.RANDOM.setSeed(43);
-            Initializer initializer = INITIALIZERS.get(name).get();
-            DefaultTrainingConfig config =
-                    Configs.of(Loss.l2Loss()).optInitializer(initializer, Parameter.Type.WEIGHT);
-            if (!(initializer instanceof XavierInitializer)) { // which needs two axes
-                config.optInitializer(initializer, Parameter.Type.BIAS);
+            DefaultTrainingConfig config = Configs.of(Loss.l2Loss());
+            if (name != null) { // or each parameter has that of its block
+                Initializer initializer = INITIALIZERS.get(name).get();
+                config.optInitializer(initializer, Parameter.Type.WEIGHT);
+                if (!(initializer instanceof XavierInitializer)) { // which needs two axes
+                    config.optInitializer(initializer, Parameter.Type.BIAS);
+                }
             }
             List<float[]> values = new ArrayList<>();
-            try (Trainer trainer = kind.open(model, config, new Shape(8, features));
+            try (Trainer trainer = kind.open(model, config, input);
                     NDManager manager = NDManager.newBaseManager()) {
                 values.add(manager.randomNormal(new Shape(5)).toFloatArray());
             }
@@ -253,28 +296,25 @@ public class InitializationTest {
     /** The model may be asked for its weights before the first step. */
     @Test(timeOut = 60_000)
     public void loadedWeightsAreCutAndKept() throws Exception {
-        Path folder = Files.createTempDirectory("initialization");
+        Path folder = TestFolder.create();
         Shape input = new Shape(8, 13);
-        try {
-            List<float[]> saved;
+
+        List<float[]> saved;
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(block(PLAIN, 13, 21, 7));
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, input);
+            model.save(folder, "net");
+            saved = weights(model.getBlock());
+        }
+        for (TrainerKind kind : TrainerKind.all(1, 2, 3, 4)) {
             try (Model model = Model.newInstance("net")) {
-                model.setBlock(block(PLAIN, 13, 21, 7));
-                model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, input);
-                model.save(folder, "net");
-                saved = weights(model.getBlock());
-            }
-            for (TrainerKind kind : TrainerKind.all(1, 2, 3, 4)) {
-                try (Model model = Model.newInstance("net")) {
-                    model.setBlock(block(kind, 13, 21, 7));
-                    model.load(folder, "net");
-                    try (Trainer trainer = kind.open(model, Configs.of(Loss.l2Loss()), input)) {
-                        assertShards((ParallelTrainer) trainer, saved.get(2), 21, 13);
-                    }
-                    assertAllBitEqual(weights(model.getBlock()), saved, kind + ": parameter");
+                model.setBlock(block(kind, 13, 21, 7));
+                model.load(folder, "net");
+                try (Trainer trainer = kind.open(model, Configs.of(Loss.l2Loss()), input)) {
+                    assertShards((ParallelTrainer) trainer, saved.get(2), 21, 13);
                 }
+                assertAllBitEqual(weights(model.getBlock()), saved, kind + ": parameter");
             }
-        } finally {
-            Utils.deleteQuietly(folder);
         }
     }
 
