@@ -5,6 +5,18 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_1;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.MIXED_4;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.nn.norm.Dropout;
 import ai.djl.training.loss.Loss;
@@ -15,7 +27,6 @@ import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.internal.optimizer.LossScale;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.LossScaling;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -34,15 +45,12 @@ import java.util.function.Supplier;
 /** A training that is stopped and goes on from its checkpoint, of each optimizer and block. */
 public class ResumedTrainingTest {
 
-    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
-    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 3);
-    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
+    private static final TrainerKind MIXED = MIXED_3;
     private static final int STEPS = 6;
 
     private static final Map<String, Supplier<Optimizer>> OPTIMIZERS = new LinkedHashMap<>();
 
     static {
-        Tracker rate = Tracker.fixed(0.05f);
         OPTIMIZERS.put("sgd", () -> Configs.sgd(0.05f));
         OPTIMIZERS.put("momentum", () -> Configs.sgd(0.05f, 0.9f));
         OPTIMIZERS.put("adam", () -> Configs.adam(0.05f));
@@ -50,15 +58,25 @@ public class ResumedTrainingTest {
                 "adamw",
                 () ->
                         Optimizer.adamW()
-                                .optLearningRateTracker(rate)
+                                .optLearningRateTracker(rate())
                                 .optWeightDecays(0.01f)
+                                .optBeginNumUpdate(4)
                                 .build());
-        OPTIMIZERS.put("adagrad", () -> Optimizer.adagrad().optLearningRateTracker(rate).build());
+        OPTIMIZERS.put("adagrad", () -> Optimizer.adagrad().optLearningRateTracker(rate()).build());
         OPTIMIZERS.put(
-                "row-wise", () -> RowwiseAdagrad.builder().optLearningRateTracker(rate).build());
+                "row-wise", () -> RowwiseAdagrad.builder().optLearningRateTracker(rate()).build());
     }
 
     /** A body, a layer that is cut by its outputs and one that is cut by its inputs. */
+    /** Rates that differ from step to step: the counts of the steps show. */
+    private static Tracker rate() {
+        return Tracker.multiFactor()
+                .setBaseValue(0.05f)
+                .setSteps(new int[] {2, 4, 8})
+                .optFactor(0.7f)
+                .build();
+    }
+
     private static Task task(String optimizer) {
         return new Task(
                 () -> sequence(linear(6), tanh(), head(9), tanh(), row(true, 4)),
@@ -77,7 +95,7 @@ public class ResumedTrainingTest {
             cases.add(new Object[] {"adam", task("adam"), kind});
         }
         for (ResumedTasks each : ResumedTasks.values()) {
-            for (TrainerKind kind : List.of(TENSOR, MIXED, MESH)) {
+            for (TrainerKind kind : List.of(TENSOR_2, MIXED, MESH_2X2)) {
                 cases.add(new Object[] {"" + each, each.task(), kind});
             }
         }
@@ -93,18 +111,12 @@ public class ResumedTrainingTest {
                         OPTIMIZERS.get("sgd"),
                         task("sgd").data(),
                         task("sgd").labels());
-        cases.add(new Object[] {"dropout", dropout, new TrainerKind(ParallelMode.DATA, 1)});
+        cases.add(new Object[] {"dropout", dropout, DATA_1});
         return cases.toArray(new Object[0][]);
     }
 
     private static List<TrainerKind> kinds() {
-        return List.of(
-                new TrainerKind(ParallelMode.TENSOR, 1),
-                TENSOR,
-                new TrainerKind(ParallelMode.DATA, 3),
-                new TrainerKind(ParallelMode.MIXED, 4),
-                MESH,
-                TrainerKind.mesh(2, 3));
+        return List.of(TENSOR_1, TENSOR_2, DATA_3, MIXED_4, MESH_2X2, MESH_2X3);
     }
 
     @Test(dataProvider = "trainings", timeOut = 60_000)
@@ -115,10 +127,10 @@ public class ResumedTrainingTest {
     @DataProvider
     public Object[][] accumulated() {
         return new Object[][] {
-            {ResumedTasks.MARGIN_HEAD, TENSOR, 2},
-            {ResumedTasks.EXPERTS, MESH, 2},
+            {ResumedTasks.MARGIN_HEAD, TENSOR_2, 2},
+            {ResumedTasks.EXPERTS, MESH_2X2, 2},
             {ResumedTasks.BATCH_NORMS, MIXED.clippedTo(0.05f), 1},
-            {ResumedTasks.EXPERTS, MESH.clippedTo(0.05f), 2}
+            {ResumedTasks.EXPERTS, MESH_2X2.clippedTo(0.05f), 2}
         };
     }
 
@@ -184,13 +196,13 @@ public class ResumedTrainingTest {
     public Object[][] moves() {
         List<Object[]> cases = new ArrayList<>();
         TrainerKind[][] moves = {
-            {TENSOR, new TrainerKind(ParallelMode.TENSOR, 4)},
-            {new TrainerKind(ParallelMode.TENSOR, 4), new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.TENSOR, 1), new TrainerKind(ParallelMode.TENSOR, 4)},
-            {MESH, new TrainerKind(ParallelMode.TENSOR, 3)},
-            {new TrainerKind(ParallelMode.TENSOR, 3), new TrainerKind(ParallelMode.DATA, 2)},
-            {new TrainerKind(ParallelMode.DATA, 3), new TrainerKind(ParallelMode.MIXED, 2)},
-            {new TrainerKind(ParallelMode.MIXED, 4), MESH}
+            {TENSOR_2, TENSOR_4},
+            {TENSOR_4, TENSOR_3},
+            {TENSOR_1, TENSOR_4},
+            {MESH_2X2, TENSOR_3},
+            {TENSOR_3, DATA_2},
+            {DATA_3, MIXED_2},
+            {MIXED_4, MESH_2X2}
         };
         for (TrainerKind[] move : moves) { // row-wise: a number a row is on all ranks
             for (String name : List.of("momentum", "adam", "row-wise")) {
@@ -199,11 +211,8 @@ public class ResumedTrainingTest {
             }
         }
         for (ResumedTasks each : ResumedTasks.values()) {
-            for (TrainerKind to :
-                    Arrays.asList(
-                            new TrainerKind(ParallelMode.TENSOR, 4),
-                            new TrainerKind(ParallelMode.DATA, 1))) {
-                cases.add(new Object[] {"" + each, each.task(), TENSOR, to, 1e-4});
+            for (TrainerKind to : Arrays.asList(TENSOR_4, DATA_1)) {
+                cases.add(new Object[] {"" + each, each.task(), TENSOR_2, to, 1e-4});
             }
         }
         return cases.toArray(new Object[0][]);
