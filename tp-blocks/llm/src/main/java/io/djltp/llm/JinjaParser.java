@@ -1,7 +1,6 @@
 package io.djltp.llm;
 
 import static io.djltp.llm.JinjaValues.error;
-import static io.djltp.llm.JinjaValues.isSpace;
 import static io.djltp.llm.JinjaValues.strip;
 
 import io.djltp.llm.JinjaTemplate.Arguments;
@@ -28,13 +27,18 @@ import java.util.regex.Pattern;
 /** Reads a {@link JinjaTemplate}: first its tokens, then its statements and expressions. */
 final class JinjaParser {
 
+    private static final String SPACE = JinjaValues.SPACE;
     private static final Pattern BEGIN = Pattern.compile("\\{([{%#])([-+]?)");
     private static final Pattern TOKEN =
             Pattern.compile(
-                    "[\\p{L}_][\\p{L}\\p{N}_]*|\\d+(\\.\\d+)?([eE][+-]?\\d+)?"
-                            + "|//|[=!<>]=|[-+*/%~\\[\\](){}.,:=<>|]");
+                    "('[^'\\\\]*+(?:\\\\.[^'\\\\]*+)*+'|\"[^\"\\\\]*+(?:\\\\.[^\"\\\\]*+)*+\")"
+                            + "|(\\d+(?:\\.\\d+)?(?:[eE][+-]?\\d+)?)|("
+                            + SPACE
+                            + ")|[\\p{L}_][\\p{L}\\p{N}_]*|//|[=!<>]=|[-+*/%~\\[\\](){}.,:=<>|]",
+                    Pattern.DOTALL);
     private static final Pattern ESCAPE =
             Pattern.compile("\\\\(?:x(\\p{XDigit}{2})|u(\\p{XDigit}{4})|(.))", Pattern.DOTALL);
+    private static final Pattern END_OF_NOTE = end("#}");
     private static final Set<String> COMPARISONS = Set.of("==", "!=", "<", "<=", ">", ">=", "in");
 
     private static final Set<String> WORDS = Set.of("and", "or", "not", "if", "else", "is", "in");
@@ -101,73 +105,53 @@ final class JinjaParser {
             }
             add(Kind.TEXT, text, begin.start());
             place = begin.end();
-            if (begin.group(1).equals("#")) {
-                place = source.indexOf("#}", place);
-                if (place < 0) {
+            String print = begin.group(1);
+            if (print.equals("#")) {
+                Matcher note = END_OF_NOTE.matcher(source);
+                if (!note.find(place)) {
                     throw error("a comment has no end");
                 }
-                place = end(place - ("-+".indexOf(source.charAt(place - 1)) < 0 ? 0 : 1), "#}");
+                place = note.end();
                 continue;
             }
-            String end = begin.group(1).equals("{") ? "}}" : "%}";
-            add(Kind.WORD, "{" + begin.group(1), begin.start());
-            for (int brackets = 0; brackets > 0 || end(place, end) < 0; ) {
-                if (place >= source.length()) {
-                    throw error("%s is missing", end);
+            add(Kind.WORD, "{" + print, begin.start());
+            String close = print.equals("{") ? "}}" : "%}";
+            Matcher end = end(close).matcher(source);
+            Matcher token = TOKEN.matcher(source);
+            int brackets = 0;
+            while (brackets > 0 || !end.region(place, source.length()).lookingAt()) {
+                if (!token.region(place, source.length()).lookingAt()) {
+                    throw place < source.length()
+                            ? error("%s is not expected", source.charAt(place))
+                            : error("%s is missing", close);
                 }
-                Matcher token = TOKEN.matcher(source).region(place, source.length());
-                if (isSpace(source.charAt(place))) {
-                    place++;
-                } else if ("'\"".indexOf(source.charAt(place)) >= 0) {
-                    place = string(place);
-                } else if (token.lookingAt()) {
-                    boolean digit = Character.isDigit(source.charAt(place));
-                    add(digit ? Kind.NUMBER : Kind.WORD, token.group(), place);
-                    brackets += "([{".contains(token.group()) ? 1 : 0;
-                    brackets -= ")]}".contains(token.group()) ? 1 : 0;
-                    place = token.end();
-                } else {
-                    throw error("%s is not expected", source.charAt(place));
+                String found = token.group();
+                if (token.group(1) != null) {
+                    add(Kind.STRING, unescaped(found.substring(1, found.length() - 1)), place);
+                } else if (token.group(3) == null) {
+                    add(token.group(2) == null ? Kind.WORD : Kind.NUMBER, found, place);
+                    brackets += "([{".contains(found) ? 1 : ")]}".contains(found) ? -1 : 0;
                 }
+                place = token.end();
             }
-            add(Kind.WORD, end, place);
-            place = end(place, end);
+            add(Kind.WORD, close, place);
+            place = end.end();
         }
         add(Kind.TEXT, source.substring(place), source.length());
         add(Kind.NOTHING, "the end", source.length());
         at = 0;
     }
 
-    /** Returns where the text after the end of a tag begins, or -1 if there is no end. */
-    private int end(int place, String end) {
-        boolean print = end.equals("}}");
-        if (source.startsWith("-" + end, place)) {
-            place += 3;
-            while (place < source.length() && isSpace(source.charAt(place))) {
-                place++;
-            }
-            return place;
-        }
-        if (!print && source.startsWith("+" + end, place)) {
-            return place + 3;
-        }
-        if (!source.startsWith(end, place)) {
-            return -1;
-        }
-        return place + (!print && source.startsWith("\n", place + 2) ? 3 : 2);
+    /** Returns what ends a tag, with the space that goes with it. */
+    private static Pattern end(String close) {
+        String end = Pattern.quote(close);
+        String other = close.equals("}}") ? end : "\\+" + end + "|" + end + "\n?";
+        return Pattern.compile("-" + end + "(?:" + SPACE + ")?|" + other);
     }
 
-    private int string(int begin) {
-        int end = begin + 1;
-        while (end < source.length() && source.charAt(end) != source.charAt(begin)) {
-            end += source.charAt(end) == '\\' ? 2 : 1;
-        }
-        if (end >= source.length()) {
-            throw error("a string has no end");
-        }
-        Matcher escapes = ESCAPE.matcher(source.substring(begin + 1, end));
-        String text =
-                escapes.replaceAll(
+    private static String unescaped(String text) {
+        return ESCAPE.matcher(text)
+                .replaceAll(
                         found -> {
                             String code = found.group(1) == null ? found.group(2) : found.group(1);
                             String value =
@@ -176,19 +160,14 @@ final class JinjaParser {
                                             : Character.toString(Integer.parseInt(code, 16));
                             return Matcher.quoteReplacement(value);
                         });
-        add(Kind.STRING, text, begin);
-        return end + 1;
     }
 
     private static String escape(String letter) {
         if ("av01234567NU".contains(letter)) {
             throw error("the escape \\%s is not supported", letter);
         }
-        int known = "ntrbf\n\\'\"".indexOf(letter);
-        String values = "\n\t\r\b\f \\'\"";
-        return known < 0
-                ? "\\" + letter
-                : letter.equals("\n") ? "" : values.substring(known, known + 1);
+        String same = "\\" + letter;
+        return "ntrbf\n\\'\"".contains(letter) ? same.translateEscapes() : same;
     }
 
     // ---- statements

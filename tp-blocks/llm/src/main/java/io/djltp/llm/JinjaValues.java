@@ -27,7 +27,7 @@ import java.util.regex.Pattern;
 final class JinjaValues {
 
     private static final long BUDGET = 50_000_000;
-    private static final String SPACE = "[\\s\\p{Z}\\x1c-\\x1f\\x85]+";
+    static final String SPACE = "[\\s\\p{Z}\\x1c-\\x1f\\x85]+";
     private static final Set<String> METHODS =
             Set.of(
                     ("strip lstrip rstrip startswith endswith split join replace find upper lower"
@@ -449,7 +449,7 @@ final class JinjaValues {
     }
 
     /** As Python's str.isspace. */
-    static boolean isSpace(char c) {
+    private static boolean isSpace(char c) {
         return Character.isWhitespace(c) || Character.isSpaceChar(c) || c == '\u0085';
     }
 
