@@ -17,10 +17,8 @@ final class TextStream {
 
     private final @Nullable HuggingFaceTokenizer tokenizer;
     private final List<String> stopStrings;
-    private long[] ids = new long[16];
-    private int count;
-    private int prefix; // text is decoded from here, because spaces depend on what is before
-    private int read; // and is out up to here
+    private long[] ids = {}; // that are not out, and before them some on which spaces depend
+    private int read; // of them are out
     private final StringBuilder text = new StringBuilder();
     private int given;
     private boolean stopped;
@@ -35,24 +33,16 @@ final class TextStream {
         if (tokenizer == null) {
             return "";
         }
-        if (count == ids.length) {
-            ids = Arrays.copyOf(ids, 2 * count);
-        }
-        ids[count++] = id;
-        String before = decode(read);
-        String now = decode(count);
+        ids = Arrays.copyOf(ids, ids.length + 1);
+        ids[ids.length - 1] = id;
+        String before = read == 0 ? "" : tokenizer.decode(Arrays.copyOf(ids, read), true);
+        String now = tokenizer.decode(ids, true);
         if (now.length() > before.length() && now.charAt(now.length() - 1) != INCOMPLETE) {
             append(now.substring(before.length()));
-            prefix = read;
-            read = count;
+            ids = Arrays.copyOfRange(ids, read, ids.length);
+            read = ids.length;
         }
         return take(stopped ? text.length() : text.length() - heldBack());
-    }
-
-    private String decode(int to) {
-        return prefix == to || tokenizer == null
-                ? ""
-                : tokenizer.decode(Arrays.copyOfRange(ids, prefix, to), true);
     }
 
     private void append(String piece) {
