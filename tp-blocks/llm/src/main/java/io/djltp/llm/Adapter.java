@@ -231,13 +231,9 @@ final class Adapter implements Closeable {
 
     @Override
     public void close() {
-        try {
-            if (weights != null) {
-                weights.close();
-            }
-            if (files != null) {
-                files.close();
-            }
+        try (files;
+                weights) {
+            // the last one first
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }

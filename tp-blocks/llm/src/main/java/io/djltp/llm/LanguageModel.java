@@ -311,21 +311,13 @@ public final class LanguageModel implements AutoCloseable {
             @Nullable Model model,
             @Nullable PretrainedWeights weights,
             @Nullable Adapter adapter) {
-        if (tokenizer != null) {
-            tokenizer.close();
-        }
-        if (model != null) {
-            model.close();
-        }
-        if (adapter != null) {
-            adapter.close();
-        }
-        if (weights != null) {
-            try {
-                weights.close();
-            } catch (IOException e) {
-                throw new UncheckedIOException(e);
-            }
+        try (weights;
+                adapter;
+                model;
+                tokenizer) {
+            // the last one first
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 
