@@ -20,7 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.function.Consumer;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /** A request for a chat or a completion: its prompts, and how texts are generated. */
@@ -243,15 +243,11 @@ final class TextRequest {
         return wanted ? likeliest : -1;
     }
 
-    private static void set(Fields fields, String name, Consumer<Float> setter) {
+    private static void set(
+            Fields fields, String name, Function<Float, GenerationOptions.Builder> setter) {
         if (fields.has(name)) {
             float value = fields.number(name);
-            checked(
-                    name,
-                    () -> {
-                        setter.accept(value);
-                        return value;
-                    });
+            checked(name, () -> setter.apply(value));
         }
     }
 
