@@ -19,9 +19,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Locale;
 import java.util.Objects;
-import java.util.OptionalLong;
 
 /**
  * Generates text with a language model over ranks, each of which holds its part of the weights and
@@ -124,22 +122,18 @@ public final class Generator implements AutoCloseable {
         long local = parallel.getLocalRanks(); // of which the first rank has most
         long weights = ranks.get(0).weights() * local;
         long cache = ranks.get(0).cache() * local;
-        OptionalLong available = SystemMemory.available();
-        if (available.isPresent() && weights + cache > available.getAsLong()) {
-            throw new IllegalArgumentException(
-                    String.format(
-                            Locale.ROOT,
-                            "The model needs %.1f GB for %s weights and %.1f GB for a cache of %d"
-                                    + " texts of %d tokens, and this machine has %.1f GB left. Use"
-                                    + " smaller weights (int8), a smaller maximum length or batch,"
-                                    + " or more machines",
-                            weights / 1e9,
-                            type,
-                            cache / 1e9,
-                            size.batch(),
-                            size.length(),
-                            available.getAsLong() / 1e9));
-        }
+        long left = SystemMemory.available().orElse(Long.MAX_VALUE);
+        Errors.check(
+                weights + cache <= left,
+                "The model needs %.1f GB for %s weights and %.1f GB for a cache of %s texts of %s"
+                        + " tokens, and this machine has %.1f GB left. Use smaller weights (int8),"
+                        + " a smaller maximum length or batch, or more machines",
+                weights / 1e9,
+                type,
+                cache / 1e9,
+                size.batch(),
+                size.length(),
+                left / 1e9);
     }
 
     /**
@@ -188,11 +182,10 @@ public final class Generator implements AutoCloseable {
         Errors.check(!messages.isEmpty(), "The chat has no message");
         ChatTemplate template = model.getChatTemplate();
         if (template == null) {
-            throw new IllegalStateException(
-                    "There is no chat template in "
-                            + model.getFolder()
-                            + ", neither chat_template.jinja nor chat_template of"
-                            + " tokenizer_config.json: use generate");
+            throw Errors.state(
+                    "There is no chat template in %s, neither chat_template.jinja nor chat_template"
+                            + " of tokenizer_config.json: use generate",
+                    model.getFolder());
         }
         return generateIds(List.of(encodeChat(template.render(messages, true))), options);
     }
@@ -309,10 +302,10 @@ public final class Generator implements AutoCloseable {
     private HuggingFaceTokenizer tokenizer() {
         HuggingFaceTokenizer tokenizer = model.getTokenizer();
         if (tokenizer == null) {
-            throw new IllegalStateException(
-                    "There is no tokenizer.json in "
-                            + model.getFolder()
-                            + ", so that prompts must be ids, without stop strings");
+            throw Errors.state(
+                    "There is no tokenizer.json in %s, so that prompts must be ids, without stop"
+                            + " strings",
+                    model.getFolder());
         }
         return tokenizer;
     }

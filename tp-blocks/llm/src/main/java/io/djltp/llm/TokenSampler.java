@@ -1,5 +1,6 @@
 package io.djltp.llm;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.decode.RankRows;
 import io.djltp.llm.GeneratedToken.LogProbability;
 
@@ -227,11 +228,10 @@ final class TokenSampler {
 
     private static void check(float best) {
         if (!(Math.abs(best) <= Float.MAX_VALUE)) {
-            throw new IllegalStateException(
-                    "The largest logit is "
-                            + best
-                            + ": the weights of the model have numbers that are not finite, or"
-                            + " too large ones");
+            throw Errors.state(
+                    "The largest logit is %s: the weights of the model have numbers that are not"
+                            + " finite, or too large ones",
+                    best);
         }
     }
 

@@ -1,10 +1,10 @@
 package io.djltp.llm;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.decode.PackedWeight;
 
 import java.util.Arrays;
 import java.util.Locale;
-import java.util.stream.Collectors;
 
 /**
  * How the weights of a model are held for generation. Activations, sums and the cache are float32.
@@ -47,18 +47,13 @@ public enum WeightType {
      * @throws IllegalArgumentException if the name is another one
      */
     public static WeightType of(String name) {
-        return Arrays.stream(values())
-                .filter(each -> each.toString().equals(name))
-                .findFirst()
-                .orElseThrow(
-                        () ->
-                                new IllegalArgumentException(
-                                        "The type of weights must be one of %s, not %s"
-                                                .formatted(
-                                                        Arrays.stream(values())
-                                                                .map(WeightType::toString)
-                                                                .collect(Collectors.joining(", ")),
-                                                        name)));
+        for (WeightType each : values()) {
+            if (each.toString().equals(name)) {
+                return each;
+            }
+        }
+        throw Errors.argument(
+                "The type of weights must be one of %s, not %s", Arrays.toString(values()), name);
     }
 
     /**

@@ -147,11 +147,10 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
                                     .map(JsonElement::getAsString)
                                     .toList());
             default ->
-                    throw new IllegalArgumentException(
-                            "The parameter "
-                                    + parameter.getKey()
-                                    + " is not known. Use one of max_new_tokens, temperature,"
-                                    + " top_k, top_p, min_p, repetition_penalty, seed and stop");
+                    throw Errors.argument(
+                            "The parameter %s is not known. Use one of max_new_tokens, temperature,"
+                                    + " top_k, top_p, min_p, repetition_penalty, seed and stop",
+                            parameter.getKey());
         }
     }
 

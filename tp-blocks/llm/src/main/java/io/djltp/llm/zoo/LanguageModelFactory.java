@@ -206,8 +206,7 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
         } catch (NumberFormatException e) {
             // said below
         }
-        throw new IllegalArgumentException(
-                "The option %s must be a number, 1 or more, not %s".formatted(name, value));
+        throw Errors.argument("The option %s must be a number, 1 or more, not %s", name, value);
     }
 
     @Override
@@ -237,12 +236,11 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
         boolean vectors = output == float[].class;
         if (input != Input.class && vectors != block.isEncoder()) {
             model.close(); // DJL forgets it
-            throw new IllegalArgumentException(
-                    "The model in %s is %s. Use setTypes(String.class, %s.class)"
-                            .formatted(
-                                    model.getModelPath(),
-                                    vectors ? "no encoder" : "an encoder",
-                                    vectors ? "String" : "float[]"));
+            throw Errors.argument(
+                    "The model in %s is %s. Use setTypes(String.class, %s.class)",
+                    model.getModelPath(),
+                    vectors ? "no encoder" : "an encoder",
+                    vectors ? "String" : "float[]");
         }
         Translator<?, ?> translator;
         if (vectors) {
