@@ -246,11 +246,8 @@ final class JinjaValues {
         }
         if (left instanceof Map<?, ?> first && right instanceof Map<?, ?> second) {
             return first.size() == second.size()
-                    && first.keySet().stream()
-                            .allMatch(
-                                    key ->
-                                            second.containsKey(key)
-                                                    && equal(first.get(key), second.get(key)));
+                    && second.keySet().containsAll(first.keySet())
+                    && first.keySet().stream().allMatch(k -> equal(first.get(k), second.get(k)));
         }
         return left instanceof Undefined ? right instanceof Undefined : Objects.equals(left, right);
     }

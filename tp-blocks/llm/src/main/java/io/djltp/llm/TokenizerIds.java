@@ -11,7 +11,11 @@ import org.jspecify.annotations.Nullable;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
@@ -38,47 +42,38 @@ final class TokenizerIds {
         if (!(json.get("model") instanceof JsonObject model)) {
             throw new MalformedModelException(file + " has no object model: it is no tokenizer");
         }
-        long largest = -1;
-        String token = "";
-        JsonElement words = model.get("vocab");
-        if (words instanceof JsonArray pieces) { // of Unigram: an id is the place
-            largest = pieces.size() - 1;
-            token = largest < 0 ? token : pieces.get(pieces.size() - 1).toString();
-        } else if (words instanceof JsonObject ids) {
-            for (Map.Entry<String, JsonElement> each : ids.entrySet()) {
-                if (each.getValue().getAsLong() > largest) {
-                    largest = each.getValue().getAsLong();
-                    token = each.getKey();
-                }
+        Map<String, Long> ids = new LinkedHashMap<>();
+        if (model.get("vocab") instanceof JsonArray pieces) { // of Unigram: an id is the place
+            pieces.forEach(each -> ids.put(each.toString(), (long) ids.size()));
+        } else if (model.get("vocab") instanceof JsonObject words) {
+            words.entrySet().forEach(each -> ids.put(each.getKey(), each.getValue().getAsLong()));
+        }
+        List<JsonObject> added = new ArrayList<>();
+        if (json.get("added_tokens") instanceof JsonArray tokens) {
+            tokens.forEach(each -> added.add(each.getAsJsonObject()));
+        }
+        added.forEach(each -> ids.put(text(each, "content"), each.get("id").getAsLong()));
+        for (Map.Entry<String, Long> each : ids.entrySet()) {
+            if (each.getValue() >= vocabulary) {
+                throw new MalformedModelException(
+                        ("%s has the token %s with id %d, and the model has %d ids (vocab_size of"
+                                        + " config.json): the tokenizer is that of another model")
+                                .formatted(file, each.getKey(), each.getValue(), vocabulary));
             }
         }
-        if (json.get("added_tokens") instanceof JsonArray added) {
-            for (JsonElement each : added) {
-                long id = each.getAsJsonObject().get("id").getAsLong();
-                if (id > largest) {
-                    largest = id;
-                    token = each.getAsJsonObject().get("content").getAsString();
-                }
-            }
-        }
-        if (largest >= vocabulary) {
-            throw new MalformedModelException(
-                    ("%s has the token %s with id %d, and the model has %d ids (vocab_size of"
-                                    + " config.json): the tokenizer is that of another model")
-                            .formatted(file, token, largest, vocabulary));
-        }
-        return longest(json, model);
+        return longest(json, model, added);
     }
 
-    private static int longest(JsonObject json, JsonObject model) {
+    private static int longest(JsonObject json, JsonObject model, List<JsonObject> added) {
         boolean kept = keepsAll(json.get("normalizer")) && keepsAll(json.get("pre_tokenizer"));
+        kept &= added.stream().noneMatch(each -> is(each, "lstrip") || is(each, "rstrip"));
         if (!kept || !(model.get("vocab") instanceof JsonObject vocabulary)) {
             return 0;
         }
+        Set<String> words = vocabulary.keySet();
         boolean letters = // of bytes, each of one char
                 String.valueOf(json.get("pre_tokenizer")).contains("\"ByteLevel\"")
-                        && vocabulary.keySet().stream().filter(t -> t.length() == 1).count()
-                                >= BYTES;
+                        && words.stream().filter(word -> word.length() == 1).count() >= BYTES;
         boolean fallback =
                 is(model, "byte_fallback")
                         && IntStream.range(0, BYTES)
@@ -86,19 +81,13 @@ final class TokenizerIds {
         if (!letters && !fallback) {
             return 0;
         }
-        int longest = 0;
-        for (String token : vocabulary.keySet()) {
-            longest = Math.max(longest, letters ? token.length() : bytes(token));
-        }
-        if (json.get("added_tokens") instanceof JsonArray added) {
-            for (JsonElement each : added) {
-                JsonObject token = each.getAsJsonObject();
-                if (is(token, "lstrip") || is(token, "rstrip")) { // takes any number of spaces
-                    return 0;
-                }
-                longest = Math.max(longest, bytes(token.get("content").getAsString()));
-            }
-        }
+        int longest =
+                IntStream.concat(
+                                words.stream()
+                                        .mapToInt(letters ? String::length : TokenizerIds::bytes),
+                                added.stream().mapToInt(each -> bytes(text(each, "content"))))
+                        .max()
+                        .orElse(0);
         boolean composes = String.valueOf(json.get("normalizer")).contains("\"NFC\"");
         return composes ? COMPOSED * longest : longest;
     }

@@ -150,16 +150,6 @@ public final class Fields {
     /**
      * Returns a number.
      *
-     * @param name the name of the field
-     * @return the number
-     */
-    public float number(String name) {
-        return number(required(name), name);
-    }
-
-    /**
-     * Returns a number.
-     *
      * @param value the value
      * @param name the name of its field
      * @return the number

@@ -246,7 +246,7 @@ final class TextRequest {
     private static void set(
             Fields fields, String name, Function<Float, GenerationOptions.Builder> setter) {
         if (fields.has(name)) {
-            float value = fields.number(name);
+            float value = Fields.number(fields.required(name), name);
             checked(name, () -> setter.apply(value));
         }
     }

@@ -29,7 +29,6 @@ import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.NoSuchElementException;
 import java.util.Objects;
 
 /**
@@ -203,13 +202,10 @@ final class LanguageModelBlock extends AbstractBlock implements StreamingBlock, 
 
             @Override
             public NDList next() {
-                if (!text.hasNext()) {
-                    throw new NoSuchElementException("The text has ended");
-                }
-                String piece = "";
-                while (piece.isEmpty() && text.hasNext()) {
+                String piece;
+                do {
                     piece = text.next().text();
-                }
+                } while (piece.isEmpty() && text.hasNext());
                 return new NDList(rows(List.of(piece), manager));
             }
         };
