@@ -277,11 +277,7 @@ final class ConfigFields {
         throw malformed("%s is %s, and must be true or false", name, value);
     }
 
-    /** Returns one of some words. */
-    String choose(String name, Collection<String> known) throws MalformedModelException {
-        return choose(name, known, null);
-    }
-
+    /** Returns one of some words; without a default it must be there. */
     String choose(String name, Collection<String> known, @Nullable String byDefault)
             throws MalformedModelException {
         JsonElement value = get(name);
@@ -299,7 +295,7 @@ final class ConfigFields {
 
     /** Returns what an {@code adapter_config.json} of PEFT says. */
     LoraConfig lora(boolean transposed) throws MalformedModelException {
-        choose("peft_type", List.of("LORA"));
+        choose("peft_type", List.of("LORA"), null);
         choose("bias", List.of("none"), "none");
         if (flag("fan_in_fan_out", transposed) && !transposed) {
             throw malformed("fan_in_fan_out is true, and the model is no GPT-2");

@@ -39,12 +39,15 @@ final class Decoder implements AutoCloseable {
     private static final Duration LONGEST_PAUSE = Duration.ofSeconds(10);
 
     private final ModelConfig config;
-    private final DecoderSize size;
+    private final Size size;
     private final ModelRanks<RankDecoder> ranks;
     private final RankPool pool; // theirs
     private final boolean isLed;
     private final Duration pause;
     private boolean closed;
+
+    /** For how many texts there is room, of how many tokens, with how many rows of a step. */
+    record Size(int batch, int length, int rows) {}
 
     Decoder(
             ModelConfig config,
@@ -52,7 +55,7 @@ final class Decoder implements AutoCloseable {
             @Nullable Adapter adapter,
             WeightType type,
             ParallelConfig parallel,
-            DecoderSize size,
+            Size size,
             boolean leader)
             throws IOException {
         this.config = config;
@@ -118,7 +121,7 @@ final class Decoder implements AutoCloseable {
         return config;
     }
 
-    DecoderSize size() {
+    Size size() {
         return size;
     }
 

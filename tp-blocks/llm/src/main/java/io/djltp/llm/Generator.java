@@ -84,7 +84,7 @@ public final class Generator implements AutoCloseable {
                 most,
                 length);
         ParallelConfig parallel = builder.parallel == null ? byDefault(config) : builder.parallel;
-        DecoderSize size = new DecoderSize(builder.batch, length, Math.max(ROWS, builder.batch));
+        Decoder.Size size = new Decoder.Size(builder.batch, length, Math.max(ROWS, builder.batch));
         checkMemory(config, builder.weights, parallel, size);
         decoder =
                 new Decoder(
@@ -116,7 +116,7 @@ public final class Generator implements AutoCloseable {
     }
 
     private static void checkMemory(
-            ModelConfig config, WeightType type, ParallelConfig parallel, DecoderSize size) {
+            ModelConfig config, WeightType type, ParallelConfig parallel, Decoder.Size size) {
         List<GenerationMemory> ranks =
                 GenerationMemory.of(config, type, parallel.getRanks(), size.batch(), size.length());
         long local = parallel.getLocalRanks(); // of which the first rank has most

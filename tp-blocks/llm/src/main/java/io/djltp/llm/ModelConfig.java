@@ -86,7 +86,7 @@ public final class ModelConfig {
     private final List<Integer> windows; // of each layer, 0 for none
 
     private ModelConfig(ConfigFields fields) throws MalformedModelException {
-        modelType = fields.choose("model_type", ConfigFields.MODEL_TYPES);
+        modelType = fields.choose("model_type", ConfigFields.MODEL_TYPES, null);
         boolean gpt2 = modelType.equals("gpt2");
         boolean bert = isEncoder();
         boolean learned = gpt2 || bert; // positions
@@ -142,8 +142,7 @@ public final class ModelConfig {
                     "%d heads do not divide a width of %d, and head_dim is not there",
                     heads, width);
         }
-        int features = named ? fields.count("head_dim", qwen3 ? 128 : 0) : width / heads;
-        return features;
+        return named ? fields.count("head_dim", qwen3 ? 128 : 0) : width / heads;
     }
 
     /**

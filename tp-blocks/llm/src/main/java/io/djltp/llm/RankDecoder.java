@@ -77,7 +77,7 @@ final class RankDecoder implements AutoCloseable {
             WeightType type,
             Communicator ranks,
             @Nullable SharedRows shared,
-            DecoderSize size,
+            Decoder.Size size,
             NDManager manager)
             throws IOException {
         this.config = config;

@@ -66,7 +66,7 @@ public class DecoderTest {
                             null,
                             type,
                             ParallelConfig.tensor(ranks),
-                            new DecoderSize(2, LENGTH, 9),
+                            new Decoder.Size(2, LENGTH, 9),
                             false)) {
                 float[][][] found = new float[2][LENGTH][];
                 int[] done = new int[2];

@@ -1,5 +1,6 @@
 package io.djltp.internal.http;
 
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.DoubleAdder;
@@ -32,9 +33,7 @@ public class HttpMetrics {
         public Histogram(double... bounds) {
             this.bounds = bounds;
             counts = new LongAdder[bounds.length + 1];
-            for (int i = 0; i < counts.length; i++) {
-                counts[i] = new LongAdder();
-            }
+            Arrays.setAll(counts, i -> new LongAdder());
         }
 
         /**
