@@ -63,7 +63,7 @@ public class PoolingTest {
         String dense = MODULES.formatted(", {'type': 'sentence_transformers.models.Dense'}");
         return new Object[][] {
             {"modules.json", dense, "models.Dense; known are Transformer"},
-            {"modules.json", "{}", "is not the JSON"},
+            {"modules.json", "{}", "is not a list of JSON"},
             {"1_Pooling/config.json", "{'pooling_mode_max_tokens': true}", "implemented is one"},
             {"1_Pooling/config.json", "{}", "has []; implemented"},
         };
