@@ -406,7 +406,7 @@ public class ModelServerTest {
 
     private static GenerationOptions slow(ServedModel own) {
         return own.generator.getDefaults().toBuilder()
-                .optMaxTokens(500)
+                .optMaxTokens(2000)
                 .optStopTokens(List.of())
                 .build();
     }
