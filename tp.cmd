@@ -31,5 +31,8 @@ popd
 for /f "usebackq delims=" %%C in ("%STAMP%") do set "CLASSPATH=%HERE%examples\target\classes;%%C"
 
 :run
-"%JAVA%" "@%OPTIONS%" -Dtp.command=tp %TP_JAVA_OPTS% io.djltp.examples.Tp %*
+rem Java's AES is slow without the optimizing compiler, and data between machines is encrypted.
+set "COMPILER="
+if not "%TP_SECRET%%TP_SECRET_FILE%" == "" set "COMPILER=-XX:TieredStopAtLevel=4 -XX:CompileThresholdScaling=1"
+"%JAVA%" "@%OPTIONS%" %COMPILER% -Dtp.command=tp %TP_JAVA_OPTS% io.djltp.examples.Tp %*
 exit /b %errorlevel%

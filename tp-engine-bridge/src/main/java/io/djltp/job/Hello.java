@@ -19,6 +19,7 @@ import java.util.concurrent.ThreadLocalRandom;
  * @param host the name of its machine
  * @param pid its process id
  * @param address the address of its machine at which it meets the master
+ * @param encryptData whether it wants data encrypted, or {@code null} if that is not said
  */
 record Hello(
         long instance,
@@ -28,7 +29,8 @@ record Hello(
         int ranks,
         String host,
         long pid,
-        String address) {
+        String address,
+        @Nullable Boolean encryptData) {
 
     private static final String OTHER_JOB = ", or another MASTER_PORT if they are of two jobs";
 
@@ -48,7 +50,8 @@ record Hello(
                 options.ranks,
                 host,
                 ProcessHandle.current().pid(),
-                address.getHostAddress());
+                address.getHostAddress(),
+                options.encryptData);
     }
 
     /** Returns the process as a member of a job that it fits. */
@@ -60,7 +63,8 @@ record Hello(
     /** Returns the same, reached at another address. */
     Hello at(InetAddress place) {
         String text = place.getHostAddress();
-        return new Hello(instance, version, process, processes, ranks, host, pid, text);
+        return new Hello(
+                instance, version, process, processes, ranks, host, pid, text, encryptData);
     }
 
     /** Says who it is before it is known to fit. */

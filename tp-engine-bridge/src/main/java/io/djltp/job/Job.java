@@ -43,16 +43,23 @@ public final class Job implements AutoCloseable {
     private final int process;
     private final List<JobMember> members;
     private final Duration timeout;
+    private final boolean encryptsData;
     private final JobState state;
     private final ControlPlane control;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicInteger openRanks = new AtomicInteger(); // trainers and predictors
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    Job(int process, List<JobMember> members, Duration timeout, ControlPlane control) {
+    Job(
+            int process,
+            List<JobMember> members,
+            Duration timeout,
+            boolean encryptsData,
+            ControlPlane control) {
         this.process = process;
         this.members = List.copyOf(members);
         this.timeout = timeout;
+        this.encryptsData = encryptsData;
         this.control = control;
         state = control.state;
     }
@@ -165,6 +172,16 @@ public final class Job implements AutoCloseable {
      */
     public Duration getTimeout() {
         return timeout;
+    }
+
+    /**
+     * Returns whether what ranks of different processes exchange over the backend {@code tcp} is
+     * encrypted, see {@link JobOptions.Builder#optEncryptData}.
+     *
+     * @return whether it is, the same in all processes
+     */
+    public boolean isDataEncrypted() {
+        return encryptsData;
     }
 
     /** {@return whether the job has neither failed nor been closed, as far as is known here} */

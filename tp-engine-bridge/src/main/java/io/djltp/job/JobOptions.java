@@ -6,6 +6,7 @@ import io.djltp.internal.job.LibraryVersion;
 import org.jspecify.annotations.Nullable;
 
 import java.time.Duration;
+import java.util.Locale;
 import java.util.Map;
 
 /** What the processes of a job agree on, and how long they wait for each other. */
@@ -17,11 +18,13 @@ public final class JobOptions {
     /** After how long a silent process counts as dead when nothing else is said. */
     public static final Duration DEFAULT_HEARTBEAT_TIMEOUT = Duration.ofSeconds(60);
 
+    private static final String ENCRYPT_DATA = "TP_ENCRYPT_DATA";
     private static final Duration MIN_HEARTBEAT_TIMEOUT = Duration.ofMillis(100);
     private static final Duration MAX_TIME = Duration.ofDays(365);
 
     final int ranks;
     final byte @Nullable [] secret;
+    final @Nullable Boolean encryptData;
     final Duration timeout;
     final Duration heartbeatTimeout;
     final String version;
@@ -29,9 +32,28 @@ public final class JobOptions {
     private JobOptions(Builder builder) {
         ranks = builder.ranks;
         secret = builder.secret == null ? JobSecret.given(builder.environment) : builder.secret;
+        encryptData =
+                builder.encryptData == null
+                        ? encryptData(builder.environment.get(ENCRYPT_DATA))
+                        : builder.encryptData;
         timeout = builder.timeout;
         heartbeatTimeout = builder.heartbeatTimeout;
         version = builder.version == null ? LibraryVersion.get() : builder.version;
+    }
+
+    private static @Nullable Boolean encryptData(@Nullable String text) {
+        if (text == null || text.isBlank()) {
+            return null;
+        }
+        return switch (text.strip().toLowerCase(Locale.ROOT)) {
+            case "true" -> true;
+            case "false" -> false;
+            default ->
+                    throw new IllegalArgumentException(
+                            ("The environment variable %s is '%s': set it to true or false, or"
+                                            + " unset it")
+                                    .formatted(ENCRYPT_DATA, text));
+        };
     }
 
     /**
@@ -48,6 +70,7 @@ public final class JobOptions {
 
         private int ranks;
         private byte @Nullable [] secret;
+        private @Nullable Boolean encryptData;
         private Duration timeout = DEFAULT_TIMEOUT;
         private Duration heartbeatTimeout = DEFAULT_HEARTBEAT_TIMEOUT;
         private @Nullable String version;
@@ -81,6 +104,24 @@ public final class JobOptions {
                                 + " processes");
             }
             this.secret = secret == null ? null : secret.clone();
+            return this;
+        }
+
+        /**
+         * Sets whether what ranks of different processes exchange over the backend {@code tcp} is
+         * encrypted, and ends the job if it was changed on the way. Without it, the environment
+         * variable {@code TP_ENCRYPT_DATA} says so, {@code true} or {@code false}; without that, it
+         * is encrypted unless all processes reach process 0 on loopback.
+         *
+         * <p>One process that wants it encrypted is enough; who trusts the network says {@code
+         * false} in all processes. NCCL encrypts nothing. Encryption needs Java's second compiler:
+         * with {@code -XX:TieredStopAtLevel=1} it takes a hundred times as long.
+         *
+         * @param encrypt whether it is encrypted
+         * @return this builder
+         */
+        public Builder optEncryptData(boolean encrypt) {
+            this.encryptData = encrypt;
             return this;
         }
 
@@ -134,6 +175,8 @@ public final class JobOptions {
          * Builds the options.
          *
          * @return the options
+         * @throws IllegalArgumentException if there is no rank, or an environment variable that is
+         *     needed cannot be read
          */
         public JobOptions build() {
             if (ranks < 1) {

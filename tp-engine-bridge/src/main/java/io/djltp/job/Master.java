@@ -64,6 +64,7 @@ final class Master extends ControlPlane {
 
     // then
     private List<JobMember> members = List.of();
+    private boolean encryptsData;
     private final Set<Integer> gone = new TreeSet<>();
     private final SortedMap<Integer, Message> parts = new TreeMap<>(); // of the present exchange
     private @Nullable Future<?> alarm; // of the exchange
@@ -86,7 +87,8 @@ final class Master extends ControlPlane {
             closeServer();
             own = Hello.own(environment, options, InetAddress.getLoopbackAddress());
             members = List.of(own.member());
-            return new Job(0, members, timeout, this);
+            encryptsData = Boolean.TRUE.equals(options.encryptData);
+            return new Job(0, members, timeout, encryptsData, this);
         }
         MasterAddress address = new MasterAddress(environment, options.secret, server);
         server = address.listen();
@@ -101,7 +103,7 @@ final class Master extends ControlPlane {
         try {
             String refusal = outcome.get();
             if (refusal == null) {
-                return new Job(0, members, timeout, this);
+                return new Job(0, members, timeout, encryptsData, this);
             }
             Link.finish(links());
             String note = " (%d attempts had another secret)".formatted(door.wrongKeys());
@@ -207,13 +209,26 @@ final class Master extends ControlPlane {
         List<JobMember> all = new ArrayList<>(List.of(begun(own).member()));
         others.values().forEach(link -> all.add(begun(link.hello).member()));
         members = List.copyOf(all);
+        encryptsData = wantsEncryption();
         for (Link link : others.values()) {
             // it reaches the master's ranks where it reached the master
             all.set(0, begun(own).at(link.channel.localAddress().getAddress()).member());
             link.touch();
-            link.send(Message.Type.WELCOME, Message.welcome(options, all));
+            link.send(Message.Type.WELCOME, Message.welcome(options, encryptsData, all));
         }
         outcome.complete(null);
+    }
+
+    /** Returns whether one wants data encrypted, or does not say while others may read it. */
+    private boolean wantsEncryption() {
+        List<Hello> all = new ArrayList<>(List.of(begun(own)));
+        others.values().forEach(link -> all.add(begun(link.hello)));
+        boolean isLocal =
+                others.values().stream()
+                        .allMatch(it -> it.channel.localAddress().getAddress().isLoopbackAddress());
+        return all.stream()
+                .map(Hello::encryptData)
+                .anyMatch(wanted -> wanted == null ? !isLocal : wanted);
     }
 
     /** {@inheritDoc} */

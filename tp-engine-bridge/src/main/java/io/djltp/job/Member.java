@@ -87,7 +87,8 @@ final class Member extends ControlPlane {
         Message.Welcome welcome = said.get();
         master = welcome.members().get(0) + place;
         Duration timeout = Duration.ofMillis(welcome.timeoutMillis());
-        return new Job(environment.process(), welcome.members(), timeout, this);
+        return new Job(
+                environment.process(), welcome.members(), timeout, welcome.encryptData(), this);
     }
 
     /** Says who comes, and waits until the master says that all have come. */

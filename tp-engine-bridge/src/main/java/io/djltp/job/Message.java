@@ -56,16 +56,24 @@ record Message(Type type, Object content, byte[]... parts) {
      *
      * @param timeoutMillis how long all wait for each other
      * @param heartbeatMillis after how long a silent process counts as dead
+     * @param encryptData whether data between processes is encrypted
      * @param members all processes, in their order
      */
-    record Welcome(long timeoutMillis, long heartbeatMillis, List<JobMember> members) {}
+    record Welcome(
+            long timeoutMillis,
+            long heartbeatMillis,
+            boolean encryptData,
+            List<JobMember> members) {}
 
     /** Who failed, and how. */
     record Failure(int process, int rank, String text) {}
 
-    static Welcome welcome(JobOptions options, List<JobMember> members) {
+    static Welcome welcome(JobOptions options, boolean encryptData, List<JobMember> members) {
         return new Welcome(
-                options.timeout.toMillis(), options.heartbeatTimeout.toMillis(), members);
+                options.timeout.toMillis(),
+                options.heartbeatTimeout.toMillis(),
+                encryptData,
+                members);
     }
 
     static Message fail(JobFailedException e) {

@@ -10,6 +10,7 @@ import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.collective.nccl.NcclCommunicator;
 import io.djltp.internal.collective.tcp.TcpCommunicator;
+import io.djltp.internal.sockets.RankChannel;
 import io.djltp.internal.sockets.RankSockets;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
@@ -20,7 +21,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -220,7 +220,7 @@ public enum Backend {
                 return connectTcp(devices, ofOneProcess, timeout);
             }
         }
-        SocketChannel[][] mesh = RankSockets.connect(job, "world");
+        RankChannel[][] mesh = RankSockets.connect(job, "world");
         List<Communicator> group = new ArrayList<>(mesh.length);
         GroupFailure failure = new GroupFailure(); // the ranks of a process fail together
         try {

@@ -25,7 +25,7 @@ import java.util.concurrent.TimeUnit;
 public class DoorTest {
 
     private static final byte[] SECRET = {1, 2, 3};
-    private static final Hello HELLO = new Hello(1, "1.0", 1, 2, 2, "h", 7, Jobs.LOOPBACK);
+    private static final Hello HELLO = new Hello(1, "1.0", 1, 2, 2, "h", 7, Jobs.LOOPBACK, null);
 
     private final BlockingQueue<Hello> members = new LinkedBlockingQueue<>();
     private final JobTls tls = new JobTls(SECRET, "");

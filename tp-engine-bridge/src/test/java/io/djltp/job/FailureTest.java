@@ -233,7 +233,7 @@ public class FailureTest {
 
     /** Runs a job whose third process is a fake, and looks how the second sees what it does. */
     private static void withFake(JobOptions.Builder options, Deed deed) throws Exception {
-        Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK);
+        Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK, null);
         Meeting meeting = new Meeting(3, options).with(1, options);
         List<Object> joined =
                 meeting.with(() -> FakeMember.connect(meeting.port, hello)).outcomes();

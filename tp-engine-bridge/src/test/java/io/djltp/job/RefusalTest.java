@@ -78,7 +78,7 @@ public class RefusalTest {
 
     // a second process 0 would bind a port of its own: only one that is faked gets so far
     private static Job joinAsSecondMaster(int port) throws Exception {
-        Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK);
+        Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK, null);
         try (FakeMember fake = FakeMember.connect(port, hello)) {
             throw new JobFailedException(fake.read().content(String.class), -1, -1, null);
         }
@@ -113,7 +113,7 @@ public class RefusalTest {
 
     @Test(timeOut = 30_000)
     public void aProcessThatEndedMayComeAgain() throws Exception {
-        Hello first = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK);
+        Hello first = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK, null);
         Meeting meeting = new Meeting(3, Jobs.options(3));
         meeting.with(
                 () -> {
@@ -129,7 +129,7 @@ public class RefusalTest {
     /** A member whose connection was lost before it knew that it was in is no duplicate. */
     @Test(timeOut = 30_000)
     public void theSameProcessMayConnectAgain() throws Exception {
-        Hello hello = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK);
+        Hello hello = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK, null);
         Meeting meeting = new Meeting(3, Jobs.options(3));
         meeting.with(
                         () -> {

@@ -19,11 +19,13 @@ import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntUnaryOperator;
 
 /**
  * Connects every rank of a job with every other one: each process listens at a port of its own, and
  * of every two ranks the higher one connects to the lower one's, with a token that follows from
- * what that process has said to all over TLS. What goes over the connections is not encrypted.
+ * what that process has said to all over TLS. What goes from process to process is encrypted if the
+ * job says so, see {@link Job#isDataEncrypted}.
  */
 public final class RankSockets {
 
@@ -32,11 +34,14 @@ public final class RankSockets {
 
     private final Job job;
     private final String name;
+    private final IntUnaryOperator portOf;
     private final SocketChannel[][] channels;
+    private byte[][] offers = {}; // of all processes: its ticket, and its port
 
-    private RankSockets(Job job, String name) {
+    private RankSockets(Job job, String name, IntUnaryOperator portOf) {
         this.job = job;
         this.name = name;
+        this.portOf = portOf;
         channels = new SocketChannel[job.getLocalRanks()][job.getRanks()];
     }
 
@@ -50,13 +55,22 @@ public final class RankSockets {
      *     closes them
      * @throws JobFailedException if a connection cannot be made, or the job fails
      */
-    public static SocketChannel[][] connect(Job job, String name) {
-        RankSockets sockets = new RankSockets(job, name);
+    public static RankChannel[][] connect(Job job, String name) {
+        return connect(job, name, port -> port);
+    }
+
+    /**
+     * The same of a process that the others reach by another port.
+     *
+     * @param portOf returns the port to which they are to connect, of that at which it listens
+     */
+    static RankChannel[][] connect(Job job, String name, IntUnaryOperator portOf) {
+        RankSockets sockets = new RankSockets(job, name, portOf);
         try {
             if (job.getRanks() > 1) {
                 sockets.connect();
             }
-            return sockets.channels;
+            return sockets.mesh();
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw sockets.failure(" was interrupted in the mesh '" + name + "'", e);
@@ -81,13 +95,13 @@ public final class RankSockets {
             byte[] offer =
                     ByteBuffer.allocate(RankDoor.TICKET + Integer.BYTES)
                             .put(door.ticket())
-                            .putInt(door.port())
+                            .putInt(portOf.applyAsInt(door.port()))
                             .array();
-            byte[][] offers = job.exchange("mesh: " + name, offer);
+            offers = job.exchange("mesh: " + name, offer);
             // half the time of an exchange: those who succeed wait for the others in the next one
             Duration time = job.getTimeout().dividedBy(2);
             long deadline = System.nanoTime() + time.toNanos();
-            String error = dialAll(offers, deadline);
+            String error = dialAll(deadline);
             while (error == null && !door.await(PAUSE_MILLIS)) {
                 if (isOver(deadline)) {
                     error = door.describeMissing() + " within " + time.toMillis() + " ms";
@@ -103,6 +117,30 @@ public final class RankSockets {
         }
     }
 
+    private RankChannel[][] mesh() {
+        RankChannel[][] mesh = new RankChannel[channels.length][job.getRanks()];
+        for (int i = 0; i < mesh.length; i++) {
+            for (int other = 0; other < mesh[i].length; other++) {
+                if (channels[i][other] != null) {
+                    mesh[i][other] = channel(channels[i][other], first() + i, other);
+                }
+            }
+        }
+        return mesh;
+    }
+
+    /** Of two processes each has drawn a part of the secret. */
+    private RankChannel channel(SocketChannel socket, int own, int other) {
+        int lower = job.processOf(Math.min(own, other));
+        int higher = job.processOf(Math.max(own, other));
+        if (!job.isDataEncrypted() || lower == higher) {
+            return new RankChannel(socket);
+        }
+        byte[] secret = Arrays.copyOf(offers[lower], 2 * RankDoor.TICKET);
+        System.arraycopy(offers[higher], 0, secret, RankDoor.TICKET, RankDoor.TICKET);
+        return new RankChannel(socket, secret, own, other);
+    }
+
     private int first() {
         return job.getFirstRank();
     }
@@ -112,8 +150,7 @@ public final class RankSockets {
     }
 
     /** Connects the ranks of this process to all lower ones; returns what went wrong, if it did. */
-    private @Nullable String dialAll(byte[][] offers, long deadline)
-            throws IOException, InterruptedException {
+    private @Nullable String dialAll(long deadline) throws IOException, InterruptedException {
         for (int from = first(); from < first() + channels.length; from++) {
             for (int to = 0; to < from; to++) {
                 int process = job.processOf(to);

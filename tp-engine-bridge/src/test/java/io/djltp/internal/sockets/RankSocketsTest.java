@@ -1,5 +1,6 @@
 package io.djltp.internal.sockets;
 
+import io.djltp.collective.ForkedJvm;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.Jobs;
@@ -20,6 +21,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 
 /** All ranks are connected with all others. */
@@ -27,14 +29,17 @@ public class RankSocketsTest {
 
     @DataProvider
     static Object[][] sizes() {
-        return new Object[][] {{1, 1}, {1, 4}, {2, 2}, {2, 6}, {3, 6}, {4, 4}};
+        return new Object[][] {
+            {1, 1, true}, {1, 4, true}, {2, 2, true}, {2, 6, false}, {3, 6, true}, {4, 4, false}
+        };
     }
 
     @Test(dataProvider = "sizes", timeOut = 30_000)
-    public void everyRankReachesEveryOther(int processes, int ranks) throws Exception {
+    public void everyRankReachesEveryOther(int processes, int ranks, boolean encrypted)
+            throws Exception {
         Jobs.each(
                 processes,
-                ranks,
+                Jobs.options(ranks).optEncryptData(encrypted),
                 job -> {
                     for (String name : new String[] {"first", "second", "first"}) {
                         try (Closing mesh = new Closing(RankSockets.connect(job, name))) {
@@ -87,21 +92,47 @@ public class RankSocketsTest {
                 });
     }
 
+    /** Two processes, and between them somebody who changes one bit of what goes over. */
+    @Test(timeOut = 90_000)
+    public void aBitThatIsChangedOnTheWayEndsTheJobOnAllRanks() throws Exception {
+        String port = "" + Jobs.freePort();
+        List<CompletableFuture<ForkedJvm.Result>> running = new ArrayList<>();
+        for (int i = 0; i < 2; i++) {
+            ForkedJvm jvm =
+                    new ForkedJvm()
+                            .environment("RANK", "" + i)
+                            .environment("WORLD_SIZE", "2")
+                            .environment("MASTER_ADDR", Jobs.LOOPBACK)
+                            .environment("MASTER_PORT", port)
+                            .environment("TP_ENCRYPT_DATA", "true");
+            running.add(jvm.start(TamperedProcess.class));
+        }
+        for (int rank = 0; rank < 4; rank++) {
+            String output = running.get(rank / 2).get().output();
+            String start = "RANK " + rank + ": ";
+            String end = output.lines().filter(line -> line.startsWith(start)).findFirst().get();
+            Assert.assertTrue(end.contains("changed on the way"), output);
+        }
+    }
+
     /** Sends from every rank to every other who sends to whom, and reads it there. */
-    private static void talk(Job job, SocketChannel[][] channels) throws Exception {
+    private static void talk(Job job, RankChannel[][] channels) throws Exception {
         Assert.assertEquals(channels.length, job.getLocalRanks());
         List<Callable<Void>> tasks = new ArrayList<>();
         for (int i = 0; i < channels.length; i++) {
             int rank = job.getFirstRank() + i;
-            SocketChannel[] own = channels[i];
+            RankChannel[] own = channels[i];
             Assert.assertEquals(own.length, job.getRanks());
             Assert.assertNull(own[rank]);
             tasks.add(
                     () -> {
                         for (int other = 0; other < own.length; other++) {
                             if (other != rank) {
-                                check(own[other]);
-                                own[other].write(ByteBuffer.wrap(new byte[] {1, (byte) rank}));
+                                check(own[other].socket());
+                                own[other].write(
+                                        new ByteBuffer[] {
+                                            ByteBuffer.wrap(new byte[] {1, (byte) rank})
+                                        });
                             }
                         }
                         for (int other = 0; other < own.length; other++) {
@@ -120,23 +151,23 @@ public class RankSocketsTest {
         Assert.assertTrue(channel.getOption(StandardSocketOptions.TCP_NODELAY));
     }
 
-    private static byte[] read(SocketChannel channel) throws IOException {
+    private static byte[] read(RankChannel channel) throws IOException {
         ByteBuffer bytes = ByteBuffer.allocate(2);
-        while (bytes.hasRemaining() && channel.read(bytes) >= 0) {
+        while (bytes.hasRemaining() && channel.read(new ByteBuffer[] {bytes}) >= 0) {
             continue;
         }
         return bytes.array();
     }
 
     /** Closes channels. */
-    private record Closing(SocketChannel[][] channels) implements AutoCloseable {
+    private record Closing(RankChannel[][] channels) implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
         public void close() {
-            for (SocketChannel[] row : channels) {
-                for (SocketChannel channel : row) {
-                    RankSockets.closeQuietly(channel);
+            for (RankChannel[] row : channels) {
+                for (RankChannel channel : row) {
+                    RankSockets.closeQuietly(channel == null ? null : channel.socket());
                 }
             }
         }

@@ -3,6 +3,7 @@ package io.djltp.internal.collective.tcp;
 import io.djltp.collective.CollectiveException;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
+import io.djltp.internal.sockets.RankChannel;
 
 import org.jspecify.annotations.Nullable;
 
@@ -11,7 +12,6 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
-import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -31,7 +31,7 @@ final class PeerExchange implements AutoCloseable {
     private static final long WAIT_MILLIS = 50;
     private static final long HEADER_NANOS = 1_000_000_000; // for those that also disagree
 
-    private final SocketChannel[] peers; // null for this rank
+    private final RankChannel[] peers; // null for this rank
     private final int rank;
     private final GroupFailure failure;
     private final Selector selector;
@@ -44,15 +44,15 @@ final class PeerExchange implements AutoCloseable {
      * @param rank this rank
      * @param failure the failure of the group, which ends an exchange
      */
-    PeerExchange(SocketChannel[] peers, int rank, GroupFailure failure) throws IOException {
+    PeerExchange(RankChannel[] peers, int rank, GroupFailure failure) throws IOException {
         this.peers = peers;
         this.rank = rank;
         this.failure = failure;
         selector = Selector.open();
         for (int i = 0; i < peers.length; i++) {
             if (i != rank) {
-                peers[i].configureBlocking(false);
-                peers[i].register(selector, 0);
+                peers[i].socket().configureBlocking(false);
+                peers[i].socket().register(selector, 0);
             }
         }
     }
@@ -87,7 +87,7 @@ final class PeerExchange implements AutoCloseable {
     /** Closes the connections, so that the peers find out. */
     @Override
     public void close() {
-        for (SocketChannel peer : peers) {
+        for (RankChannel peer : peers) {
             if (peer != null) {
                 try {
                     peer.close();
@@ -123,7 +123,7 @@ final class PeerExchange implements AutoCloseable {
             transfers = new PeerTransfer[members.length];
             for (int i = 0; i < members.length; i++) {
                 if (members[i] != rank) {
-                    SocketChannel peer = peers[members[i]];
+                    RankChannel peer = peers[members[i]];
                     transfers[i] = new PeerTransfer(peer, header, sent.of(i), received.of(i));
                 }
             }
@@ -205,7 +205,7 @@ final class PeerExchange implements AutoCloseable {
 
         private void watch(int peer, int interest) {
             if (peer != rank) {
-                SelectionKey key = peers[peer].keyFor(selector);
+                SelectionKey key = peers[peer].socket().keyFor(selector);
                 if (key.interestOps() != interest) {
                     key.interestOps(interest);
                 }
@@ -249,7 +249,7 @@ final class PeerExchange implements AutoCloseable {
         private static final int FIXED = 4 + 4 + 8; // lengths of the two texts and of the payload
         private static final int TEXT_LIMIT = 1 << 20;
 
-        private final SocketChannel channel;
+        private final RankChannel channel;
         private final ByteBuffer[] outgoing; // header and payload
         private long unsent;
 
@@ -268,8 +268,7 @@ final class PeerExchange implements AutoCloseable {
          * @param sent what to send
          * @param received where to put what comes
          */
-        PeerTransfer(
-                SocketChannel channel, byte[] header, ByteBuffer[] sent, ByteBuffer[] received) {
+        PeerTransfer(RankChannel channel, byte[] header, ByteBuffer[] sent, ByteBuffer[] received) {
             this.channel = channel;
             ByteBuffer first = ByteBuffer.wrap(header.clone());
             first.putLong(8, remaining(sent));
@@ -300,7 +299,7 @@ final class PeerExchange implements AutoCloseable {
         }
 
         boolean isSent() {
-            return unsent == 0;
+            return unsent == 0 && !channel.isPending();
         }
 
         boolean hasHeader() {
@@ -338,7 +337,7 @@ final class PeerExchange implements AutoCloseable {
         /** Sends and receives as much as goes without waiting. Returns whether anything moved. */
         boolean advance(boolean mayReceivePayload) throws IOException {
             boolean moved = false;
-            if (unsent > 0) {
+            if (!isSent()) {
                 long count = channel.write(outgoing);
                 unsent -= count;
                 moved = count > 0;

@@ -8,6 +8,7 @@ import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.collective.local.BlockReduction;
+import io.djltp.internal.sockets.RankChannel;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorBuffers;
 import io.djltp.internal.torch.TensorView;
@@ -23,7 +24,6 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -88,7 +88,7 @@ public final class TcpCommunicator extends AbstractCommunicator {
      * @throws IOException if the connections cannot be used
      */
     public TcpCommunicator(
-            SocketChannel[] peers,
+            RankChannel[] peers,
             int rank,
             Duration timeout,
             GroupFailure failure,

@@ -2,6 +2,7 @@ package io.djltp.internal.collective.tcp;
 
 import io.djltp.collective.Communicator;
 import io.djltp.internal.collective.GroupFailure;
+import io.djltp.internal.sockets.RankChannel;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -14,7 +15,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Makes groups of ranks of one JVM that are connected by real sockets. */
+/**
+ * Makes groups of ranks of one JVM that are connected by real sockets, every other two of them
+ * encrypted.
+ */
 public final class TcpGroups {
 
     private TcpGroups() {}
@@ -28,7 +32,7 @@ public final class TcpGroups {
      */
     public static List<Communicator> create(int size, Duration timeout) {
         try {
-            SocketChannel[][] mesh = mesh(size);
+            RankChannel[][] mesh = mesh(size);
             List<Communicator> group = new ArrayList<>();
             for (int i = 0; i < size; i++) {
                 group.add(new TcpCommunicator(mesh[i], i, timeout, new GroupFailure(), e -> e));
@@ -39,19 +43,25 @@ public final class TcpGroups {
         }
     }
 
-    private static SocketChannel[][] mesh(int size) throws IOException {
-        SocketChannel[][] mesh = new SocketChannel[size][size];
+    private static RankChannel[][] mesh(int size) throws IOException {
+        RankChannel[][] mesh = new RankChannel[size][size];
         try (ServerSocketChannel server = ServerSocketChannel.open()) {
             server.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
             for (int i = 0; i < size; i++) {
                 for (int j = 0; j < i; j++) {
-                    mesh[i][j] = SocketChannel.open(server.getLocalAddress());
-                    mesh[j][i] = server.accept();
-                    mesh[i][j].setOption(StandardSocketOptions.TCP_NODELAY, true);
-                    mesh[j][i].setOption(StandardSocketOptions.TCP_NODELAY, true);
+                    mesh[i][j] = channel(SocketChannel.open(server.getLocalAddress()), i, j);
+                    mesh[j][i] = channel(server.accept(), j, i);
                 }
             }
         }
         return mesh;
+    }
+
+    private static RankChannel channel(SocketChannel socket, int own, int other)
+            throws IOException {
+        socket.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        return (own + other) % 2 == 0
+                ? new RankChannel(socket)
+                : new RankChannel(socket, new byte[32], own, other);
     }
 }

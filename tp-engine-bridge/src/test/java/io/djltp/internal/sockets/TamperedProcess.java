@@ -1,0 +1,148 @@
+package io.djltp.internal.sockets;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.RankThreads;
+import io.djltp.collective.ReduceOp;
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.collective.GroupFailure;
+import io.djltp.internal.collective.tcp.TcpCommunicator;
+import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.job.JobOptions;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * A process with two of four ranks. Before the port of process 0 stands a proxy, which changes a
+ * bit of what comes from rank 2 to rank 0.
+ */
+public final class TamperedProcess {
+
+    private static final int CALLS = 100;
+    private static final int ELEMENTS = 20_000;
+    private static final int CHANGED = 500_000; // the byte of the connection
+
+    private TamperedProcess() {}
+
+    /**
+     * Runs the process, and reports how each rank of it ends.
+     *
+     * @param args nothing: the environment says which process it is
+     * @throws Exception if anything else goes wrong than what is to
+     */
+    public static void main(String[] args) throws Exception {
+        JobOptions options = JobOptions.builder().setRanks(4).build();
+        try (Job job = Job.join(LaunchEnvironment.detect(System.getenv()).orElseThrow(), options)) {
+            RankChannel[][] mesh =
+                    RankSockets.connect(
+                            job,
+                            "tampered",
+                            port -> job.getProcess() == 0 ? startProxy(port) : port);
+            GroupFailure failure = new GroupFailure();
+            List<Communicator> group = new ArrayList<>();
+            for (int i = 0; i < mesh.length; i++) {
+                group.add(
+                        new TcpCommunicator(
+                                mesh[i],
+                                job.getFirstRank() + i,
+                                RankThreads.TIMEOUT,
+                                failure,
+                                loss -> explain(job, loss)));
+            }
+            job.onFailure(e -> group.forEach(each -> each.abort(e)));
+            Throwable[] outcomes =
+                    RankThreads.outcomes(
+                            group,
+                            (world, manager) -> {
+                                NDArray x = manager.ones(new Shape(ELEMENTS));
+                                try {
+                                    for (int i = 0; i < CALLS; i++) {
+                                        world.allReduce(x, ReduceOp.MAX);
+                                    }
+                                } catch (CollectiveException e) {
+                                    job.fail(world.getRank(), e); // as RankPool does
+                                    throw e;
+                                }
+                            });
+            for (int i = 0; i < outcomes.length; i++) {
+                String end = outcomes[i] == null ? "well" : outcomes[i].getMessage();
+                String line = "RANK " + (job.getFirstRank() + i) + ": " + end + "\n";
+                System.out.write(line.getBytes(StandardCharsets.UTF_8));
+                System.out.flush();
+            }
+            group.forEach(Communicator::close);
+        }
+    }
+
+    private static CollectiveException explain(Job job, CollectiveException loss) {
+        JobFailedException reason = job.awaitFailure(Duration.ofSeconds(3));
+        return reason == null ? loss : new CollectiveException(reason.getMessage(), reason);
+    }
+
+    private static int startProxy(int port) {
+        try {
+            ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+            run(
+                    () -> {
+                        for (boolean first = true; ; first = false) {
+                            Socket from = server.accept();
+                            Socket to = new Socket(server.getInetAddress(), port);
+                            int changed = first ? CHANGED : -1;
+                            run(() -> copy(from, to, changed));
+                            run(() -> copy(to, from, -1));
+                        }
+                    });
+            return server.getLocalPort();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /** What a thread of the proxy does, until a connection ends. */
+    private interface Task {
+        void run() throws IOException;
+    }
+
+    private static void run(Task task) {
+        Thread thread =
+                new Thread(
+                        () -> {
+                            try {
+                                task.run();
+                            } catch (IOException e) {
+                                return; // the end of a connection
+                            }
+                        });
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    private static void copy(Socket from, Socket to, int changed) throws IOException {
+        byte[] bytes = new byte[8192];
+        try (InputStream in = from.getInputStream();
+                OutputStream out = to.getOutputStream()) {
+            long passed = 0;
+            for (int count = in.read(bytes); count >= 0; count = in.read(bytes)) {
+                if (changed >= passed && changed < passed + count) {
+                    bytes[(int) (changed - passed)] ^= 4;
+                }
+                out.write(bytes, 0, count);
+                passed += count;
+            }
+        }
+    }
+}
