@@ -28,7 +28,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -149,20 +148,9 @@ record PlanCase(
         }
     }
 
-    /**
-     * Asserts that it is trained as by DJL's trainer without the plan. DJL trains until two
-     * trainings have the same losses to the last bit: of 400 of the BERT network by DJL's own
-     * trainer alone, one had others by 2e-3, on a busy machine.
-     */
+    /** Asserts that it is trained as by DJL's trainer without the plan. */
     void assertTrainedAsByDjl() {
         Result plain = train(TrainerKind.PLAIN);
-        Result before;
-        int times = 0;
-        do {
-            Assert.assertTrue(times++ < 5, name + ": DJL never has the same losses twice");
-            before = plain;
-            plain = train(TrainerKind.PLAIN);
-        } while (!Arrays.equals(before.losses, plain.losses));
         for (TrainerKind kind : kinds) {
             train(kind).assertSame(name + " on " + kind, plain, tolerance);
         }

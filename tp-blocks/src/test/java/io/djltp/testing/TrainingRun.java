@@ -14,6 +14,7 @@ import ai.djl.training.TrainingConfig;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.torch.JavaMemory;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -254,15 +255,19 @@ public final class TrainingRun {
     }
 
     /**
-     * Computes the gradients of a batch.
+     * Computes the gradients of a batch. Under DJL's own trainer, too, the numbers that a network
+     * computes with live until then: Java's collector could free that of {@code x.mul(2)} before.
      *
      * @param trainer the trainer
      * @param data the data
      * @param labels the labels
      * @return the loss
      */
+    @SuppressWarnings("try") // memory is kept by being open
     public static float backward(Trainer trainer, NDList data, NDList labels) {
-        try (GradientCollector collector = trainer.newGradientCollector()) {
+        boolean plain = !(trainer instanceof ParallelTrainer);
+        try (GradientCollector collector = trainer.newGradientCollector();
+                JavaMemory memory = plain ? JavaMemory.keep() : null) {
             NDList output = trainer.forward(data, labels);
             NDArray loss = trainer.getLoss().evaluate(labels, output);
             collector.backward(loss);
