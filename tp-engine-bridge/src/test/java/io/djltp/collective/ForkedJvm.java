@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
 /**
@@ -146,6 +147,11 @@ public final class ForkedJvm {
             // a JVM says which options it takes from its environment, as those of containers do
             text = text.replaceAll("(?m)^(NOTE: )?Picked up \\w*JAVA\\w*: .*\\R", "");
             return new Result(over ? process.exitValue() : -1, text);
+        } catch (InterruptedException e) { // the time of the test is over: the stacks tell why
+            Runtime.getRuntime().exec(new String[] {"kill", "-QUIT", "" + process.pid()});
+            LockSupport.parkNanos(TimeUnit.SECONDS.toNanos(1));
+            System.err.println(main.getName() + " hangs: " + Files.readString(output));
+            throw e;
         } finally {
             process.destroyForcibly();
             Files.delete(output);
