@@ -31,7 +31,7 @@ final class FileTraining {
 
     private static final int BATCH = 64;
     private static final int DIM = 64;
-    private static final int TURNS = 2;
+    private static final int TURNS = 6;
     private static final int HELD = 2000; // batches
 
     private FileTraining() {}
@@ -99,14 +99,19 @@ final class FileTraining {
                 Supplier<Batch> memory = () -> held.get(next[0]++ % HELD).toBatch(manager);
                 Supplier<Batch> streamed = () -> Held.of(file.next()).toBatch(manager);
                 steps(trainer, memory, seconds);
+                double[] sums = new double[2];
                 for (int turn = 0; turn < TURNS; turn++) {
                     double fromMemory = steps(trainer, memory, seconds);
                     double fromFile = steps(trainer, streamed, seconds);
+                    sums[0] += fromMemory;
+                    sums[1] += fromFile;
                     System.out.printf(
-                            "steps a second: memory %.1f, file %.1f, ratio %.3f; heap %d MB%n",
+                            "steps a second: memory %.1f, file %.1f, ratio %.3f, of all turns"
+                                    + " %.3f; heap %d MB%n",
                             fromMemory,
                             fromFile,
                             fromFile / fromMemory,
+                            sums[1] / sums[0],
                             (Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory())
                                     >> 20);
                 }
