@@ -4,6 +4,7 @@ import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.checkpoint.CheckpointCommand;
 import io.djltp.examples.classes.EvaluateCommand;
+import io.djltp.examples.classes.IndexCommand;
 import io.djltp.examples.classes.LemmaCommand;
 import io.djltp.examples.classes.PredictCommand;
 import io.djltp.examples.doctor.DoctorCommand;
@@ -50,6 +51,7 @@ public final class Tp implements Runnable {
                     LemmaCommand.class,
                     PredictCommand.class,
                     EvaluateCommand.class,
+                    IndexCommand.class,
                     ExportCommand.class,
                     EmbedCommand.class,
                     LmCommand.class,

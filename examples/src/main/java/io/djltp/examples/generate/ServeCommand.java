@@ -132,7 +132,8 @@ public final class ServeCommand implements Callable<Integer> {
                         options.host,
                         options.port,
                         options.apiKey,
-                        options.queue)) {
+                        options.queue,
+                        options.indexed)) {
             server = opened;
             Classifier classifier;
             try {
@@ -282,6 +283,11 @@ public final class ServeCommand implements Callable<Integer> {
                         "How many texts may wait; further requests get status 429"
                                 + " (${DEFAULT-VALUE}).")
         private int queue;
+
+        @Option(
+                names = "--index",
+                description = "Of a classifier: search by the index that tp index has built.")
+        private boolean indexed;
 
         /** Checks what can be checked before the model is opened. */
         void check() {

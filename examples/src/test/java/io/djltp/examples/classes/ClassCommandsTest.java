@@ -143,6 +143,34 @@ public class ClassCommandsTest {
             Assert.assertTrue(labels.contains(i % CLASSES + "\""), labels);
         }
         serve(model, inputs, best);
+        indexed(model, data, reading, rows);
+    }
+
+    /** An index of a few classes finds the best one of each row. */
+    private static void indexed(Path model, Path data, String reading, JsonArray exact)
+            throws IOException {
+        TpRun.of("predict", model.toString(), "a", "--index").assertPrints(2, "There is no index");
+        TpRun built =
+                TpRun.withJson("index %s --data %s %s".formatted(model, data, reading).trim());
+        built.assertPrints(0, "classes in");
+        Assert.assertTrue(
+                built.figures().getAsJsonObject().get("recall").getAsDouble() > 0.9,
+                built.output());
+        String file = reading.contains("--fields") ? " --format tsv --field name" : "";
+        TpRun asked =
+                TpRun.withJson(
+                        "predict %s --file %s%s --top 3 --index".formatted(model, data, file));
+        JsonArray rows = asked.figures().getAsJsonArray();
+        int alike = 0;
+        for (int i = 0; i < ROWS; i++) {
+            alike += best(rows, i).equals(best(exact, i)) ? 1 : 0;
+        }
+        Assert.assertTrue(alike > 0.9 * ROWS, alike + " of " + ROWS);
+    }
+
+    private static String best(JsonArray rows, int row) {
+        JsonArray labels = rows.get(row).getAsJsonObject().getAsJsonArray("labels");
+        return labels.get(0).getAsJsonObject().get("label").getAsString();
     }
 
     /** A pair of the filter neither is a label nor takes a place. */
@@ -195,7 +223,7 @@ public class ClassCommandsTest {
                         "train --data %s --label-file %s --epochs 200 --batch 4 --tp 1 --out %s"
                                 .formatted(data, labels, model))
                 .assertPrints(0, "4 rows with dense features");
-        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64, false)) {
             server.start();
             String one = post(server.getPort(), "{\"inputs\": [0.1, 2], \"top\": 1}").body();
             Assert.assertTrue(one.contains("north"), one);
@@ -283,7 +311,7 @@ public class ClassCommandsTest {
     }
 
     private void serve(Path model, String inputs, String best) throws Exception {
-        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64, false)) {
             server.start();
             String good = "{\"inputs\": [" + inputs + "], \"top\": 2}";
             HttpResponse<String> answer = post(server.getPort(), good);
@@ -348,7 +376,7 @@ public class ClassCommandsTest {
     @Test(timeOut = 240_000, dependsOnMethods = "trainedJudgedAskedAndServed")
     public void requestsShareBatches() throws Exception {
         Path model = folder.resolve("text-model");
-        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, "key", 8)) {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, "key", 8, false)) {
             server.start();
             HttpRequest wrongKey = request(server.getPort(), "{\"inputs\": [\"word1\"]}");
             Assert.assertEquals(client.send(wrongKey, BodyHandlers.ofString()).statusCode(), 401);
@@ -478,6 +506,8 @@ public class ClassCommandsTest {
             {"evaluate @ --json x", "--data FILE"},
             {"predict none a", "There is no trained model in none"},
             {"predict none", "Say what to predict"},
+            {"index none --data @text", "There is no classifier of a file in none"},
+            {"index none", "Say what is asked for"},
             {"predict none a --top 0", "--top must be greater than 0"},
         };
     }

@@ -30,7 +30,6 @@ final class ChunkTopK {
     private final Tensor allValues; // [rows, k]
     private final Tensor allColumns;
     private long count; // how many of the k columns have been found
-    private @Nullable Tensor gathered; // of all ranks, [ranks, rows, columns]
 
     /**
      * Passes over the chunks.
@@ -58,51 +57,72 @@ final class ChunkTopK {
     }
 
     /**
-     * Brings the best of each rank together: one all-gather of k logits and classes and, if
-     * probabilities are wanted, of the largest logit and the sum of exponentials above it, for each
-     * row and rank. All of it is in float64, which holds class numbers and logits exactly.
+     * Returns the best of this rank.
      *
      * @param shard the classes of this rank
      * @param wanted how many classes are wanted, not more than all ranks have
-     * @return the best logits and classes of all ranks, float64 [rows, k]
+     * @return the best logits and classes
      */
-    Best gather(ClassShard shard, int wanted) {
+    Found found(ClassShard shard, int wanted) {
         long[] missing = {0, wanted - k}; // of a rank with fewer classes
-        TensorVector columns =
-                new TensorVector(
-                        torch.constant_pad_nd(
-                                allValues.to(ScalarType.Double), missing, new Scalar(LOWEST)),
-                        torch.constant_pad_nd(
-                                shard.classesOf(allColumns).to(ScalarType.Double),
-                                missing,
-                                new Scalar(-LOWEST)));
-        if (logSum != null) {
-            columns.push_back(logSum.largest.to(ScalarType.Double).unsqueeze(1));
-            columns.push_back(logSum.sum.unsqueeze(1));
+        Tensor values =
+                torch.constant_pad_nd(allValues.to(ScalarType.Double), missing, new Scalar(LOWEST));
+        Tensor classes =
+                torch.constant_pad_nd(
+                        shard.classesOf(allColumns).to(ScalarType.Double),
+                        missing,
+                        new Scalar(-LOWEST));
+        return logSum == null
+                ? new Found(values, classes, null, null)
+                : new Found(values, classes, logSum.largest.to(ScalarType.Double), logSum.sum);
+    }
+
+    /**
+     * The best classes of a rank, or of all. All of it is in float64, which holds class numbers and
+     * logits exactly.
+     *
+     * @param values the logits, float64 [rows, k]; -infinity for none
+     * @param classes the classes, float64 [rows, k]; infinity for none
+     * @param largest what the exponentials are above, float64 [rows], or {@code null} if they are
+     *     not wanted
+     * @param sum the sum of the exponentials of all logits, float64 [rows], or {@code null}
+     */
+    record Found(Tensor values, Tensor classes, @Nullable Tensor largest, @Nullable Tensor sum) {
+
+        /** Brings the best of each rank together: one all-gather. */
+        Found gather(ClassShard shard) {
+            TensorVector columns = new TensorVector(values, classes);
+            if (largest != null && sum != null) {
+                columns.push_back(largest.unsqueeze(1));
+                columns.push_back(sum.unsqueeze(1));
+            }
+            long wanted = values.size(1);
+            Tensor all = shard.allGather(torch.cat(columns, 1));
+            Tensor everyValue = ofAllRanks(all, 0, wanted);
+            Tensor everyClass = ofAllRanks(all, wanted, wanted);
+            // of equal logits, that of the lower class comes first
+            Tensor order = everyClass.argsort(true, 1, false);
+            Best best = sorted(everyValue.gather(1, order), everyClass.gather(1, order), wanted);
+            if (largest == null) {
+                return new Found(best.values, best.classes, null, null);
+            }
+            Tensor largests = all.select(2, 2 * wanted); // [ranks, rows]
+            Tensor top = largests.amax(new long[] {0}, false);
+            Tensor sums = largests.sub(top).exp_().mul_(all.select(2, 2 * wanted + 1)).sum(0);
+            return new Found(best.values, best.classes, top, sums);
         }
-        Tensor all = shard.allGather(torch.cat(columns, 1));
-        gathered = all;
-        Tensor values = ofAllRanks(all, 0, wanted);
-        Tensor classes = ofAllRanks(all, wanted, wanted);
-        // of equal logits, that of the lower class comes first
-        Tensor order = classes.argsort(true, 1, false);
-        return sorted(values.gather(1, order), classes.gather(1, order), wanted);
-    }
 
-    private Tensor ofAllRanks(Tensor all, long start, long length) {
-        Tensor part = all.narrow(2, start, length).transpose(0, 1);
-        return part.reshape(chunks.rows, all.size(0) * length);
-    }
+        private static Tensor ofAllRanks(Tensor all, long start, long length) {
+            Tensor part = all.narrow(2, start, length).transpose(0, 1);
+            return part.reshape(all.size(1), all.size(0) * length);
+        }
 
-    /** Returns the logarithms of the probabilities that belong to logits of all ranks. */
-    Tensor logProbabilities(Tensor logits) {
-        Tensor all = Objects.requireNonNull(gathered, "gather comes first");
-        Tensor largest = all.select(2, all.size(2) - 2); // [ranks, rows]
-        Tensor top = largest.amax(new long[] {0}, false);
-        Tensor sums = all.select(2, all.size(2) - 1);
-        Tensor sum = largest.sub(top).exp_().mul_(sums).sum(0);
-        // the largest logit first: a log-sum-exp would lose the digits that it has after the point
-        return logits.sub(top.unsqueeze(1)).sub_(sum.log_().unsqueeze(1));
+        /** Returns the logarithms of the probabilities. */
+        Tensor logProbabilities() {
+            Tensor top = Objects.requireNonNull(largest, "not asked for").unsqueeze(1);
+            // the largest first: a log-sum-exp would lose the digits that it has after the point
+            return values.sub(top).sub_(Objects.requireNonNull(sum).unsqueeze(1).log());
+        }
     }
 
     private Best found() {

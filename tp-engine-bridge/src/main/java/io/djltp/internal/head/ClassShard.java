@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.jspecify.annotations.Nullable;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -126,6 +127,19 @@ final class ClassShard {
         boolean isHere =
                 ranges.stream().anyMatch(r -> classNumber >= r.start() && classNumber < r.end());
         return isHere ? columnsBefore(classNumber) : -1;
+    }
+
+    /** Returns the column of each class of all ranks, or -1 if another rank holds it. */
+    int[] columns() {
+        int[] columns = new int[Math.toIntExact(total())];
+        Arrays.fill(columns, -1);
+        int column = 0;
+        for (ShardRange range : ranges) {
+            for (long each = range.start(); each < range.end(); each++) {
+                columns[(int) each] = column++;
+            }
+        }
+        return columns;
     }
 
     /** Returns what the classes of the rank have of something that there is one of a class. */
