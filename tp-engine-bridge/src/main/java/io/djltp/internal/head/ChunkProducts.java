@@ -4,6 +4,7 @@ import io.djltp.internal.head.ChunkMemory.Place;
 import io.djltp.internal.torch.Brgemm;
 import io.djltp.internal.torch.Float16Product;
 import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.OneDnnLinear;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
@@ -135,7 +136,7 @@ abstract class ChunkProducts {
 
         @Override
         void addToFeatures(int index, Tensor factors, Tensor weight, Tensor products) {
-            products.addmm_(factors.t(), weight);
+            OneDnnLinear.addTransposed(factors, weight, products);
         }
 
         @Override

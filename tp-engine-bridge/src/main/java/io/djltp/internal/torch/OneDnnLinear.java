@@ -56,6 +56,7 @@ public final class OneDnnLinear implements AutoCloseable {
     private static final long FEWEST_ROWS = 32;
 
     private static final long FEWEST_OPERATIONS = 1L << 25; // multiply and add
+    private static final long FEWEST_OF_THREAD = 1L << 20; // in a single thread
 
     /** The system property that leaves all products to libtorch when it is {@code libtorch}. */
     private static final String PROPERTY = "io.djltp.products";
@@ -193,7 +194,7 @@ public final class OneDnnLinear implements AutoCloseable {
             call.hook(x, zeros -> multiply(call.above(), call.weight, rows(zeros)));
         }
         if (w.requires_grad()) {
-            call.hook(w, zeros -> multiplyTransposed(call.above(), call.input, zeros));
+            call.hook(w, zeros -> addTransposed(call.above(), call.input, zeros, false));
         }
         return y;
     }
@@ -214,18 +215,35 @@ public final class OneDnnLinear implements AutoCloseable {
     }
 
     /**
-     * Computes {@code target = left^T right}, a part of the summands after another.
+     * Computes {@code target = left^T right}, or adds it, a part of the summands after another.
      *
      * @param left the left factor, float32 [k, m], contiguous
      * @param right the right factor, float32 [k, n], contiguous
      * @param target where the product goes, float32 [m, n], contiguous
+     * @param add whether it is added to what is there
      */
-    private static void multiplyTransposed(Tensor left, Tensor right, Tensor target) {
+    private static void addTransposed(Tensor left, Tensor right, Tensor target, boolean add) {
         long rows = left.size(0);
         for (long done = 0, part; done < rows; done += part) {
             part = nextPart(rows - done);
             Tensor from = left.narrow(0, done, part).t();
-            run(from, right.narrow(0, done, part), target, part, done > 0);
+            run(from, right.narrow(0, done, part), target, part, add || done > 0);
+        }
+    }
+
+    /**
+     * Computes {@code target += left^T right} in the calling thread's threads, by oneDNN where that
+     * is faster.
+     *
+     * @param left the left factor, float32 [k, m], contiguous
+     * @param right the right factor, float32 [k, n], contiguous
+     * @param target what is added to, float32 [m, n], contiguous
+     */
+    public static void addTransposed(Tensor left, Tensor right, Tensor target) {
+        if (MULTIPLY != null && left.numel() * right.size(1) >= FEWEST_OF_THREAD) {
+            addTransposed(left, right, target, true);
+        } else {
+            target.addmm_(left.t(), right);
         }
     }
 
