@@ -14,7 +14,7 @@ import io.djltp.head.Margin;
 import io.djltp.internal.Errors;
 import io.djltp.internal.forecast.ForecastArray;
 import io.djltp.internal.forecast.PassForecast;
-import io.djltp.internal.head.FusedSoftmaxHead;
+import io.djltp.internal.head.ChunkedHead;
 import io.djltp.internal.head.HeadOptions;
 import io.djltp.internal.layout.ShardedLayout;
 import io.djltp.internal.loss.FusedHead;
@@ -194,7 +194,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         long features = weight().getShape().get(1);
         long most = LEAST_FUSED_MEMORY + shard * features * Float.BYTES * 3 / 4;
         long budget = fusedMemory > 0 ? fusedMemory : most;
-        FusedSoftmaxHead function = new FusedSoftmaxHead(group, cut, budget, 0, options);
+        ChunkedHead function = new ChunkedHead(group, cut, budget, 0, options);
         return new FusedHead(
                 weight(), bias(), function, tied ? new RowGradients.Lookups(weight()) : null);
     }
@@ -313,7 +313,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets the seed by which classes are drawn, with the number of steps done. Default: 0.
+         * Sets the seed by which classes are drawn, with the number of steps done, and a weight in
+         * float16 is rounded up or down at random, with the step, the class and the feature.
+         * Default: 0.
          *
          * @param seed the seed
          * @return this builder

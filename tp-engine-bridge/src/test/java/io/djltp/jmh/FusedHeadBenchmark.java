@@ -8,7 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.collective.local.LocalCommunicator;
-import io.djltp.internal.head.FusedSoftmaxHead;
+import io.djltp.internal.head.ChunkedHead;
 import io.djltp.internal.head.HeadOptions;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.update.WeightUpdate;
@@ -46,7 +46,7 @@ public class FusedHeadBenchmark {
     private NDArray features;
     private NDArray weight;
     private NDArray labels;
-    private FusedSoftmaxHead head;
+    private ChunkedHead head;
     private WeightUpdate sgd;
     private int step;
 
@@ -61,7 +61,7 @@ public class FusedHeadBenchmark {
         labels = manager.randomInteger(0, CLASSES, new Shape(ROWS), DataType.INT64);
         sgd = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
         head =
-                new FusedSoftmaxHead(
+                new ChunkedHead(
                         LocalCommunicator.create(1).get(0),
                         Cut.ofLengths(CLASSES),
                         BUDGET,
@@ -91,7 +91,7 @@ public class FusedHeadBenchmark {
         head.update(weight, null, null, sgd, 1, null);
     }
 
-    private static void free(FusedSoftmaxHead.Result result) {
+    private static void free(ChunkedHead.Result result) {
         result.value().close();
         result.gradient().close();
     }

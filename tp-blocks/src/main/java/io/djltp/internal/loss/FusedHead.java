@@ -10,8 +10,8 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 import io.djltp.internal.head.AddedGradient;
+import io.djltp.internal.head.ChunkedHead;
 import io.djltp.internal.head.ClassCells;
-import io.djltp.internal.head.FusedSoftmaxHead;
 import io.djltp.internal.head.OneVsAll;
 import io.djltp.internal.layout.DeferredHead;
 import io.djltp.internal.layout.ForwardPass;
@@ -51,7 +51,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
 
     private final Parameter weight;
     private final @Nullable Parameter bias;
-    private final FusedSoftmaxHead function;
+    private final ChunkedHead function;
     private final @Nullable OtherUse otherUse;
     private final Map<ForwardPass, Parts> trained = new WeakHashMap<>(); // in these passes
     private final AccumulatedGradient accumulated = new AccumulatedGradient();
@@ -74,7 +74,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     public FusedHead(
             Parameter weight,
             @Nullable Parameter bias,
-            FusedSoftmaxHead function,
+            ChunkedHead function,
             @Nullable OtherUse otherUse) {
         this.otherUse = otherUse;
         this.weight = weight;
@@ -166,7 +166,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     public NDArray evaluate(
             NDArray features, NDArray labels, OneVsAll rule, ParallelContext context) {
-        FusedSoftmaxHead.InLoss now = null;
+        ChunkedHead.InLoss now = null;
         if (function.isInLoss()) {
             if (updated) {
                 throw new IllegalStateException(
@@ -178,7 +178,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         }
         LastLoss loss = next(context.getPass());
         losses++;
-        FusedSoftmaxHead.Result result =
+        ChunkedHead.Result result =
                 function.evaluateOneVsAll(features, weightValue(), biasValue, labels, rule, now);
         if (now != null) {
             updated = true;
@@ -189,19 +189,16 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     }
 
     /** Begins the update that is made with the loss. */
-    private FusedSoftmaxHead.InLoss inLoss(ParallelContext context) {
+    private ChunkedHead.InLoss inLoss(ParallelContext context) {
         ParticipantStep step = context.getStepAhead();
         Parts parts = trained.getOrDefault(context.getPass(), Parts.NONE);
         NDArray ofBias = bias != null && biasValue != null ? biasGradient(biasValue) : null;
-        return new FusedSoftmaxHead.InLoss(
+        return new ChunkedHead.InLoss(
                 parts.weight() ? step.getUpdate(weight) : null, parts.bias() ? ofBias : null);
     }
 
     private NDArray toGraph(
-            NDArray features,
-            LastLoss loss,
-            FusedSoftmaxHead.Result result,
-            ParallelContext context) {
+            NDArray features, LastLoss loss, ChunkedHead.Result result, ParallelContext context) {
         try (NDArray value = result.value();
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
@@ -376,13 +373,13 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * <ul>
      *   <li>{@code steps} [1]: the number of updates, by which classes are drawn
      *   <li>{@code plan} [1, 3]: what the roundings of passes follow from, of each place of the
-     *       tensor group: {@link FusedSoftmaxHead.State#guarded()}, {@link
-     *       FusedSoftmaxHead.State#rows()} and {@link FusedSoftmaxHead.State#evaluationRows()}
+     *       tensor group: {@link ChunkedHead.State#guarded()}, {@link ChunkedHead.State#rows()} and
+     *       {@link ChunkedHead.State#evaluationRows()}
      * </ul>
      */
     @Override
     public Map<String, NDArray> getState(NDManager manager) {
-        FusedSoftmaxHead.State state = function.getState();
+        ChunkedHead.State state = function.getState();
         long[] numbers = {state.guarded() ? 1 : 0, state.rows(), state.evaluationRows()};
         NDArray plan = manager.create(numbers, new Shape(1, NUMBERS));
         return Map.of(PLAN, plan, STEPS, manager.create(new long[] {state.steps()}));
@@ -415,7 +412,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         }
         boolean same = numbers.length == NUMBERS;
         function.setState(
-                new FusedSoftmaxHead.State(
+                new ChunkedHead.State(
                         steps == null ? 0 : steps.toLongArray()[0],
                         large,
                         same ? numbers[1] : 0,
@@ -702,7 +699,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
          * @param bias the rank's shard of the bias, or {@code null}
          * @param loss the loss
          */
-        void add(FusedSoftmaxHead function, NDArray weight, @Nullable NDArray bias, LastLoss loss) {
+        void add(ChunkedHead function, NDArray weight, @Nullable NDArray bias, LastLoss loss) {
             Parts parts = loss.parts();
             if (parts.weight() && ofWeight == null) {
                 ofWeight = zeros(weight);

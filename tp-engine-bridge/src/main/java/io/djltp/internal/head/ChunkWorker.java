@@ -95,14 +95,7 @@ final class ChunkWorker {
 
     /**
      * Computes the logits of all chunks and keeps, of all of them, the sums of the exponentials and
-     * their products with the weights.
-     */
-    void forward() {
-        forward(null, null);
-    }
-
-    /**
-     * The same, which also updates the weights of each chunk: of a one-vs-all loss.
+     * their products with the weights. Of a one-vs-all loss it may also update the weights.
      *
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the rule, or {@code null} if the weights are not to be changed

@@ -31,9 +31,9 @@ import java.util.stream.LongStream;
  * classes, the places of labels, the loss. The logits exist a chunk of classes at a time, and no
  * graph is recorded.
  *
- * <p>Shapes as in {@link FusedSoftmaxHead}. Weights and features of 16 bits are computed with in
- * 32. The memory of a chunk is reused by the next call; an instance belongs to one rank, and one
- * thread at a time.
+ * <p>Shapes as in {@link ChunkedHead}. Weights and features of 16 bits are computed with in 32. The
+ * memory of a chunk is reused by the next call; an instance belongs to one rank, and one thread at
+ * a time.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class ChunkedEvaluation implements AutoCloseable {
@@ -195,7 +195,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     /**
-     * Returns the loss that {@link FusedSoftmaxHead#evaluate} computes, without a gradient. Two
+     * Returns the loss that {@link ChunkedHead#evaluate} computes, without a gradient. Two
      * all-reduces.
      *
      * @param features the features, [x1, ..., xn, features]

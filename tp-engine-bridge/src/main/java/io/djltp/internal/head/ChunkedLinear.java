@@ -28,6 +28,7 @@ final class ChunkedLinear {
     private final @Nullable Tensor sample; // the columns to which the layer is reduced, int64
     private final boolean unit;
     private final boolean wide; // whether the weight is in 32 bits
+    private final @Nullable StochasticRounding rounding; // of updated rows
 
     /**
      * Creates the layer.
@@ -38,6 +39,17 @@ final class ChunkedLinear {
      * @param unit whether rows of the weight are divided by their lengths
      */
     ChunkedLinear(NDArray weight, @Nullable NDArray bias, @Nullable Tensor sample, boolean unit) {
+        this(weight, bias, sample, unit, null);
+    }
+
+    /** The same, whose updated rows are rounded to 16 bits as is given. */
+    ChunkedLinear(
+            NDArray weight,
+            @Nullable NDArray bias,
+            @Nullable Tensor sample,
+            boolean unit,
+            @Nullable StochasticRounding rounding) {
+        this.rounding = rounding;
         this.weight = TensorView.of(weight).tensor().detach();
         Tensor all = bias == null ? null : TensorView.of(bias).tensor().detach();
         this.bias = all == null || sample == null ? all : all.index_select(0, sample);
@@ -52,6 +64,7 @@ final class ChunkedLinear {
         sample = linear.sample;
         unit = linear.unit;
         wide = linear.wide;
+        rounding = linear.rounding;
     }
 
     /** Returns the same with numbers that are added to the logits of the classes, [classes]. */
@@ -121,8 +134,11 @@ final class ChunkedLinear {
                 : place.copy_(columns == null ? rows : weight.index_select(0, columns));
     }
 
-    /** Writes the updated rows of a chunk back, if they are a copy. */
+    /** Writes the updated rows of a chunk back, if they are a copy, which is used up. */
     void setWeight(ChunkPlan plan, int index, Tensor rows) {
+        if (rounding != null) {
+            rounding.apply(plan.start(index), rows);
+        }
         Tensor columns = columns(plan, index);
         if (columns != null) {
             weight.index_copy_(0, columns, rows.to(weight.scalar_type()));

@@ -160,6 +160,18 @@ final class ClassShard {
                 .sum();
     }
 
+    /** Returns the class of a column. */
+    long classOf(long column) {
+        long place = column;
+        for (ShardRange range : ranges) {
+            if (place < range.length()) {
+                return range.start() + place;
+            }
+            place -= range.length();
+        }
+        throw new IndexOutOfBoundsException("column " + column + " of " + length);
+    }
+
     /**
      * Returns the classes of columns.
      *

@@ -7,12 +7,12 @@ import io.djltp.torch.Precision;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What the logits of a {@link FusedSoftmaxHead} are, and of which classes.
+ * What the logits of a {@link ChunkedHead} are, and of which classes.
  *
  * @param sampleShare the share of all classes that is drawn for a training step, which computes
  *     with them and with the labels of the batch. Above 0, and up to 1, all classes
- * @param sampleSeed the seed by which classes are drawn: it, the step and the class decide, and not
- *     the number of ranks
+ * @param sampleSeed the seed by which classes are drawn, and weights in 16 bits rounded: it, the
+ *     step and the class decide, and not the number of ranks
  * @param margin the margin of a softmax over cosines, or {@code null} for a linear layer's logits
  * @param precision the arithmetic of products in training: float32; on processors that have it,
  *     bfloat16; on GPUs, float16

@@ -22,10 +22,10 @@ import java.util.Objects;
 import java.util.function.Consumer;
 
 /**
- * One step of a {@link FusedSoftmaxHead} on one rank: the pass over the weights that computes the
- * loss, and the pass that updates them. Everything large lies in the {@link HeadMemory}, and is
- * computed by the {@link ChunkWorker}s. In between, what follows from the first pass once it is
- * known of all ranks: the loss and the gradient of the features, by the {@link SoftmaxLoss}.
+ * One step of a {@link ChunkedHead} on one rank: the pass over the weights that computes the loss,
+ * and the pass that updates them. Everything large lies in the {@link HeadMemory}, and is computed
+ * by the {@link ChunkWorker}s. In between, what follows from the first pass once it is known of all
+ * ranks: the loss and the gradient of the features, by the {@link SoftmaxLoss}.
  *
  * <p>Exponentials are those of the logits less an {@link #offset()}. It is 0, which is as exact as
  * the largest logit as long as the sum of the exponentials is neither too large nor too small for
@@ -146,8 +146,16 @@ final class HeadPass {
      */
     void run(Tensor x, ChunkedLinear linear) {
         prepare(x, linear);
+        forward(x, linear, null, null);
+    }
+
+    private void forward(
+            Tensor x,
+            ChunkedLinear linear,
+            @Nullable Tensor biasGradient,
+            @Nullable Consumer<RowGradient> update) {
         List<ChunkWorker> workers = workers(linear);
-        memories.run(workers.size(), i -> workers.get(i).forward());
+        memories.run(workers.size(), i -> workers.get(i).forward(biasGradient, update));
         combine(workers);
         read(x);
     }
@@ -161,7 +169,7 @@ final class HeadPass {
      * @param update what updates the weights in the same pass, or {@code null}
      * @return the loss of the batch, and this rank's summand of the gradient of the features
      */
-    OfAll runOneVsAll(
+    Found runOneVsAll(
             Tensor x,
             ChunkedLinear linear,
             @Nullable Tensor biasGradient,
@@ -173,10 +181,7 @@ final class HeadPass {
         scaleFeatures(memory, column(Place.SOFTMAX_FACTOR));
         ofLabels(Place.LABEL_PARTS).copy_(doubles(rule.weightsOfLabels(labels))).neg_();
         classWeights = rule.classWeights(labels, memory.options());
-        List<ChunkWorker> workers = workers(linear);
-        memories.run(workers.size(), i -> workers.get(i).forward(biasGradient, update));
-        combine(workers);
-        read(x);
+        forward(x, linear, biasGradient, update);
         double[] logits = new double[labels.rows.length];
         Arrays.setAll(logits, this::labelLogit);
         double sum = Arrays.stream(rule.lossesOfLabels(labels, logits)).sum();
@@ -186,11 +191,11 @@ final class HeadPass {
         Tensor value = doubles(sum * rule.share(labels));
         labels.shard.allReduce(value, ReduceOp.SUM);
         Tensor gradient = batch(memory.rows(Place.PRODUCTS)).mul(factor);
-        return new OfAll(value.select(0, 0).to(ScalarType.Float), gradient);
+        return new Found(value.select(0, 0).to(ScalarType.Float), gradient);
     }
 
-    /** What a one-vs-all loss is: a scalar in float32, and [rows, features]. */
-    record OfAll(Tensor value, Tensor gradient) {}
+    /** A loss, a scalar in float32, and this rank's summand of its gradient, [rows, features]. */
+    record Found(Tensor value, Tensor gradient) {}
 
     /** Returns the weights of the classes of a one-vs-all loss, or {@code null} for 1. */
     @Nullable Tensor classWeights() {
@@ -486,16 +491,14 @@ final class HeadPass {
         Tensor ofSoftmax = column(Place.SOFTMAX_FACTOR).mul_(factor);
         if (loss != null) {
             classWeights = loss.classWeights(labels, memory.options()); // that of before is freed
-            scaleFeatures(memory, ofSoftmax);
-            List<ChunkWorker> workers = workers(linear);
-            memories.run(
-                    workers.size(),
-                    i -> workers.get(i).backwardAndUpdate(biasGradient, update, added));
-            return;
+        } else {
+            Tensor parts = ofLabels(Place.LABEL_PARTS).mul_(factor);
+            Tensor x = batch(memory.rows(Place.FEATURES));
+            torch.mul_out(
+                    labelGradients(),
+                    x.index_select(0, memory.index(labels.rows)),
+                    parts.unsqueeze(1));
         }
-        Tensor parts = ofLabels(Place.LABEL_PARTS).mul_(factor);
-        Tensor x = batch(memory.rows(Place.FEATURES)).index_select(0, memory.index(labels.rows));
-        torch.mul_out(labelGradients(), x, parts.unsqueeze(1));
         if (isSmooth()) {
             column(Place.SMOOTHED_PART).mul_(factor);
         } else if (!guarded) {

@@ -251,7 +251,7 @@ public class Float16HeadTest extends RoundedHeadTest {
 
     @Test(timeOut = 60_000)
     public void aThousandStepsTakeNoMoreMemory() throws Exception {
-        FusedSoftmaxHeadTest.assertConstantMemory(FLOAT16, ReferenceUpdate.Kind.SGD, 1, 1000);
+        ChunkedHeadTest.assertConstantMemory(FLOAT16, ReferenceUpdate.Kind.SGD, 1, 1000);
     }
 
     @Test(timeOut = 60_000)

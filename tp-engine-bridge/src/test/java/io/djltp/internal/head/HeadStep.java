@@ -93,10 +93,10 @@ final class HeadStep {
                     NDArray before = w.duplicate();
                     NDArray ofWeight = w.onesLike(); // what is there does not count
                     NDArray ofBias = way.biased ? b.onesLike() : null;
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(group, way.cut, way.budget, way.chunk, head)) {
+                    try (ChunkedHead fused =
+                            new ChunkedHead(group, way.cut, way.budget, way.chunk, head)) {
                         CollectiveCounts start = group.getCounts();
-                        FusedSoftmaxHead.Result result =
+                        ChunkedHead.Result result =
                                 fused.evaluate(data.x(manager), w, b, data.labels(manager), loss);
                         Assert.assertEquals(w, before);
                         if (updates) {
@@ -123,14 +123,14 @@ final class HeadStep {
     }
 
     /** Computes a loss without a bias and updates the weight at a rate of 0.1. */
-    static FusedSoftmaxHead.Result train(
-            FusedSoftmaxHead fused,
+    static ChunkedHead.Result train(
+            ChunkedHead fused,
             NDArray x,
             NDArray weight,
             NDArray labels,
             WeightUpdate update,
             int number) {
-        FusedSoftmaxHead.Result result = fused.evaluate(x, weight, null, labels, PLAIN);
+        ChunkedHead.Result result = fused.evaluate(x, weight, null, labels, PLAIN);
         update.begin(0.1f, number);
         fused.update(weight, null, null, update, 1, null);
         return result;

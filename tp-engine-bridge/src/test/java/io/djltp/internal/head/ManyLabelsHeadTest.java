@@ -149,8 +149,7 @@ public class ManyLabelsHeadTest {
                     NDArray ofBias = b.onesLike();
                     NDArray labels = labels(manager);
                     WeightUpdate update = HeadStep.rateOne();
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(group, cut, budget, chunk, head)) {
+                    try (ChunkedHead fused = new ChunkedHead(group, cut, budget, chunk, head)) {
                         NDArray x = data.x(manager);
                         OneVsAll loss =
                                 rule.kind == null
@@ -160,11 +159,9 @@ public class ManyLabelsHeadTest {
                                 loss == null
                                         ? fused.evaluation().loss(x, w, b, labels, rule.options)
                                         : fused.evaluation().loss(x, w, b, labels, loss);
-                        FusedSoftmaxHead.InLoss now =
-                                head.isInLoss()
-                                        ? new FusedSoftmaxHead.InLoss(update, ofBias)
-                                        : null;
-                        FusedSoftmaxHead.Result result =
+                        ChunkedHead.InLoss now =
+                                head.isInLoss() ? new ChunkedHead.InLoss(update, ofBias) : null;
+                        ChunkedHead.Result result =
                                 loss == null
                                         ? fused.evaluate(x, w, b, labels, rule.options)
                                         : fused.evaluateOneVsAll(x, w, b, labels, loss, now);

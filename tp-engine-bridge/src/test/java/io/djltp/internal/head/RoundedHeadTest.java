@@ -127,8 +127,7 @@ public class RoundedHeadTest {
             NDArray weight,
             NDArray labels) {
         float[] losses = new float[3];
-        try (FusedSoftmaxHead fused =
-                        new FusedSoftmaxHead(null, Cut.ofLengths(CLASSES), 1 << 20, 4, head);
+        try (ChunkedHead fused = new ChunkedHead(null, Cut.ofLengths(CLASSES), 1 << 20, 4, head);
                 WeightUpdate update = kind.update(new WeightUpdate.Settings(0.1f, 1, -1))) {
             for (int i = 0; i < losses.length; i++) {
                 losses[i] =
@@ -165,9 +164,8 @@ public class RoundedHeadTest {
                     NDArray labels = data.labels(manager);
                     NDArray w = data.weight(manager);
                     NDArray sum = manager.zeros(w.getShape());
-                    try (FusedSoftmaxHead fused =
-                            new FusedSoftmaxHead(
-                                    null, Cut.ofLengths(CLASSES), 1 << 20, 4, rounded)) {
+                    try (ChunkedHead fused =
+                            new ChunkedHead(null, Cut.ofLengths(CLASSES), 1 << 20, 4, rounded)) {
                         int[][] parts = {{0, 4}, {4, 5}, {5, ROWS}};
                         for (int[] part : parts) {
                             NDIndex own = new NDIndex().addSliceDim(part[0], part[1]);
@@ -193,10 +191,9 @@ public class RoundedHeadTest {
                 "A fused head cannot choose tf32 for itself: libtorch has one setting of it for the"
                         + " process, Float32Products.set. Use float32, bfloat16 or float16");
         try (NDManager manager = NDManager.newBaseManager();
-                FusedSoftmaxHead fused =
-                        new FusedSoftmaxHead(null, Cut.ofLengths(4), 1 << 10, 0, rounded)) {
+                ChunkedHead fused = new ChunkedHead(null, Cut.ofLengths(4), 1 << 10, 0, rounded)) {
             NDArray x = manager.ones(new Shape(2, 3));
-            NDArray weight = manager.ones(new Shape(4, 3)).toType(DataType.FLOAT16, false);
+            NDArray weight = manager.ones(new Shape(4, 3)).toType(DataType.FLOAT64, false);
             NDArray labels = manager.zeros(new Shape(2));
             Refusals.throwsArgument(
                     () -> fused.evaluate(x, weight, null, labels, HeadStep.PLAIN),

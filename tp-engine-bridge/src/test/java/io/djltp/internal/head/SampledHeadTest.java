@@ -144,8 +144,7 @@ public class SampledHeadTest {
                         SplittableRandom random = new SplittableRandom(1);
                         NDArray w = data.weight(manager, own);
                         try (WeightUpdate update = kind.update(settings);
-                                FusedSoftmaxHead fused =
-                                        new FusedSoftmaxHead(group, cut, 1 << 20, 4, head)) {
+                                ChunkedHead fused = new ChunkedHead(group, cut, 1 << 20, 4, head)) {
                             for (int step = 1; step <= 5; step++) {
                                 Arrays.setAll(data.x, i -> (float) (2 * random.nextDouble() - 1));
                                 Arrays.setAll(data.labels, row -> random.nextInt(CLASSES));

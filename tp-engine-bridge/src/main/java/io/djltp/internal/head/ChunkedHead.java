@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDArray;
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
+import io.djltp.internal.torch.DropoutMask;
 import io.djltp.internal.torch.Float16Product;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -20,13 +21,14 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
+import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import java.util.stream.LongStream;
 
 /**
- * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
- * layers whose logits are too large to materialise: they exist a chunk of classes at a time, and
- * the gradient of the weight not at all.
+ * A linear layer, the softmax cross entropy or a one-vs-all loss of its output and the update of
+ * its weight in one, for layers whose logits are too large to materialise: they exist a chunk of
+ * classes at a time, and the gradient of the weight not at all.
  *
  * <ul>
  *   <li>features X: [rows, features], the same on all ranks
@@ -52,10 +54,11 @@ import java.util.stream.LongStream;
  *
  * <p>Everything is computed in float32, and what is one number for each row in float64; with a
  * {@link io.djltp.torch.Precision} of 16 bits the factors of products are rounded, and the
- * exponentials that are kept. An instance belongs to one rank and one weight.
+ * exponentials that are kept. A weight in 16 bits is updated in float32 and rounded by {@link
+ * StochasticRounding}. An instance belongs to one rank and one weight.
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class FusedSoftmaxHead implements AutoCloseable {
+public final class ChunkedHead implements AutoCloseable {
 
     private final ClassShard shard;
     private final HeadOptions head;
@@ -77,7 +80,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
      * @throws IllegalArgumentException if a class is on several ranks, or the share of the classes
      *     leaves no negatives
      */
-    public FusedSoftmaxHead(
+    public ChunkedHead(
             @Nullable Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
         this.head = head;
         shard = new ClassShard(cut, group);
@@ -130,40 +133,58 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             @Nullable NDArray bias,
             NDArray labels,
             LossOptions options) {
-        pass = null;
         SoftmaxLoss.check(options, shard.total(), true);
         if (head.isInLoss()) {
             throw new IllegalArgumentException(
                     "A softmax needs two passes over the weight, and a head with optUpdateInLoss makes"
                             + " one: leave the option out, or train it with a OneVsAllLoss");
         }
+        return evaluate(
+                features,
+                weight,
+                labels,
+                options,
+                (x, rows) -> softmax(x, corrected(weight, bias, rows), rows));
+    }
+
+    /** Computes a loss of features, [rows, features], and its gradient. */
+    private Result evaluate(
+            NDArray features,
+            NDArray weight,
+            NDArray labels,
+            LossOptions options,
+            BiFunction<Tensor, ClassLabels, HeadPass.Found> loss) {
+        pass = null;
         ClassLabels all = ClassLabels.of(features, labels, shard, options);
         ClassLabels rows = sampler == null ? all : sampled(all, sampler);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = ClassLabels.rows(features);
             checkPrecision(weight);
             prepareMemory(x, rows, options);
-            ChunkedLinear linear = corrected(weight, bias, rows);
-            MarginLabels margin = null;
-            if (head.margin() != null) {
-                if (!HeadPass.isFinite(x)) {
-                    throw notFinite("features");
-                }
-                margin = new MarginLabels(head.margin(), memory.shared(), rows, x, linear);
-                x = margin.features();
-            }
-            HeadPass first = run(x, linear, rows);
-            SoftmaxLoss loss = first.loss(linear, margin);
+            HeadPass.Found found = loss.apply(x, rows);
             Tensor gradient =
-                    first.featureGradient(loss, linear, margin)
+                    found.gradient()
                             .to(TensorView.of(features).tensor().scalar_type())
                             .view(features.getShape().getShape());
-            pass = first;
             return new Result(
-                    TensorView.toArray(
-                            loss.value(memory.shared().options()), features.getManager()),
+                    TensorView.toArray(found.value(), features.getManager()),
                     TensorView.toArray(gradient, features.getManager()));
         }
+    }
+
+    private HeadPass.Found softmax(Tensor features, ChunkedLinear linear, ClassLabels rows) {
+        Tensor x = features;
+        MarginLabels margin = null;
+        if (head.margin() != null) {
+            checkFinite(x);
+            margin = new MarginLabels(head.margin(), memory.shared(), rows, x, linear);
+            x = margin.features();
+        }
+        HeadPass first = run(x, linear, rows);
+        SoftmaxLoss loss = first.loss(linear, margin);
+        Tensor gradient = first.featureGradient(loss, linear, margin);
+        pass = first;
+        return new HeadPass.Found(loss.value(memory.shared().options()), gradient);
     }
 
     /**
@@ -195,53 +216,60 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             NDArray labels,
             OneVsAll loss,
             @Nullable InLoss now) {
-        pass = null;
         loss.check(shard.total());
         if (head.margin() != null || head.precision() == Precision.FLOAT16) {
             throw new IllegalArgumentException(
                     "A head with a margin, or in float16, has a softmax, and no one-vs-all loss: leave"
                             + " out optMargin, and use float32 or bfloat16");
         }
-        ClassLabels all = ClassLabels.of(features, labels, shard, loss.options());
-        ClassLabels rows = sampler == null ? all : sampled(all, sampler);
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor x = ClassLabels.rows(features);
-            checkPrecision(weight);
-            prepareMemory(x, rows, loss.options());
-            if (!HeadPass.isFinite(x)) {
-                throw notFinite("features");
-            }
-            ChunkedLinear linear = linear(weight, bias, rows.sample);
-            HeadPass run = new HeadPass(memory, rows, false, head.precision(), loss);
-            WeightUpdate update = now == null ? null : now.update();
-            NDArray ofBias = now == null ? null : now.biasGradient();
-            Tensor target = ofBias == null ? null : TensorView.of(ofBias).tensor();
-            Tensor biasGradient =
-                    target == null ? null : linear.biasGradient(memory.shared(), target);
-            if (update != null) {
-                long[] shape = weight.getShape().getShape();
-                update.prepare(shape[0], shape[1], memory.shared().options());
-            }
-            HeadPass.OfAll found =
-                    run.runOneVsAll(x, linear, biasGradient, update == null ? null : update::apply);
-            if (!run.isUsable()) {
-                throw notFinite("logits");
-            }
-            if (target != null && biasGradient != null) {
-                linear.setBiasGradient(target, biasGradient);
-            }
-            if (now == null) {
-                pass = run;
-            } else {
-                steps++;
-            }
-            Tensor gradient =
-                    found.gradient()
-                            .to(TensorView.of(features).tensor().scalar_type())
-                            .view(features.getShape().getShape());
-            return new Result(
-                    TensorView.toArray(found.value(), features.getManager()),
-                    TensorView.toArray(gradient, features.getManager()));
+        return evaluate(
+                features,
+                weight,
+                labels,
+                loss.options(),
+                (x, rows) -> oneVsAll(x, weight, bias, rows, loss, now));
+    }
+
+    private HeadPass.Found oneVsAll(
+            Tensor x,
+            NDArray weight,
+            @Nullable NDArray bias,
+            ClassLabels rows,
+            OneVsAll loss,
+            @Nullable InLoss now) {
+        checkFinite(x);
+        ChunkedLinear linear = linear(weight, bias, rows);
+        HeadPass run = new HeadPass(memory, rows, false, head.precision(), loss);
+        WeightUpdate update = now == null ? null : now.update();
+        NDArray ofBias = now == null ? null : now.biasGradient();
+        Tensor target = ofBias == null ? null : TensorView.of(ofBias).tensor();
+        Tensor biasGradient = target == null ? null : linear.biasGradient(memory.shared(), target);
+        HeadPass.Found found =
+                run.runOneVsAll(
+                        x, linear, biasGradient, update == null ? null : rule(update, weight));
+        if (!run.isUsable()) {
+            throw notFinite("logits");
+        }
+        if (target != null && biasGradient != null) {
+            linear.setBiasGradient(target, biasGradient);
+        }
+        if (now == null) {
+            pass = run;
+        } else {
+            steps++;
+        }
+        return found;
+    }
+
+    private Consumer<RowGradient> rule(WeightUpdate update, NDArray weight) {
+        long[] shape = weight.getShape().getShape();
+        update.prepare(shape[0], shape[1], memory.shared().options());
+        return update::apply;
+    }
+
+    private void checkFinite(Tensor x) {
+        if (!HeadPass.isFinite(x)) {
+            throw notFinite("features");
         }
     }
 
@@ -258,12 +286,16 @@ public final class FusedSoftmaxHead implements AutoCloseable {
                             + device
                             + ": use float16 or float32 there");
         }
-        if (TensorView.of(weight).tensor().scalar_type().intern() != ScalarType.Float) {
+        Tensor stored = TensorView.of(weight).tensor();
+        boolean isSmall = precision == Precision.BFLOAT16 && StochasticRounding.isFor(stored);
+        if (!isSmall && stored.scalar_type().intern() != ScalarType.Float) {
             throw new IllegalArgumentException(
-                    ("A fused head that computes in %s has its weight in float32, and this weight"
+                    ("A fused head that computes in %s has its weight in float32%s, and this weight"
                                     + " is not: initialize the network in float32, or leave"
                                     + " optPrecision out")
-                            .formatted(precision));
+                            .formatted(
+                                    precision,
+                                    precision == Precision.BFLOAT16 ? " or 16 bits" : ""));
         }
         precision.check(device);
         if (precision == Precision.FLOAT16 && !Float16Product.isThere(device.isGpu())) {
@@ -275,15 +307,24 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         }
     }
 
-    /** Returns the layer, reduced to a sample of the classes unless that is {@code null}. */
-    private ChunkedLinear linear(NDArray weight, @Nullable NDArray bias, long @Nullable [] sample) {
+    /** Returns the layer, reduced to the sample of the classes if there is one. */
+    private ChunkedLinear linear(NDArray weight, @Nullable NDArray bias, ClassLabels rows) {
+        long[] sample = rows.sample;
         Tensor columns = sample == null ? null : memory.shared().index(sample);
-        return new ChunkedLinear(weight, bias, columns, head.margin() != null);
+        Tensor stored = TensorView.of(weight).tensor();
+        StochasticRounding rounding =
+                StochasticRounding.isFor(stored)
+                        ? new StochasticRounding(
+                                DropoutMask.key(head.sampleSeed(), steps),
+                                i -> shard.classOf(sample == null ? i : sample[(int) i]),
+                                stored)
+                        : null;
+        return new ChunkedLinear(weight, bias, columns, head.margin() != null, rounding);
     }
 
     /** The same, with logits that are corrected for how classes were drawn, if the head does so. */
     private ChunkedLinear corrected(NDArray weight, @Nullable NDArray bias, ClassLabels rows) {
-        ChunkedLinear linear = linear(weight, bias, rows.sample);
+        ChunkedLinear linear = linear(weight, bias, rows);
         if (rows.sample == null || !head.isCorrected()) {
             return linear;
         }
@@ -333,11 +374,9 @@ public final class FusedSoftmaxHead implements AutoCloseable {
             float scale,
             @Nullable AddedGradient added) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            if (update != null && pass != null) { // without a pass the second one throws
-                long[] shape = weight.getShape().getShape();
-                update.prepare(shape[0], shape[1], memory.shared().options());
-            }
-            Consumer<RowGradient> rule = update == null ? null : update::apply;
+            // without a pass the second one throws
+            Consumer<RowGradient> rule =
+                    update == null || pass == null ? null : rule(update, weight);
             AddedGradient.Chunks others = AddedGradient.Chunks.of(added);
             secondPass(weight, bias, biasGradient, rule, scale, others);
         }
@@ -391,7 +430,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         pass = null;
         ChunkedLinear linear =
                 second.isOneVsAll()
-                        ? linear(weight, bias, second.labels.sample)
+                        ? linear(weight, bias, second.labels)
                         : corrected(weight, bias, second.labels);
         Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
         if (target != null) {
@@ -451,9 +490,7 @@ public final class FusedSoftmaxHead implements AutoCloseable {
         if (first.isUsable()) { // of features that are not finite it is not
             return first;
         }
-        if (!HeadPass.isFinite(x)) {
-            throw notFinite("features");
-        }
+        checkFinite(x);
         if (first.isGuarded()) {
             throw notFinite(first.uncheckedName());
         }

@@ -29,7 +29,7 @@ import java.util.function.Consumer;
 
 /** The fused cross entropy is the whole one, however the classes are cut and the memory is. */
 @SuppressWarnings("try") // a scope is used by being open
-public class FusedSoftmaxHeadTest {
+public class ChunkedHeadTest {
 
     private static final int ROWS = 7;
     private static final int FEATURES = 5;
@@ -245,8 +245,8 @@ public class FusedSoftmaxHeadTest {
                     HeadReference data = data();
                     NDArray w = data.weight(manager);
                     // memory for three chunks of 4 classes, of which one or two are kept
-                    try (FusedSoftmaxHead fused =
-                                    new FusedSoftmaxHead(
+                    try (ChunkedHead fused =
+                                    new ChunkedHead(
                                             null, ONE, 4L * (ROWS + 1) * Float.BYTES * 3, 4, head);
                             WeightUpdate update = kind.update(WeightUpdate.Settings.DEFAULT)) {
                         long pointers = 0;
@@ -272,7 +272,7 @@ public class FusedSoftmaxHeadTest {
         RankThreads.run(
                 1,
                 (group, manager) -> {
-                    try (FusedSoftmaxHead fused = whole(ALL)) {
+                    try (ChunkedHead fused = whole(ALL)) {
                         for (int rows : new int[] {ROWS, 3, 11, 1, ROWS}) {
                             HeadReference data = new HeadReference(rows, FEATURES, CLASSES);
                             data.compute(SMOOTH, false);
@@ -296,8 +296,8 @@ public class FusedSoftmaxHeadTest {
                 });
     }
 
-    private static FusedSoftmaxHead whole(long budget) {
-        return new FusedSoftmaxHead(null, ONE, budget, 4, HeadStep.FLOAT32);
+    private static ChunkedHead whole(long budget) {
+        return new ChunkedHead(null, ONE, budget, 4, HeadStep.FLOAT32);
     }
 
     @DataProvider
@@ -346,7 +346,7 @@ public class FusedSoftmaxHeadTest {
     @Test(expectedExceptions = IllegalStateException.class)
     public void anUpdateNeedsALoss() {
         try (NDManager manager = NDManager.newBaseManager();
-                FusedSoftmaxHead fused = whole(ALL)) {
+                ChunkedHead fused = whole(ALL)) {
             NDArray w = manager.ones(new Shape(CLASSES, 2));
             fused.update(w, null, null, HeadStep.rateOne(), 1, null);
         }
@@ -364,7 +364,7 @@ public class FusedSoftmaxHeadTest {
                     NDArray wrong = manager.ones(new Shape(1, FEATURES + 1));
                     AddedGradient added = new AddedGradient(null, new long[] {CLASSES - 1}, wrong);
                     WeightUpdate update = HeadStep.rateOne();
-                    try (FusedSoftmaxHead fused = whole(ALL)) {
+                    try (ChunkedHead fused = whole(ALL)) {
                         fused.evaluate(data.x(manager), w, null, data.labels(manager), PLAIN);
                         Assert.expectThrows(
                                 RuntimeException.class,
@@ -387,7 +387,7 @@ public class FusedSoftmaxHeadTest {
                 (group, manager) -> {
                     HeadReference data = data();
                     NDArray w = data.weight(manager);
-                    try (FusedSoftmaxHead fused = whole(ALL)) {
+                    try (ChunkedHead fused = whole(ALL)) {
                         for (int threads : new int[] {1, 3, 2}) {
                             Autograd.setThreads(threads);
                             fused.evaluate(data.x(manager), w, null, data.labels(manager), PLAIN);
