@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.bench.BenchWorker.Measured;
 import io.djltp.internal.torch.BFloat16;
+import io.djltp.internal.torch.LinearProduct;
 import io.djltp.torch.Precision;
 
 import java.util.Collections;
@@ -134,7 +135,7 @@ final class Floor {
                 long begin = System.nanoTime();
                 NDArray result =
                         precision == Precision.FLOAT32
-                                ? factors[0].dot(factors[1])
+                                ? new LinearProduct(precision).of(factors[0], factors[1], null)
                                 : BFloat16.dot(factors[0], factors[1]);
                 product = Math.min(product, (System.nanoTime() - begin) / 1e9);
                 result.close();
