@@ -641,7 +641,7 @@ enum DecodeKernels {
             for (int i = 0; i < panels.size(); i++) {
                 Tensor panel = panels.get(i);
                 Tensor part = y.narrow(1, i * COLUMNS, panel.size(1));
-                Brgemm.multiplyPacked(rounded, panel, part, false);
+                Brgemm.multiplyPacked(rounded, panel, part, false, true);
             }
             Brgemm.release();
             return y;

@@ -99,8 +99,10 @@ abstract class ChunkProducts {
      * @param target what is added to, float32 [classes of the chunk, features]
      * @param keep the factor of the target
      * @param factor the factor of the product
+     * @param isNear whether the target has just been read
      */
-    abstract void addToWeight(Tensor left, Tensor x, Tensor target, float keep, float factor);
+    abstract void addToWeight(
+            Tensor left, Tensor x, Tensor target, float keep, float factor, boolean isNear);
 
     /** Returns by what kept exponentials are multiplied to be what they are. */
     float ofKept() {
@@ -140,8 +142,9 @@ abstract class ChunkProducts {
         }
 
         @Override
-        void addToWeight(Tensor left, Tensor x, Tensor target, float keep, float factor) {
-            Brgemm.add(left, x, target, keep, factor);
+        void addToWeight(
+                Tensor left, Tensor x, Tensor target, float keep, float factor, boolean isNear) {
+            Brgemm.add(left, x, target, keep, factor, isNear);
         }
 
         @Override
@@ -189,7 +192,7 @@ abstract class ChunkProducts {
             Tensor rounded = memory.roundedWeight(index);
             long length = memory.features();
             (rounded.size(1) == length ? rounded : rounded.narrow(1, 0, length)).copy_(weight);
-            Brgemm.multiplyPacked(rounded, features, logits, false);
+            Brgemm.multiplyPacked(rounded, features, logits, false, true);
         }
 
         @Override
@@ -208,11 +211,13 @@ abstract class ChunkProducts {
         }
 
         @Override
-        void addToWeight(Tensor left, Tensor x, Tensor target, float keep, float factor) {
+        void addToWeight(
+                Tensor left, Tensor x, Tensor target, float keep, float factor, boolean isNear) {
             if (keep != 0 && keep != 1) {
                 target.mul_(new Scalar(keep));
             }
-            Brgemm.multiplyPacked(left, scaled(left.size(1), x, factor), target, keep != 0);
+            Tensor right = scaled(left.size(1), x, factor);
+            Brgemm.multiplyPacked(left, right, target, keep != 0, isNear);
         }
 
         /** Returns features times a factor as the right factor, the same for a pass's chunks. */
@@ -293,7 +298,8 @@ abstract class ChunkProducts {
         }
 
         @Override
-        void addToWeight(Tensor left, Tensor x, Tensor target, float keep, float factor) {
+        void addToWeight(
+                Tensor left, Tensor x, Tensor target, float keep, float factor, boolean isNear) {
             float ofX = pass.isSmooth() ? scales.ofFeatures : scales.ofProducts;
             long rows = left.size(1);
             Tensor scaled = memory.rounded(Place.ROUNDED_SCALED_FEATURES, rows, memory.features());

@@ -134,7 +134,7 @@ final class ChunkWorker {
             Tensor kept = keep(index, exponentials);
             products.addToFeatures(index, kept, weight, products());
             Tensor factor = pass.column(Place.SOFTMAX_FACTOR);
-            backward(index, weight, kept, factor, null, biasGradient, update);
+            backward(index, weight, kept, factor, null, true, biasGradient, update);
             return;
         }
         // a product with ones is faster, but adds one after the other: of many equal exponentials,
@@ -279,7 +279,8 @@ final class ChunkWorker {
                 flat.index_fill_(0, labels.inLogits(), new Scalar(0));
             }
         }
-        backward(index, weight, ofLogits, factor, labels, biasGradient, update);
+        boolean isRead = !memory.isKept(index);
+        backward(index, weight, ofLogits, factor, labels, isRead, biasGradient, update);
     }
 
     /** Computes the gradient of a chunk's bias, and updates its weights. */
@@ -289,6 +290,7 @@ final class ChunkWorker {
             Tensor ofLogits,
             Tensor factor,
             ClassLabels.@Nullable OfChunk labels,
+            boolean isRead,
             @Nullable Tensor biasGradient,
             @Nullable Consumer<RowGradient> update) {
         if (biasGradient != null) {
@@ -301,7 +303,8 @@ final class ChunkWorker {
         }
         if (update != null) {
             Gradient gradient =
-                    new Gradient(index, weight, left(index, ofLogits), right(factor), labels);
+                    new Gradient(
+                            index, weight, left(index, ofLogits), right(factor), labels, isRead);
             update.accept(gradient);
             linear.setWeight(memory.plan(), index, gradient.weight);
         }
@@ -363,14 +366,17 @@ final class ChunkWorker {
         private final Tensor left;
         private final Tensor right;
         private final ClassLabels.@Nullable OfChunk labels;
+        private final boolean isRead; // whether the weight was, for the logits
 
         Gradient(
                 int index,
                 Tensor used,
                 Tensor left,
                 Tensor right,
-                ClassLabels.@Nullable OfChunk labels) {
+                ClassLabels.@Nullable OfChunk labels,
+                boolean isRead) {
             super(linear.updated(memory, index, used));
+            this.isRead = isRead;
             start = memory.plan().start(index);
             length = memory.plan().length(index);
             columns = linear.columns(memory.plan(), index);
@@ -400,7 +406,7 @@ final class ChunkWorker {
         }
 
         private void addProduct(Tensor target, float keep, float factor) {
-            products.addToWeight(left, right, target, keep, factor);
+            products.addToWeight(left, right, target, keep, factor, isRead && target == weight);
             if (labels != null) {
                 Tensor rows = labels.part(pass.labelGradients());
                 target.index_add_(0, labels.inClasses(), rows, new Scalar(factor));

@@ -144,7 +144,7 @@ public final class Brgemm {
     public static void multiply(Tensor left, Tensor right, Tensor target) {
         Kernel kernel = FLOAT32;
         if (kernel != null && fits(left, right, target)) {
-            kernel.run(left, right, target, false);
+            kernel.run(left, right, target, false, false);
         } else {
             torch.mm_out(target, left, right);
         }
@@ -159,12 +159,14 @@ public final class Brgemm {
      * @param target what is added to, float32 [m, n]
      * @param keep the factor of the target; what it is multiplied with 0 need not be a number
      * @param factor the factor of the product
+     * @param isNear whether the target has just been read, and is in a cache
      */
-    public static void add(Tensor left, Tensor right, Tensor target, float keep, float factor) {
+    public static void add(
+            Tensor left, Tensor right, Tensor target, float keep, float factor, boolean isNear) {
         Kernel kernel = FLOAT32;
         if (kernel != null && (keep == 0 || keep == 1) && fits(left, right, target)) {
             // as MKL, which multiplies the factor that it copies
-            kernel.run(left, right.mul(new Scalar(factor)), target, keep == 1);
+            kernel.run(left, right.mul(new Scalar(factor)), target, keep == 1, isNear);
         } else {
             target.addmm_(left, right, new Scalar(keep), new Scalar(factor));
         }
@@ -202,9 +204,11 @@ public final class Brgemm {
      * @param packed the right factor, as {@link #pack} returns it
      * @param target where the product goes, float32 [m, n], its rows contiguous
      * @param add whether it is added to what is there
+     * @param isNear whether the target has just been read, and is in a cache
      */
-    public static void multiplyPacked(Tensor left, Tensor packed, Tensor target, boolean add) {
-        InBFloat16.KERNEL.run(left, packed, target, add);
+    public static void multiplyPacked(
+            Tensor left, Tensor packed, Tensor target, boolean add, boolean isNear) {
+        InBFloat16.KERNEL.run(left, packed, target, add, isNear);
     }
 
     /** Gives back what products in bfloat16 have set up in the calling thread: the tiles of AMX. */
@@ -242,8 +246,9 @@ public final class Brgemm {
          * @param right the right factor, [k, n], its rows contiguous; if packed [k/2, n, 2]
          * @param target where the product goes, float32 [m, n], its rows contiguous
          * @param add whether it is added to what is there
+         * @param isNear whether the target has just been read
          */
-        void run(Tensor left, Tensor right, Tensor target, boolean add) {
+        void run(Tensor left, Tensor right, Tensor target, boolean add, boolean isNear) {
             long rows = left.size(0);
             long inner = left.size(1);
             long columns = right.size(1);
@@ -253,7 +258,7 @@ public final class Brgemm {
             long to = target.data_ptr().address();
             Pointer factor = new Pointer(right.data_ptr().address());
             boolean farLeft = isFar(left);
-            boolean farTarget = add && isFar(target);
+            boolean farTarget = add && !isNear && isFar(target);
             long most = farLeft || farTarget ? Math.min(mostRows, PREFETCHED_ROWS) : mostRows;
             for (long done = 0, part; done < rows; done += part) {
                 part = Math.min(most, Long.highestOneBit(rows - done));

@@ -51,7 +51,7 @@ public class BrgemmTest {
             Assert.assertTrue(torch.equal(target, expected));
             for (float factor : new float[] {-1e-5f, -0.3f, 1.7f}) {
                 for (float keep : new float[] {1, 0, 0.99f}) {
-                    Brgemm.add(left, right, target, keep, factor);
+                    Brgemm.add(left, right, target, keep, factor, false);
                     expected.addmm_(left, right, new Scalar(keep), new Scalar(factor));
                     Assert.assertTrue(torch.equal(target, expected), keep + " " + factor);
                 }
@@ -83,8 +83,8 @@ public class BrgemmTest {
             Brgemm.multiply(near, right, expected);
             Assert.assertTrue(torch.equal(product, expected));
             Tensor factor = random(48, 64);
-            Brgemm.add(product, factor, rows, 1, -1e-5f);
-            Brgemm.add(product, factor, near, 1, -1e-5f);
+            Brgemm.add(product, factor, rows, 1, -1e-5f, false);
+            Brgemm.add(product, factor, near, 1, -1e-5f, true);
             Assert.assertTrue(torch.equal(rows, near));
         }
     }
@@ -94,7 +94,7 @@ public class BrgemmTest {
     public void whatIsNotKeptDoesNotCount() {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor target = random(32, 32).fill_(new Scalar(Float.NaN));
-            Brgemm.add(random(32, 16), random(16, 32), target, 0, 1);
+            Brgemm.add(random(32, 16), random(16, 32), target, 0, 1, false);
             Assert.assertTrue(Float.isFinite(target.sum().item_float()));
         }
     }
@@ -116,7 +116,8 @@ public class BrgemmTest {
                     random(m, k).to(ScalarType.BFloat16),
                     random(k, n).to(ScalarType.BFloat16),
                     (left, right, target, keep) ->
-                            Brgemm.multiplyPacked(left, Brgemm.pack(right), target, keep == 1),
+                            Brgemm.multiplyPacked(
+                                    left, Brgemm.pack(right), target, keep == 1, false),
                     1,
                     0,
                     4);
@@ -135,8 +136,8 @@ public class BrgemmTest {
             Tensor near = rows.clone();
             Tensor left = random(3000, 24).to(ScalarType.BFloat16);
             Tensor packed = Brgemm.pack(random(24, 64));
-            Brgemm.multiplyPacked(left, packed, rows, true);
-            Brgemm.multiplyPacked(left, packed, near, true);
+            Brgemm.multiplyPacked(left, packed, rows, true, false);
+            Brgemm.multiplyPacked(left, packed, near, true, true);
             Assert.assertTrue(torch.equal(rows, near));
             Brgemm.release();
         }

@@ -11,6 +11,9 @@ import io.djltp.testing.Refusals;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Precision;
 
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.BeforeClass;
@@ -25,6 +28,7 @@ import java.util.Arrays;
 import java.util.List;
 
 /** Large products of layers that are oneDNN's are in the graph as libtorch's own would be. */
+@SuppressWarnings("try") // a scope is used by being open
 public class OneDnnLinearTest extends RecordedTest {
 
     private static final LinearProduct PRODUCT = new LinearProduct(Precision.FLOAT32);
@@ -166,6 +170,23 @@ public class OneDnnLinearTest extends RecordedTest {
     }
 
     /** What was changed since is noticed, as libtorch does. */
+    /** The last of the summands, fewer than a kernel is compiled for, are libtorch's. */
+    @Test(timeOut = 60_000)
+    public void addsProductsOfATransposedFactor() {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor left = torch.randn(2077, 64);
+            Tensor right = torch.randn(2077, 128);
+            Tensor target = torch.randn(64, 128);
+            Tensor l = left.t().to(ScalarType.Double);
+            Tensor r = right.to(ScalarType.Double);
+            Tensor expected = l.mm(r).add_(target);
+            OneDnnLinear.addTransposed(left, right, target);
+            double bound = 2078 * 0x1p-24 * l.abs().mm(r.abs()).max().item_double();
+            double off = target.to(ScalarType.Double).sub(expected).abs().max().item_double();
+            Assert.assertTrue(off <= bound, off + " is above " + bound);
+        }
+    }
+
     @Test(timeOut = 60_000)
     public void anInputThatWasChangedIsRefused() {
         NDArray w = TestArrays.leaf(manager.randomNormal(new Shape(512, 512)));
