@@ -30,6 +30,9 @@ final class CausalForward {
     private final long[] ids;
     private final int[] padding; // places before the first token of each text
     private final NDList before; // keys and values of each layer, [texts, heads, past, d]
+    private final float[][] after; // those of the new tokens, [texts, heads, count, d]
+    private final float[] logits;
+    private final float[] features;
 
     /**
      * Keys and values that a call has returned, and where they still are in the cache.
@@ -93,6 +96,9 @@ final class CausalForward {
         padding = padding(inputs.get(2).toLongArray());
         check(inputs.get(1).toLongArray());
         before = inputs.subNDList(3);
+        logits = new float[texts * count * config.getVocabularySize()];
+        features = new float[texts * count * config.getWidth()];
+        after = new float[arrays][(int) past(count).size()];
     }
 
     private Shape past(int tokens) {
@@ -178,26 +184,14 @@ final class CausalForward {
             NDManager manager,
             @Nullable Past last,
             Consumer<@Nullable Past> returned) {
-        int rows = texts * count;
-        float[] logits = new float[rows * config.getVocabularySize()];
-        float[] features = new float[rows * config.getWidth()];
-        float[][] after = new float[2 * config.getLayers()][(int) past(count).size()];
-        List<Slot> slots =
-                loop.alone(
-                        texts,
-                        last != null && last.isOf(this) ? last.slots : List.of(),
-                        (places, kept) -> {
-                            float[][] given =
-                                    kept
-                                            ? new float[0][]
-                                            : before.stream()
-                                                    .map(NDArray::toFloatArray)
-                                                    .toArray(float[][]::new);
-                            for (int i = 0; i < texts; i += places.size()) {
-                                compute(i, places, given, logits, features, after);
-                            }
-                            return places;
-                        });
+        List<Slot> slots = null;
+        if (last != null && last.isOf(this)) {
+            slots = loop.alone(texts, last.slots, places -> compute(places, new float[0][]));
+        }
+        if (slots == null) {
+            float[][] given = before.stream().map(NDArray::toFloatArray).toArray(float[][]::new);
+            slots = loop.alone(texts, List.of(), places -> compute(places, given));
+        }
         NDList outputs = new NDList();
         outputs.add(manager.create(logits, new Shape(texts, count, config.getVocabularySize())));
         for (int i = 0; i < after.length; i++) {
@@ -210,26 +204,23 @@ final class CausalForward {
             }
             outputs.add(tokens);
         }
-        boolean together = texts <= slots.size();
+        List<WeakReference<NDArray>> arrays =
+                outputs.stream().skip(1).map(WeakReference::new).toList();
         returned.accept(
-                together
-                        ? new Past(
-                                outputs.stream().skip(1).map(WeakReference::new).toList(),
-                                padding,
-                                slots)
-                        : null);
+                slots != null && texts <= slots.size() ? new Past(arrays, padding, slots) : null);
         outputs.add(manager.create(features, new Shape(texts, count, config.getWidth())));
         return outputs;
     }
 
+    private List<Slot> compute(List<Slot> places, float[][] given) {
+        for (int i = 0; i < texts; i += places.size()) {
+            compute(i, places, given);
+        }
+        return places;
+    }
+
     /** Computes texts from a first on, as many as there are places. */
-    private void compute(
-            int first,
-            List<Slot> places,
-            float[][] given,
-            float[] logits,
-            float[] features,
-            float[][] after) {
+    private void compute(int first, List<Slot> places, float[][] given) {
         int last = Math.min(texts, first + places.size());
         int size = config.getKeyValueHeads() * config.getHeadDim(); // of a token
         for (int i = first; i < last && given.length > 0; i++) {
@@ -248,7 +239,7 @@ final class CausalForward {
                 step.add(place, position(i, t), (int) ids[i * count + t], position(i, count));
                 step.ask(new DecoderStep.Sampling(GREEDY, 0, 0, new int[0], true));
                 if (step.isFull() || i == last - 1 && t == count - 1) {
-                    take(step, rows, logits, features);
+                    take(step, rows);
                     step = new DecoderStep(most);
                 }
             }
@@ -261,7 +252,7 @@ final class CausalForward {
         }
     }
 
-    private void take(DecoderStep step, int[] rows, float[] logits, float[] features) {
+    private void take(DecoderStep step, int[] rows) {
         DecoderStep.Choice[] choices = decoder.choose(step);
         float[] own = decoder.features(choices.length);
         int ids = config.getVocabularySize();

@@ -20,7 +20,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
-import java.util.function.BiFunction;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
@@ -242,10 +242,11 @@ final class GenerationLoop implements AutoCloseable {
      * Computes between two steps, with free places of the cache.
      *
      * @param most how many places are of use
-     * @param before places of an earlier call, which are taken if they are as it left them
-     * @param compute gets the places, one or more, and whether they are those
+     * @param before the places of an earlier call, or none for any, as if they were empty
+     * @param compute gets the places, one or more
+     * @return what it returns, or {@code null} if texts have taken the places
      */
-    <T> T alone(int most, List<Slot> before, BiFunction<List<Slot>, Boolean, T> compute) {
+    <T> @Nullable T alone(int most, List<Slot> before, Function<List<Slot>, T> compute) {
         lock.lock();
         try {
             checkUsable();
@@ -259,15 +260,19 @@ final class GenerationLoop implements AutoCloseable {
                 }
                 checkUsable();
             }
-            boolean kept = !before.isEmpty() && free.containsAll(before);
-            List<Slot> old = kept ? before : free.subList(0, Math.min(most, free.size()));
-            List<Slot> used = new ArrayList<>(old);
+            if (!free.containsAll(before)) {
+                return null;
+            }
+            List<Slot> used = new ArrayList<>(before);
+            if (before.isEmpty()) {
+                used.addAll(free.subList(0, Math.min(most, free.size())));
+            }
             free.removeAll(used);
-            if (!kept) {
+            if (before.isEmpty()) {
                 used.replaceAll(slot -> new Slot(slot.number, new int[0], 0));
             }
             free.addAll(used);
-            return computing(() -> unlocked(() -> compute.apply(used, kept)));
+            return computing(() -> unlocked(() -> compute.apply(used)));
         } finally {
             wakeNext();
             lock.unlock();

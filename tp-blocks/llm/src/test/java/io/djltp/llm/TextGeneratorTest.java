@@ -330,6 +330,12 @@ public class TextGeneratorTest {
             NDList other = generator.forward(next(inputs(manager, 25, ids[25]), first));
             Assert.assertEquals(other.head(), again.head());
             Assert.assertNotEquals(branch.head(), again.head());
+            // an array that is closed is the fault of its caller only
+            NDList closed = next(inputs(manager, 25, 1), first);
+            first.get(1).close();
+            Assert.expectThrows(RuntimeException.class, () -> generator.forward(closed));
+            NDList after = generator.forward(inputs(manager, 0, Arrays.copyOf(ids, 26)));
+            checkClose(after.head(), whole.head());
         }
     }
 
