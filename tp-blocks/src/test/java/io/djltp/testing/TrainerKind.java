@@ -134,6 +134,16 @@ public record TrainerKind(
     }
 
     /**
+     * Returns whether this trainer is tested over the backend of this run: any over threads, those
+     * of two ranks and of meshes over others, whose collectives other tests hold at all sizes.
+     *
+     * @return whether it is
+     */
+    public boolean isOfBackend() {
+        return System.getProperty("io.djltp.backend") == null || ranks == 2 || mesh != null;
+    }
+
+    /**
      * Returns the parallel trainers of all modes and 1 to 4 ranks, and one with a mesh.
      *
      * @return one row of a data provider for each
