@@ -10,6 +10,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.internal.torch.BFloat16;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -233,7 +234,7 @@ final class Gguf {
         return switch (type) {
             case F32 -> array.toByteBuffer().rewind();
             case F16 -> array.toType(DataType.FLOAT16, false).toByteBuffer().rewind();
-            case BF16 -> array.toType(DataType.BFLOAT16, false).toByteBuffer().rewind();
+            case BF16 -> BFloat16.bitsOf(array, array.getManager()).toByteBuffer().rewind();
             case Q8_0 -> eightBits(array);
         };
     }

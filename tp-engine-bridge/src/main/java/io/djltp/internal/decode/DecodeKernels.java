@@ -257,15 +257,30 @@ enum DecodeKernels {
 
         @Override
         Tensor product(Tensor x) {
-            long in = getInputs();
-            long out = getOutputs();
+            Tensor y = torch.empty(x.size(0), getOutputs());
+            multiply(x, address, PANEL, y, 0, getOutputs());
+            return y;
+        }
+
+        /**
+         * Multiplies rows by panels.
+         *
+         * @param x the rows, [count, in]
+         * @param address where the panels are
+         * @param width the outputs of a panel, but the last, which may have fewer
+         * @param y where the results go, [count, outputs]
+         * @param begin the first output
+         * @param end the output behind the last
+         */
+        static void multiply(Tensor x, long address, long width, Tensor y, long begin, long end) {
             long count = x.size(0);
-            Tensor y = torch.empty(count, out);
+            long in = x.size(1);
+            long out = y.size(1);
             long from = x.data_ptr().address();
             long to = y.data_ptr().address();
-            for (long at = 0; at < out; at += PANEL) {
-                long panel = Math.min(PANEL, out - at);
-                long factor = address + Float.BYTES * at * in;
+            for (long at = begin; at < end; at += width) {
+                long panel = Math.min(width, end - at);
+                long factor = address + Float.BYTES * (at - begin) * in;
                 long rows;
                 for (long row = 0; row < count; row += rows) {
                     rows = Math.min(MOST, count - row);
@@ -275,7 +290,6 @@ enum DecodeKernels {
                             rows, panel, in, in, panel, out, false, a, factor, c, false);
                 }
             }
-            return y;
         }
 
         @Override
@@ -352,6 +366,8 @@ enum DecodeKernels {
 
         private static final float PARTS = 126; // of a step of the first row
 
+        private static final int FEW = 4; // rows, of which the parts are made here
+
         private final IValue one = new IValue(1.0).retainReference();
         private final IValue zero = new IValue(64L).retainReference();
         private float[] scales = {};
@@ -382,6 +398,10 @@ enum DecodeKernels {
 
         @Override
         void put(RowBuffer to, float[] x, int count) {
+            if (count > FEW) {
+                super.put(to, x, count);
+                return;
+            }
             int in = getInputs();
             if (scales.length < count) {
                 scales = new float[count];
@@ -409,11 +429,31 @@ enum DecodeKernels {
 
         @Override
         Tensor product(Tensor x) {
-            return call(RUN, new IValue(x), one, zero, packed).toTensor();
+            int count = Math.toIntExact(x.size(0) / 2);
+            if (count <= FEW) {
+                return call(RUN, new IValue(x), one, zero, packed).toTensor();
+            }
+            // as put and take of few, bit by bit
+            Tensor first = x.narrow(0, 0, count);
+            Tensor second = x.narrow(0, count, count);
+            Tensor most = first.abs().amax(new long[] {1}, true);
+            Tensor inverse = torch.full(new long[] {1}, new Scalar(MOST)).div(most);
+            first.mul_(inverse.masked_fill_(most.eq(new Scalar(0f)), new Scalar(0f)));
+            second.copy_(first);
+            first.round_();
+            second.sub_(first).mul_(new Scalar(PARTS));
+            Tensor y = call(RUN, new IValue(x), one, zero, packed).toTensor();
+            return y.narrow(0, 0, count)
+                    .add_(y.narrow(0, count, count).mul_(new Scalar(1 / PARTS)))
+                    .mul_(most.div_(new Scalar(MOST)));
         }
 
         @Override
         void take(RowBuffer from, Tensor product, float[] y, int count) {
+            if (count > FEW) {
+                super.take(from, product, y, count);
+                return;
+            }
             int out = getOutputs();
             int all = count * out;
             float[] parts = from.scratch(2 * all);
@@ -451,7 +491,7 @@ enum DecodeKernels {
     private static final class Int4 extends PackedWeight {
 
         private static final int GROUP = 32;
-        private static final long FEW = 16; // rows
+        private static final long FEW = 64; // rows
 
         private static final OperatorHandle RUN = operator("aten::_weight_int4pack_mm_for_cpu");
 
@@ -565,25 +605,39 @@ enum DecodeKernels {
 
         private Tensor ofMany(Tensor x) {
             long in = packed.size(1);
-            long most = Math.max(1, Plain.BLOCK / (in * PANEL));
+            long most = Math.max(1, Plain.BLOCK / (in * PANEL)); // panels
             Tensor y = torch.empty(x.size(0), packed.size(0) * PANEL);
             for (long at = 0; at < packed.size(0); at += most) {
                 try (PointerScope scope = new PointerScope()) {
-                    long panels = Math.min(most, packed.size(0) - at);
-                    long outputs = panels * PANEL;
-                    Tensor bytes = packed.narrow(0, at, panels).transpose(0, 1);
-                    Tensor low = bytes.bitwise_and(new Scalar(15));
-                    Tensor high = torch.bitwise_right_shift(bytes, new Scalar(4));
-                    Tensor of = factors.narrow(1, at * PANEL, outputs).to(ScalarType.Float);
-                    Tensor part =
-                            torch.cat(new TensorVector(low, high), 2)
+                    long count = Math.min(most, packed.size(0) - at);
+                    Tensor bytes = packed.narrow(0, at, count);
+                    Tensor wide = torch.empty(count, in, 2, PANEL / 2);
+                    wide.select(2, 0).copy_(bytes.bitwise_and(new Scalar(15)));
+                    wide.select(2, 1).copy_(torch.bitwise_right_shift(bytes, new Scalar(4)));
+                    long begin = at * PANEL;
+                    Tensor scales = // and offsets, [panels, groups, 1, PANEL, 2]
+                            factors.narrow(1, begin, count * PANEL)
                                     .to(ScalarType.Float)
-                                    .reshape(in / GROUP, GROUP, outputs)
-                                    .sub_(new Scalar(8f))
-                                    .mul_(of.select(2, 0).unsqueeze(1))
-                                    .add_(of.select(2, 1).unsqueeze(1));
-                    Tensor to = y.narrow(1, at * PANEL, outputs);
-                    torch.mm_out(to, x, part.reshape(in, outputs));
+                                    .view(in / GROUP, count, 1, PANEL, 2)
+                                    .transpose(0, 1);
+                    Tensor scale = scales.select(4, 0).contiguous();
+                    Tensor offset = scales.select(4, 1).sub(scale, new Scalar(8f));
+                    Tensor groups = wide.view(count, in / GROUP, GROUP, PANEL);
+                    torch.addcmul_out(groups, offset, groups, scale);
+                    Tensor panels = groups.view(count, in, PANEL);
+                    if (find(Type.FLOAT32) == ONEDNN_FLOAT32) {
+                        OneDnnFloat32.multiply(
+                                x,
+                                panels.data_ptr().address(),
+                                PANEL,
+                                y,
+                                begin,
+                                begin + count * PANEL);
+                    } else {
+                        y.narrow(1, begin, count * PANEL)
+                                .view(x.size(0), count, PANEL)
+                                .copy_(torch.matmul(x, panels).transpose(0, 1));
+                    }
                 }
             }
             return y;
