@@ -438,9 +438,9 @@ enum DecodeKernels {
             Tensor second = x.narrow(0, count, count);
             Tensor most = first.abs().amax(new long[] {1}, true);
             Tensor inverse = torch.full(new long[] {1}, new Scalar(MOST)).div(most);
-            first.mul_(inverse.masked_fill_(most.eq(new Scalar(0f)), new Scalar(0f)));
-            second.copy_(first);
-            first.round_();
+            inverse.masked_fill_(most.eq(new Scalar(0f)), new Scalar(0f));
+            torch.mul_out(second, first, inverse);
+            torch.round_out(first, second);
             second.sub_(first).mul_(new Scalar(PARTS));
             Tensor y = call(RUN, new IValue(x), one, zero, packed).toTensor();
             return y.narrow(0, 0, count)

@@ -349,7 +349,7 @@ public final class KeyValueCache implements AutoCloseable {
             long row = rowsAt + (long) Float.BYTES * i * group * d;
             for (int at = first, count; at < last; at += count) {
                 int inBlock = at % block;
-                count = Math.min(block - inBlock, last - at);
+                count = Math.min(ofKeys ? block - inBlock : MOST, last - at);
                 long weight = weightsAt + (long) Float.BYTES * (i * group * room + at - first);
                 int from = begin(text, i) + at * d;
                 if (ofKeys) {

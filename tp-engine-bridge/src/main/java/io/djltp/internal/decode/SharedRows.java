@@ -134,12 +134,13 @@ public final class SharedRows {
     /** Adds up the numbers that are there, in the order of ranks. */
     void sum(int rank, long number, int count, float[] to) {
         float[][] all = meet(rank, number);
-        System.arraycopy(all[0], 0, to, 0, count);
+        float[] sum = all[0];
         for (int i = 1; i < ranks; i++) {
             float[] more = all[i];
             for (int j = 0; j < count; j++) {
-                to[j] += more[j];
+                to[j] = sum[j] + more[j];
             }
+            sum = to;
         }
     }
 
