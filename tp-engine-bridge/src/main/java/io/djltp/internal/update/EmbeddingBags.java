@@ -17,7 +17,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
-import java.util.stream.IntStream;
 
 /**
  * Which rows of a table are in which bag: the sums of the rows of each bag, and the update of the
@@ -27,6 +26,9 @@ import java.util.stream.IntStream;
 public final class EmbeddingBags {
 
     private static final long SUM = 0; // libtorch's number of the way to put a bag together
+    private static final long CACHE_BYTES = 1 << 18;
+    private static final int DIGIT = 10; // bits
+    private static final long MASK = (1 << DIGIT) - 1;
 
     private final long[] offsets; // where a bag begins, [bags]
     private final long[] rows; // of one bag after the other
@@ -138,12 +140,21 @@ public final class EmbeddingBags {
                 FlushDenormals zeros = new FlushDenormals()) {
             Tensor values = TensorView.of(table).tensor().detach();
             Tensor sums = TensorView.of(gradient).tensor().detach().to(ScalarType.Float);
+            update.prepare(values.size(0), values.size(1), sums.options());
             Transposed byRow = transposed();
-            Tensor ofRows = sum(sums, byRow.bags, byRow.offsets, byRow.weights);
-            update.prepare(values.size(0), values.size(1), ofRows.options());
-            SparseRows sparse = new SparseRows(values, index(byRow.rows, values), ofRows);
-            update.apply(sparse);
-            sparse.setRows(values, sparse.weight.to(values.scalar_type()));
+            int count = byRow.rows.length;
+            // a few rows after the other, so that what is made of them stays in the cache
+            long inCache = Math.max(1, CACHE_BYTES / (Float.BYTES * values.size(1)));
+            int most = values.is_cuda() ? count : (int) Math.min(count, inCache);
+            for (int first = 0; first < count; first += most) {
+                try (TorchScope some = TorchScope.withoutGraph()) {
+                    Transposed part = byRow.part(first, Math.min(count, first + most));
+                    Tensor ofRows = sum(sums, part.bags, part.offsets, part.weights);
+                    SparseRows sparse = new SparseRows(values, index(part.rows, values), ofRows);
+                    update.apply(sparse);
+                    sparse.setRows(values, sparse.weight.to(values.scalar_type()));
+                }
+            }
         }
     }
 
@@ -155,38 +166,76 @@ public final class EmbeddingBags {
      * @param bags the bags of one row after the other
      * @param weights the weights of the row in the bags, or {@code null}
      */
-    record Transposed(long[] rows, long[] offsets, long[] bags, float @Nullable [] weights) {}
+    record Transposed(long[] rows, long[] offsets, long[] bags, float @Nullable [] weights) {
+
+        /** Returns some of the rows. */
+        Transposed part(int from, int to) {
+            int begin = (int) offsets[from];
+            int end = to < rows.length ? (int) offsets[to] : bags.length;
+            long[] begins = Arrays.copyOfRange(offsets, from, to);
+            Arrays.setAll(begins, i -> begins[i] - begin);
+            return new Transposed(
+                    Arrays.copyOfRange(rows, from, to),
+                    begins,
+                    Arrays.copyOfRange(bags, begin, end),
+                    weights == null ? null : Arrays.copyOfRange(weights, begin, end));
+        }
+    }
 
     /** Returns the bags by row. */
     Transposed transposed() {
-        int[] bagOf = new int[rows.length];
-        long[] pairs = new long[rows.length]; // of a row, and below it its place: both of 32 bits
+        long[] bagOf = new long[rows.length];
         for (int bag = 0; bag < offsets.length; bag++) {
             int end = (int) (bag + 1 < offsets.length ? offsets[bag + 1] : rows.length);
-            for (int i = (int) offsets[bag]; i < end; i++) {
-                bagOf[i] = bag;
-                pairs[i] = rows[i] << Integer.SIZE | i;
-            }
+            Arrays.fill(bagOf, (int) offsets[bag], end, bag);
         }
-        Arrays.sort(pairs);
-        long[] all = Arrays.stream(pairs).map(pair -> pair >>> Integer.SIZE).toArray();
-        long[] begins =
-                IntStream.range(0, all.length)
-                        .filter(i -> i == 0 || all[i] != all[i - 1])
-                        .asLongStream()
-                        .toArray();
-        float[] sorted = null;
-        if (weights != null) {
-            sorted = new float[all.length];
-            for (int i = 0; i < sorted.length; i++) {
-                sorted[i] = weights[(int) pairs[i]];
+        long[] found = new long[rows.length];
+        long[] begins = new long[rows.length];
+        long[] bags = new long[rows.length];
+        float[] unsorted = weights;
+        float[] sorted = unsorted == null ? null : new float[rows.length];
+        int count = 0;
+        int at = 0;
+        for (int place : placesByRow()) {
+            if (count == 0 || rows[place] != found[count - 1]) {
+                begins[count] = at;
+                found[count++] = rows[place];
             }
+            bags[at] = bagOf[place];
+            if (unsorted != null && sorted != null) {
+                sorted[at] = unsorted[place];
+            }
+            at++;
         }
         return new Transposed(
-                Arrays.stream(all).distinct().toArray(),
-                begins,
-                Arrays.stream(pairs).map(pair -> bagOf[(int) pair]).toArray(),
-                sorted);
+                Arrays.copyOf(found, count), Arrays.copyOf(begins, count), bags, sorted);
+    }
+
+    /** Sorts the places of the rows by their rows, a digit after the other (radix sort). */
+    private int[] placesByRow() {
+        long largest = 0;
+        for (long row : rows) {
+            largest = Math.max(largest, row);
+        }
+        int[] places = new int[rows.length];
+        Arrays.setAll(places, i -> i);
+        int[] next = new int[rows.length];
+        for (int shift = 0; largest >>> shift != 0; shift += DIGIT) {
+            int[] ends = new int[(1 << DIGIT) + 1]; // of the digits before
+            for (long row : rows) {
+                ends[(int) (row >>> shift & MASK) + 1]++;
+            }
+            for (int i = 1; i < ends.length; i++) {
+                ends[i] += ends[i - 1];
+            }
+            for (int place : places) {
+                next[ends[(int) (rows[place] >>> shift & MASK)]++] = place;
+            }
+            int[] sorted = next;
+            next = places;
+            places = sorted;
+        }
+        return places;
     }
 
     private static Tensor sum(

@@ -140,6 +140,38 @@ public class TableShardTest {
         Assert.assertEquals(byRow.rows(), new long[] {3, 7, Integer.MAX_VALUE});
         Assert.assertEquals(byRow.offsets(), new long[] {0, 1, 4});
         Assert.assertEquals(byRow.bags(), new long[] {2, 0, 1, 2, 0});
+        EmbeddingBags.Transposed part = byRow.part(1, 3);
+        Assert.assertEquals(part.rows(), new long[] {7, Integer.MAX_VALUE});
+        Assert.assertEquals(part.offsets(), new long[] {0, 3});
+        Assert.assertEquals(part.bags(), new long[] {0, 1, 2, 0});
+        int[] weighted = {9, Float.floatToRawIntBits(2), 0, 0, 4, Float.floatToRawIntBits(3)};
+        byRow = new EmbeddingBags(weighted, 2, true, 10).transposed();
+        Assert.assertEquals(byRow.rows(), new long[] {4, 9});
+        Assert.assertEquals(byRow.weights(), new float[] {3, 2});
+    }
+
+    /** Rows that are updated a few at a time get what they get all at once. */
+    @Test
+    public void theRowsOfALargeBatch() {
+        int[] ids = new SplittableRandom(1).ints(60_000, 0, 1 << 20).toArray();
+        EmbeddingBags bags = new EmbeddingBags(ids, 60, false, 1 << 20);
+        long[] sorted = Arrays.stream(ids).filter(i -> i > 0).sorted().asLongStream().toArray();
+        Assert.assertEquals(bags.transposed().rows(), Arrays.stream(sorted).distinct().toArray());
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray table = manager.zeros(new Shape(1 << 20, 8));
+            NDArray gradient = manager.ones(new Shape(1000, 8));
+            WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
+            update.begin(1, 1);
+            bags.update(table, gradient, update);
+            float[] expected = new float[1 << 20];
+            Arrays.stream(sorted).forEach(row -> expected[(int) row]--);
+            Assert.assertEquals(table.get(":, 7").toFloatArray(), expected);
+            Assert.assertEquals(table.get(":, 0").toFloatArray(), expected);
+        }
+    }
+
+    @Test
+    public void noRows() {
         Assert.assertEquals(
                 new EmbeddingBags(new int[2], 1, false, 5).transposed().rows().length, 0);
     }
