@@ -7,8 +7,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Set;
 import java.util.function.IntFunction;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -84,8 +86,10 @@ public final class FastTextFiles {
     }
 
     /**
-     * Writes the dictionary turned round: a lemma a line, with all of its forms as labels. A tenth
-     * of the lemmas, drawn once, is in the file to test on.
+     * Writes the dictionary turned round: a lemma a line, with the endings of all its forms as
+     * labels. A tenth of the lemmas, drawn once, is in the file to test on.
+     *
+     * <p>The forms themselves are no labels to hold out: nearly all of them belong to one lemma.
      *
      * @param corpus the dictionary
      * @param folder where the files go; made if it is not there
@@ -94,28 +98,43 @@ public final class FastTextFiles {
      */
     public static String writeForms(LemmaCorpus corpus, Path folder) throws IOException {
         Files.createDirectories(folder);
-        List<StringBuilder> lines = new ArrayList<>();
+        List<Set<String>> endings = new ArrayList<>();
         for (int i = 0; i < corpus.classes(); i++) {
-            lines.add(new StringBuilder());
+            endings.add(new LinkedHashSet<>());
         }
         for (int pair = 0; pair < corpus.size(); pair++) {
-            String label = PREFIX + corpus.form(pair).replace(' ', '_');
-            lines.get(corpus.classOf(pair)).append(label).append(' ');
+            int lemma = corpus.classOf(pair);
+            endings.get(lemma).add(ending(corpus.lexicon().lemma(lemma), corpus.form(pair)));
         }
-        int[] order = new int[lines.size()];
+        int[] order = new int[endings.size()];
         Permutation drawn = new Permutation(order.length, Permutation.key(SEED, 0));
         Arrays.setAll(order, drawn::get);
         int tests = order.length / 10;
         IntFunction<String> line =
-                i -> lines.get(order[i]).append(corpus.lexicon().lemma(order[i])).toString();
+                i ->
+                        endings.get(order[i]).stream()
+                                .map(each -> PREFIX + each + " ")
+                                .collect(
+                                        Collectors.joining(
+                                                "", "", corpus.lexicon().lemma(order[i])));
         write(folder.resolve(TEST), tests, line);
         write(folder.resolve(TRAIN), order.length - tests, i -> line.apply(tests + i));
         return String.format(
                 Locale.ROOT,
-                "%,d lemmas to train on and %,d held-out ones, with %,d forms",
+                "%,d lemmas to train on and %,d held-out ones, with %,d endings",
                 order.length - tests,
                 tests,
-                corpus.size());
+                endings.stream().flatMap(Set::stream).distinct().count());
+    }
+
+    /** Returns what a form has in place of the end of its lemma: -en+t of gehen and geht. */
+    static String ending(String lemma, String form) {
+        int same = 0;
+        int most = Math.min(lemma.length(), form.length());
+        while (same < most && lemma.charAt(same) == form.charAt(same)) {
+            same++;
+        }
+        return ("-" + lemma.substring(same) + "+" + form.substring(same)).replace(' ', '_');
     }
 
     private static void write(Path file, int count, IntFunction<String> line) throws IOException {

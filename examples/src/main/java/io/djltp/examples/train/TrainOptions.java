@@ -144,8 +144,9 @@ final class TrainOptions extends JobOptions {
     @Option(
             names = "--forms",
             description =
-                    "With --export-split: a lemma a line, with all of its forms as labels, a tenth"
-                            + " of the lemmas held out.")
+                    "With --export-split: a lemma a line, with the endings of all its forms as"
+                            + " labels (-en+t of gehen and geht), a tenth of the lemmas held"
+                            + " out.")
     boolean forms;
 
     /** The user's own data. */

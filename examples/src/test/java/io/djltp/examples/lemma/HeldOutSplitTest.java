@@ -107,6 +107,35 @@ public class HeldOutSplitTest {
         Assert.assertEquals(files.get(2), List.of("__label__0 Weise", "__label__1 weisen"));
     }
 
+    /** A lemma with its endings gives all of its forms; a tenth of the lemmas is held out. */
+    @Test(timeOut = 60_000)
+    public void theEndingsOfTheFormsOfALemma() throws IOException {
+        Assert.assertEquals(FastTextFiles.ending("gehen", "geht"), "-en+t");
+        Assert.assertEquals(FastTextFiles.ending("Haus", "Haus"), "-+");
+        LemmaCorpus corpus = TestCorpus.verbs(50, 4);
+        Set<String> expected = new HashSet<>();
+        for (int pair = 0; pair < corpus.size(); pair++) {
+            expected.add(corpus.lexicon().lemma(corpus.classOf(pair)) + " " + corpus.form(pair));
+        }
+        Path folder = TestFolder.create();
+        FastTextFiles.writeForms(corpus, folder);
+        List<String> lines = new ArrayList<>(Files.readAllLines(folder.resolve("test.txt")));
+        Assert.assertEquals(lines.size(), corpus.classes() / 10);
+        lines.addAll(Files.readAllLines(folder.resolve("train.txt")));
+        Assert.assertEquals(lines.size(), corpus.classes());
+        Set<String> found = new HashSet<>();
+        for (String line : lines) {
+            String lemma = line.substring(line.lastIndexOf(' ') + 1);
+            for (String label : line.substring(0, line.lastIndexOf(' ')).split(" ")) {
+                String[] ending = label.substring("__label__-".length()).split("\\+", 2);
+                String stem = lemma.substring(0, lemma.length() - ending[0].length());
+                Assert.assertEquals(stem + ending[0], lemma);
+                found.add(lemma + " " + stem + ending[1]);
+            }
+        }
+        Assert.assertEquals(found, expected);
+    }
+
     private static List<List<String>> write(HeldOutSplit split) throws IOException {
         Path folder = TestFolder.create();
         FastTextFiles.write(split, folder.resolve("split"));
