@@ -52,6 +52,7 @@ record ClassNetwork(
     private static final float LENGTH = 16; // of the features of each row
     private static final float EPSILON = 1e-6f;
     private static final float TABLE_SIGMA = 0.25f;
+    private static final float TABLE_SIGMA_OF_EACH = 0.02f; // of classes by themselves
     private static final float HEAD_SIGMA = 0.01f; // small, so that all classes start alike
 
     private static final Gson GSON = new GsonBuilder().setPrettyPrinting().create();
@@ -93,7 +94,10 @@ record ClassNetwork(
             network.add(newScaling());
         } else {
             EmbeddingBag table = new EmbeddingBag(inputs, dim);
-            table.setInitializer(new NormalInitializer(TABLE_SIGMA), Parameter.Type.WEIGHT);
+            // as the rates of the objectives: rows that are hardly learned must be no noise
+            boolean softmax = objective == Objective.SOFTMAX;
+            float sigma = softmax ? TABLE_SIGMA : TABLE_SIGMA_OF_EACH;
+            table.setInitializer(new NormalInitializer(sigma), Parameter.Type.WEIGHT);
             network.add(table);
         }
         for (int units : hidden) {

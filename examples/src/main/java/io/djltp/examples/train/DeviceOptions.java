@@ -28,7 +28,7 @@ import java.util.stream.Stream;
 /** The options that say where ranks compute, and how they reach each other. */
 public final class DeviceOptions {
 
-    private static final int DEFAULT_RANKS = 2;
+    static final int DEFAULT_RANKS = 2;
 
     /** Where the ranks compute. */
     enum DeviceName {
@@ -90,13 +90,24 @@ public final class DeviceOptions {
      * @return that, or one for each process, or without a launcher 2
      */
     public static int ranks(@Nullable Integer tp) {
+        return ranks(tp, DEFAULT_RANKS);
+    }
+
+    /**
+     * Returns the number of ranks where nothing else says it.
+     *
+     * @param tp the number that was given, or {@code null}
+     * @param alone the number without a launcher
+     * @return the first of them that is there, or one for each process
+     */
+    static int ranks(@Nullable Integer tp, int alone) {
         int processes = processes();
         if (tp != null) {
             return tp;
         }
         // an engine that gives one process, where it gave several before, means one rank
         boolean launched = LaunchEnvironment.detect(System.getenv()).isPresent();
-        return launched ? processes : DEFAULT_RANKS;
+        return launched ? processes : alone;
     }
 
     /**

@@ -52,8 +52,8 @@ public abstract class JobOptions {
     @Option(
             names = "--tp",
             description =
-                    "Number of ranks of all processes (2, or one for each process that a launcher"
-                            + " has started, or those of the --mesh).")
+                    "Number of ranks of all processes (2, with --data 1, or one for each process"
+                            + " that a launcher has started, or those of the --mesh).")
     private @Nullable Integer tp;
 
     @Option(
@@ -124,6 +124,15 @@ public abstract class JobOptions {
      */
     protected abstract Set<String> trainingOptions();
 
+    /**
+     * Returns the number of ranks where neither an option nor a launcher says it.
+     *
+     * @return the number of ranks
+     */
+    protected int ranksAlone() {
+        return DeviceOptions.DEFAULT_RANKS;
+    }
+
     /** Checks that the folder of the run can be written, in the process that writes it. */
     protected void checkOut() {
         // checkpoints are checked as they are opened
@@ -137,7 +146,7 @@ public abstract class JobOptions {
     protected final void check(ParallelMode mode) {
         where.check();
         if (meshText == null) {
-            int ranks = DeviceOptions.ranks(tp);
+            int ranks = DeviceOptions.ranks(tp, ranksAlone());
             positive("--tp", ranks);
             mesh = DeviceMesh.of(mode, ranks);
         } else {

@@ -224,6 +224,16 @@ final class TrainOptions extends JobOptions {
         }
     }
 
+    /**
+     * {@inheritDoc}
+     *
+     * <p>Of a file 1: each rank would update the whole table of its features.
+     */
+    @Override
+    protected int ranksAlone() {
+        return own.data == null ? super.ranksAlone() : 1;
+    }
+
     private void checkData() {
         own.check();
         DataOptions.checkFile("--validation", validation);
