@@ -41,6 +41,7 @@ final class TrainOptions extends JobOptions {
     private static final Path DEFAULT_OUT = Path.of("out/lemma"); // where tp lemma looks, too
     private static final double DEFAULT_MINUTES = 3;
     private static final int MOST_EPOCHS = 1000; // another limit comes first
+    private static final int FILE_EPOCHS = 20; // then what is learned is the noise of the rows
 
     @Option(
             names = "--languages",
@@ -73,7 +74,11 @@ final class TrainOptions extends JobOptions {
             description = "Words of a step, over all ranks (${DEFAULT-VALUE}).")
     int batch;
 
-    @Option(names = "--epochs", description = "End after so many passes over the training words.")
+    @Option(
+            names = "--epochs",
+            description =
+                    "End after so many passes over the training rows (20 of --data, if there are"
+                            + " no --steps).")
     @Nullable Integer epochs;
 
     @Option(
@@ -419,7 +424,10 @@ final class TrainOptions extends JobOptions {
 
     /** Returns the limit of passes. */
     int epochs() {
-        return epochs == null ? MOST_EPOCHS : epochs;
+        if (epochs != null) {
+            return epochs;
+        }
+        return own.data == null || steps != null ? MOST_EPOCHS : FILE_EPOCHS;
     }
 
     /** Returns the limit of steps. */

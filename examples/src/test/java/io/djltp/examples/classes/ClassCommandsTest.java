@@ -104,6 +104,16 @@ public class ClassCommandsTest {
         };
     }
 
+    /** A small file is learned in 20 passes, on one rank. */
+    @Test(timeOut = 120_000)
+    public void whatIsNotSaidSuitsAFile() throws Exception {
+        String train = "train --data %s --batch 50 --dim 8 --out %s";
+        TpRun run =
+                TpRun.withJson(train.formatted(folder.resolve("text"), folder.resolve("not-said")));
+        Assert.assertEquals(run.figures().getAsJsonObject().get("ranks").getAsInt(), 1);
+        Assert.assertEquals(run.losses().length, 20 * (ROWS / 50 + 1));
+    }
+
     @Test(dataProvider = "kinds", timeOut = 240_000)
     public void trainedJudgedAskedAndServed(
             String kind, String options, String text, String inputs, String best) throws Exception {
