@@ -4,6 +4,7 @@
 # On several, with ssh to all of them and tp in the same folder:
 #   PROCESSES=4 HOSTS=host1:2,host2:2 examples/clusters/mpirun.sh train --languages de --steps 1000
 # They meet at MASTER_ADDR (the first host) and MASTER_PORT (29500), with TP_SECRET (drawn if it is not set).
+# mpirun hands TP_SECRET on in clear: where others can read the network, set TP_SECRET_FILE to a file that is on all.
 # Started again when a process dies, RESTARTS times, and going on from the last checkpoint (mpirun does not do that):
 #   PROCESSES=4 RESTARTS=3 examples/clusters/mpirun.sh train ... --out DIR --checkpoint-steps 50 --resume
 # To end it with a checkpoint: SIGTERM to this script, or Ctrl-C.
@@ -17,9 +18,15 @@ mpirun=(${MPIRUN:-mpirun})
 
 options=(-n "${PROCESSES:-2}" --bind-to none --oversubscribe --mca odls_base_sigkill_timeout "${GRACE:-5}")
 if [ -n "${HOSTS:-}" ]; then
-    options+=(--host "$HOSTS" -x MASTER_ADDR -x MASTER_PORT -x TP_SECRET)
+    options+=(--host "$HOSTS" -x MASTER_ADDR -x MASTER_PORT)
     export MASTER_ADDR=${MASTER_ADDR:-${HOSTS%%[:,]*}} MASTER_PORT=${MASTER_PORT:-29500}
-    export TP_SECRET=${TP_SECRET:-$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')}
+    if [ -n "${TP_SECRET_FILE:-}" ]; then
+        options+=(-x TP_SECRET_FILE)
+    else
+        options+=(-x TP_SECRET)
+        export TP_SECRET=${TP_SECRET:-$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')}
+    fi
+    [ -z "${TP_ENCRYPT_DATA:-}" ] || options+=(-x TP_ENCRYPT_DATA)
 fi
 if [ "$(id -u)" = 0 ]; then
     options+=(--allow-run-as-root) # in a container

@@ -17,8 +17,9 @@
 set -uo pipefail
 tp=${TP:-${SLURM_SUBMIT_DIR:-.}/tp}
 
-TP_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-export TP_SECRET # srun hands it on, and a job that is requeued draws another
+# srun hands it on, in clear, and a job that is requeued draws another: TP_SECRET_FILE names a file instead
+[ -n "${TP_SECRET_FILE:-}" ] || TP_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export TP_SECRET
 
 # processes look for the first node by its name; where names do not resolve, Slurm knows the address
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -59,6 +60,25 @@ public class PlayedScriptsTest {
             Assert.assertEquals(result.status(), 143, result.toString());
             Assert.assertEquals(lines("saved").size(), 2, result.toString());
             Assert.assertEquals(lines("starts").size(), 2, result.toString());
+        }
+    }
+
+    /**
+     * What mpirun hands on crosses the network in clear: the name of a file, where there is one.
+     */
+    @Test(timeOut = 60_000)
+    public void mpirunIsGivenTheFileOfTheSecretAndNotTheSecret() throws Exception {
+        List<String> command = List.of(script("mpirun.sh"), "train");
+        for (boolean file : new boolean[] {false, true}) {
+            Map<String, String> variables = new HashMap<>();
+            variables.put("HOSTS", "a:1,b:1");
+            variables.put("MPIRUN", "echo arguments");
+            variables.put(file ? "TP_SECRET_FILE" : "TP_SECRET", "/a/long/random/text");
+            try (ForkedTp job = ForkedTp.script(command, variables)) {
+                String output = job.await().toString();
+                Assert.assertEquals(output.contains("-x TP_SECRET_FILE "), file, output);
+                Assert.assertEquals(output.contains("-x TP_SECRET "), !file, output);
+            }
         }
     }
 
