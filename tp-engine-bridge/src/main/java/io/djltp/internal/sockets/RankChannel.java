@@ -30,7 +30,7 @@ public final class RankChannel implements Closeable {
     private static final int MOST = 0xfff0; // bytes of a record before they are encrypted
     private static final int TAG = 16;
     private static final int RECORD = Integer.BYTES + MOST + TAG;
-    private static final int RECORDS = 4; // that are sent at a time
+    private static final int RECORDS = 2; // that are sent at a time
     private static final String CHANGED =
             "what has come was changed on the way: somebody else has access to the network between"
                     + " the processes, or a device there is broken";
@@ -130,15 +130,18 @@ public final class RankChannel implements Closeable {
         return part;
     }
 
-    /** The buffers of an encrypted connection. */
+    /**
+     * The buffers of an encrypted connection: arrays, which Java encrypts up to four times as fast
+     * as native memory.
+     */
     private final class Sealed {
 
         private final Direction outgoing;
         private final Direction incoming;
-        private final ByteBuffer gathered = ByteBuffer.allocateDirect(MOST);
-        private final ByteBuffer sent = ByteBuffer.allocateDirect(RECORDS * RECORD).limit(0);
-        private final ByteBuffer received = ByteBuffer.allocateDirect(RECORDS * RECORD).limit(0);
-        private final ByteBuffer opened = ByteBuffer.allocateDirect(MOST).limit(0);
+        private final ByteBuffer gathered = ByteBuffer.allocate(MOST);
+        private final ByteBuffer sent = ByteBuffer.allocate(RECORDS * RECORD).limit(0);
+        private final ByteBuffer received = ByteBuffer.allocate(RECORDS * RECORD).limit(0);
+        private final ByteBuffer opened = ByteBuffer.allocate(MOST).limit(0);
 
         Sealed(Direction outgoing, Direction incoming) {
             this.outgoing = outgoing;
@@ -150,30 +153,21 @@ public final class RankChannel implements Closeable {
             if (!sent.hasRemaining()) {
                 sent.clear();
                 while (sent.remaining() >= RECORD && first(sources) != null) {
-                    ByteBuffer record = next(sources);
-                    int length = record.remaining();
+                    gathered.clear();
+                    for (ByteBuffer source = first(sources);
+                            source != null && gathered.hasRemaining();
+                            source = first(sources)) {
+                        taken += move(source, gathered);
+                    }
+                    int length = gathered.flip().limit();
                     // and its complement, so that a change is found at once, not awaited
                     sent.putInt(length << Short.SIZE | ~length & 0xffff);
-                    outgoing.crypt(record, sent);
-                    taken += length;
+                    outgoing.crypt(gathered, sent);
                 }
                 sent.flip();
             }
             socket.write(sent);
             return taken;
-        }
-
-        /** Takes the bytes of a record: where they lie if it can be filled there. */
-        private ByteBuffer next(ByteBuffer[] sources) {
-            ByteBuffer source = first(sources);
-            if (source != null && source.isDirect() && source.remaining() >= MOST) {
-                return part(source, MOST);
-            }
-            gathered.clear();
-            for (; source != null && gathered.hasRemaining(); source = first(sources)) {
-                move(source, gathered);
-            }
-            return gathered.flip();
         }
 
         long read(ByteBuffer[] targets) throws IOException {
@@ -196,13 +190,8 @@ public final class RankChannel implements Closeable {
                     break;
                 }
                 received.getInt();
-                ByteBuffer record = part(received, length + TAG);
-                if (target.isDirect() && target.remaining() >= length) {
-                    given += incoming.crypt(record, target);
-                } else {
-                    incoming.crypt(record, opened.clear());
-                    opened.flip();
-                }
+                incoming.crypt(part(received, length + TAG), opened.clear());
+                opened.flip();
             }
             return given;
         }
@@ -246,15 +235,15 @@ public final class RankChannel implements Closeable {
             }
         }
 
-        /** Encrypts or decrypts the next record, and returns how many bytes it has then. */
-        int crypt(ByteBuffer record, ByteBuffer target) throws IOException {
+        /** Encrypts or decrypts the next record. */
+        void crypt(ByteBuffer record, ByteBuffer target) throws IOException {
             try {
                 if (key == null || records % recordsOfKey == 0) {
                     key = key(records / recordsOfKey);
                 }
                 byte[] nonce = ByteBuffer.allocate(12).putLong(4, records++).array();
                 cipher.init(mode, key, new GCMParameterSpec(TAG * Byte.SIZE, nonce));
-                return cipher.doFinal(record, target);
+                cipher.doFinal(record, target);
             } catch (AEADBadTagException e) {
                 throw new IOException(CHANGED, e);
             } catch (GeneralSecurityException e) {
