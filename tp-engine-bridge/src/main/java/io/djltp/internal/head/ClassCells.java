@@ -48,8 +48,8 @@ public record ClassCells(
         int probes) {
 
     private static final double CELLS = 4; // times the root of the number of classes
-    private static final int ROWS_OF_A_CELL = 48; // that k-means learns from
-    private static final int ITERATIONS = 8;
+    private static final int ROWS_OF_A_CELL = 32; // that k-means learns from
+    private static final int ITERATIONS = 6;
     private static final int CHUNK = 1 << 22; // similarities that exist at a time
     private static final double WIDTH = 0.25; // by how many spreads a cell promises more
 
