@@ -19,8 +19,7 @@ public class ManyOperationsTest {
         return new Object[][] {{TestBackend.LOCAL, 4, 750, 24}, {TestBackend.NCCL, 2, 1000, 4}};
     }
 
-    /** An operation of the double goes through three threads a rank: 3 s alone, 40 s if 18 wait. */
-    @Test(dataProvider = "backends", groups = "sweep", timeOut = 240_000)
+    @Test(dataProvider = "backends", groups = "sweep", timeOut = 90_000)
     public void manyOperationsTakeNoMemory(
             TestBackend backend, int ranks, int rounds, int mebibytes) throws Exception {
         String folder = backend == TestBackend.NCCL ? NcclDouble.build().toString() : "";
