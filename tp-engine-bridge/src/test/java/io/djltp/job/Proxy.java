@@ -8,12 +8,13 @@ import java.net.Socket;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Stands between members and the master: records what all say, and cuts connections. */
-final class Proxy implements AutoCloseable {
+/** Stands before a port: records what all say, cuts connections, and changes what comes. */
+public final class Proxy implements AutoCloseable {
 
     private final ServerSocket server;
     private final int master;
     private final int cuts;
+    private final long changed; // the byte, -1 for none
     private final List<ByteArrayOutputStream> recorded = new ArrayList<>(); // of each side
     private volatile int connections;
 
@@ -24,13 +25,23 @@ final class Proxy implements AutoCloseable {
      * @param cuts how many connections end with the second message of a member
      */
     Proxy(int master, int cuts) throws IOException {
+        this(master, cuts, -1);
+    }
+
+    private Proxy(int master, int cuts, long changed) throws IOException {
         this.master = master;
         this.cuts = cuts;
+        this.changed = changed;
         server = new ServerSocket(0, 50, InetAddress.getByName(Jobs.LOOPBACK));
         start(this::accept);
     }
 
-    int port() {
+    /** Creates a proxy that changes a bit of this byte of what comes over the first connection. */
+    public static Proxy thatChanges(int port, long at) throws IOException {
+        return new Proxy(port, 0, at);
+    }
+
+    public int port() {
         return server.getLocalPort();
     }
 
@@ -50,12 +61,13 @@ final class Proxy implements AutoCloseable {
             Socket member = server.accept();
             Socket other = new Socket(Jobs.LOOPBACK, master);
             boolean cut = ++connections <= cuts;
-            start(() -> lead(member, other, cut ? 1 : Integer.MAX_VALUE));
-            start(() -> lead(other, member, Integer.MAX_VALUE));
+            long bad = connections == 1 ? changed : -1;
+            start(() -> lead(member, other, cut ? 1 : Integer.MAX_VALUE, bad));
+            start(() -> lead(other, member, Integer.MAX_VALUE, -1));
         }
     }
 
-    private void lead(Socket from, Socket to, int times) throws IOException {
+    private void lead(Socket from, Socket to, int times, long bad) throws IOException {
         ByteArrayOutputStream side = new ByteArrayOutputStream();
         synchronized (recorded) {
             recorded.add(side);
@@ -67,6 +79,10 @@ final class Proxy implements AutoCloseable {
                 int count = from.getInputStream().read(bytes);
                 if (count < 0 || i == times) {
                     return;
+                }
+                long at = bad - side.size();
+                if (at >= 0 && at < count) {
+                    bytes[(int) at] ^= 4;
                 }
                 synchronized (recorded) {
                     side.write(bytes, 0, count);

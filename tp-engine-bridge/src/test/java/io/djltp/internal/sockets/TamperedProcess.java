@@ -13,14 +13,10 @@ import io.djltp.internal.collective.tcp.TcpCommunicator;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
+import io.djltp.job.Proxy;
 
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
 import java.io.UncheckedIOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
-import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -95,54 +91,9 @@ public final class TamperedProcess {
 
     private static int startProxy(int port) {
         try {
-            ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
-            run(
-                    () -> {
-                        for (boolean first = true; ; first = false) {
-                            Socket from = server.accept();
-                            Socket to = new Socket(server.getInetAddress(), port);
-                            int changed = first ? CHANGED : -1;
-                            run(() -> copy(from, to, changed));
-                            run(() -> copy(to, from, -1));
-                        }
-                    });
-            return server.getLocalPort();
+            return Proxy.thatChanges(port, CHANGED).port(); // until this process ends
         } catch (IOException e) {
             throw new UncheckedIOException(e);
-        }
-    }
-
-    /** What a thread of the proxy does, until a connection ends. */
-    private interface Task {
-        void run() throws IOException;
-    }
-
-    private static void run(Task task) {
-        Thread thread =
-                new Thread(
-                        () -> {
-                            try {
-                                task.run();
-                            } catch (IOException e) {
-                                return; // the end of a connection
-                            }
-                        });
-        thread.setDaemon(true);
-        thread.start();
-    }
-
-    private static void copy(Socket from, Socket to, int changed) throws IOException {
-        byte[] bytes = new byte[8192];
-        try (InputStream in = from.getInputStream();
-                OutputStream out = to.getOutputStream()) {
-            long passed = 0;
-            for (int count = in.read(bytes); count >= 0; count = in.read(bytes)) {
-                if (changed >= passed && changed < passed + count) {
-                    bytes[(int) (changed - passed)] ^= 4;
-                }
-                out.write(bytes, 0, count);
-                passed += count;
-            }
         }
     }
 }
