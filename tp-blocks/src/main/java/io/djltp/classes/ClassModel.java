@@ -228,12 +228,13 @@ public final class ClassModel implements AutoCloseable {
             names.save(side.resolve(LABELS));
             Files.write(side.resolve(COUNTS), (Iterable<String>) countLines()::iterator);
             network.write(side.getPath());
-            if (index == null) {
-                Files.deleteIfExists(folder.resolve(INDEX)); // of other weights
-            } else {
+            if (index != null) {
                 index.save(side.resolve(INDEX));
             }
             side.replace(ClassNetwork.FILE);
+            if (index == null) {
+                Files.deleteIfExists(folder.resolve(INDEX)); // of other weights
+            }
         }
     }
 

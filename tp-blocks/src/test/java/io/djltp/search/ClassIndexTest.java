@@ -239,6 +239,13 @@ public class ClassIndexTest {
             }
         }
         try (ClassModel model = ClassModel.load(saved)) { // without its index
+            Path kept = saved.resolve("labels.txt/kept"); // what no file can replace
+            Files.delete(kept.getParent());
+            Files.createDirectories(kept);
+            Assert.expectThrows(IOException.class, () -> model.save(saved));
+            Assert.assertTrue(Files.exists(saved.resolve(ClassModel.INDEX)));
+            Files.delete(kept);
+            Files.delete(kept.getParent());
             model.save(saved);
         }
         Assert.assertFalse(Files.exists(saved.resolve(ClassModel.INDEX)));
