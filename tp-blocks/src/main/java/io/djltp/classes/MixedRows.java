@@ -68,16 +68,22 @@ final class MixedRows {
                 size);
         bytes[number] = new byte[(int) size];
         file.checkUnchanged();
-        for (int i = 0; i < blocks.length; i++) {
-            long offset = index.offset(number, blocks[i]);
-            int count = starts[i + 1] - starts[i];
-            int got = in.read(offset, bytes[number], starts[i], count);
-            if (got < count) {
-                throw file.changed("it ends at byte " + (offset + got));
+        boolean goesOn = false;
+        try {
+            for (int i = 0; i < blocks.length; i++) {
+                long offset = index.offset(number, blocks[i]);
+                int count = starts[i + 1] - starts[i];
+                int got = in.read(offset, bytes[number], starts[i], count);
+                if (got < count) {
+                    throw file.changed("it ends at byte " + (offset + got));
+                }
             }
-        }
-        if (!file.packed || blocks[blocks.length - 1] == index.getBlocks() - 1) {
-            in.close(); // a packed one goes on from where it is
+            // a packed file is read on from where it is
+            goesOn = file.packed && blocks[blocks.length - 1] < index.getBlocks() - 1;
+        } finally {
+            if (!goesOn) {
+                in.close();
+            }
         }
         file.checkUnchanged();
     }
