@@ -261,7 +261,7 @@ public final class VocabParallelRanking extends Evaluator {
      * io.djltp.search.ClassSearch}.
      *
      * @param key the accumulator
-     * @param labels the labels, as above
+     * @param labels the labels, as for {@link #updateAccumulators}
      * @param best the k best classes of each row, or more. A logit of negative infinity ends those
      *     of a row that has fewer
      */

@@ -67,7 +67,6 @@ public class ResumedTrainingTest {
                 "row-wise", () -> RowwiseAdagrad.builder().optLearningRateTracker(rate()).build());
     }
 
-    /** A body, a layer that is cut by its outputs and one that is cut by its inputs. */
     /** Rates that differ from step to step: the counts of the steps show. */
     private static Tracker rate() {
         return Tracker.multiFactor()
@@ -77,6 +76,7 @@ public class ResumedTrainingTest {
                 .build();
     }
 
+    /** A body, a layer that is cut by its outputs and one that is cut by its inputs. */
     private static Task task(String optimizer) {
         return new Task(
                 () -> sequence(linear(6), tanh(), head(9), tanh(), row(true, 4)),

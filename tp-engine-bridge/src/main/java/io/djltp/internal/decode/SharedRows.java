@@ -131,7 +131,7 @@ public final class SharedRows {
         }
     }
 
-    /** Adds up the numbers that are there, in the order of ranks. */
+    /** Adds up the numbers that are there, of two ranks or more, in the order of ranks. */
     void sum(int rank, long number, int count, float[] to) {
         float[][] all = meet(rank, number);
         float[] sum = all[0];
