@@ -51,7 +51,7 @@ public final class ServeCommand implements Callable<Integer> {
     private static final Duration GRACE = Duration.ofSeconds(30);
 
     private static final Set<String> OF_CLASSES =
-            Set.of("--host", "--port", "--name", "--api-key", "--queue");
+            Set.of("--host", "--port", "--name", "--api-key", "--queue", "--index");
 
     @Mixin private ServeOptions options;
     @Spec private CommandSpec spec;
@@ -89,6 +89,11 @@ public final class ServeCommand implements Callable<Integer> {
     }
 
     private void serveModel() throws Exception {
+        if (options.indexed) {
+            throw new BadInputException(
+                    "--index is for a classifier, and %s has none: leave it out",
+                    options.model.folder);
+        }
         try (LanguageModel model = options.model.open()) {
             int ranks = options.model.ranks(model);
             if (model.getConfig().isEncoder() && options.model.adapter != null) {

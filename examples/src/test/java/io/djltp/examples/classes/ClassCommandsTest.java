@@ -159,7 +159,9 @@ public class ClassCommandsTest {
     /** An index of a few classes finds the best one of each row. */
     private static void indexed(Path model, Path data, String reading, JsonArray exact)
             throws IOException {
-        TpRun.of("predict", model.toString(), "a", "--index").assertPrints(2, "There is no index");
+        for (String command : List.of("predict %s a --index", "serve %s --port 0 --index")) {
+            TpRun.line(command.formatted(model)).assertPrints(2, "There is no index");
+        }
         TpRun built =
                 TpRun.withJson("index %s --data %s %s".formatted(model, data, reading).trim());
         built.assertPrints(0, "classes in");
