@@ -51,7 +51,13 @@ final class GenerationLoop implements AutoCloseable {
      * @param ids a text
      * @param count of how many of its ids the keys and values are there
      */
-    record Slot(int number, int[] ids, int count) {}
+    record Slot(int number, int[] ids, int count) {
+
+        /** Returns the place for something else, which is equal to no earlier one. */
+        Slot reused() {
+            return new Slot(number, new int[0], 0);
+        }
+    }
 
     /** A text of a generation: the ids of its prompt, and those that follow. */
     static final class Text {
@@ -263,14 +269,10 @@ final class GenerationLoop implements AutoCloseable {
             if (!free.containsAll(before)) {
                 return null;
             }
-            List<Slot> used = new ArrayList<>(before);
-            if (before.isEmpty()) {
-                used.addAll(free.subList(0, Math.min(most, free.size())));
-            }
-            free.removeAll(used);
-            if (before.isEmpty()) {
-                used.replaceAll(slot -> new Slot(slot.number, new int[0], 0));
-            }
+            int count = Math.min(most, free.size());
+            List<Slot> taken = before.isEmpty() ? List.copyOf(free.subList(0, count)) : before;
+            free.removeAll(taken);
+            List<Slot> used = taken.stream().map(Slot::reused).toList();
             free.addAll(used);
             return computing(() -> unlocked(() -> compute.apply(used)));
         } finally {

@@ -339,6 +339,39 @@ public class TextGeneratorTest {
         }
     }
 
+    /** Of two threads that go on from one past at once, each finds its own tokens after it. */
+    @Test(timeOut = 60_000)
+    public void testTwoCallsGoOnFromOnePast() throws Exception {
+        Path own = folder.resolve("llama");
+        ParallelConfig ranks = ParallelConfig.tensor(2);
+        Decoder.Size size = new Decoder.Size(2, 40, 9);
+        ModelConfig config = ModelConfig.read(own);
+        try (Decoder decoder =
+                        new Decoder(config, own, null, WeightType.FLOAT32, ranks, size, false);
+                GenerationLoop loop = new GenerationLoop(decoder);
+                NDManager manager = NDManager.newBaseManager("PyTorch")) {
+            List<CausalForward.Past> pasts = new ArrayList<>();
+            NDList begin = inputs(manager, 0, PROMPTS[0]);
+            NDList first =
+                    new CausalForward(decoder, begin).compute(loop, manager, null, pasts::add);
+            List<NDList> outputs = new ArrayList<>();
+            for (int id : new int[] {11, 22}) { // both have seen the past of the first call
+                NDList inputs = next(inputs(manager, 7, id), first);
+                CausalForward call = new CausalForward(decoder, inputs);
+                outputs.add(call.compute(loop, manager, pasts.get(0), pasts::add));
+            }
+            for (int i = 0; i < 2; i++) {
+                NDList inputs = next(inputs(manager, 8, 33), outputs.get(i));
+                CausalForward call = new CausalForward(decoder, inputs);
+                NDList found = call.compute(loop, manager, pasts.get(i + 1), past -> {});
+                NDList whole = inputs(manager, 0, 3, 1, 4, 1, 5, 9, 2, i == 0 ? 11 : 22, 33);
+                call = new CausalForward(decoder, whole);
+                NDList expected = call.compute(loop, manager, null, past -> {});
+                checkClose(found.head().get("0, -1"), expected.head().get("0, -1"));
+            }
+        }
+    }
+
     private static NDList next(NDList inputs, NDList outputs) {
         inputs.addAll(outputs.subNDList(1, outputs.size() - 1));
         return inputs;
