@@ -40,8 +40,6 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
-import java.util.stream.Stream;
-import java.util.stream.StreamSupport;
 
 /**
  * Makes the block and the translators of a Hugging Face folder. {@link LanguageModelZooProvider}
@@ -291,9 +289,18 @@ public final class LanguageModelFactory implements BlockFactory, TranslatorFacto
     }
 
     private static IteratorBytesSupplier supplier(Iterator<String> pieces) {
-        Iterable<String> all = () -> pieces;
-        Stream<String> stream = StreamSupport.stream(all.spliterator(), false);
-        return new IteratorBytesSupplier(stream.map(BytesSupplier::wrap).iterator());
+        return new IteratorBytesSupplier(
+                new Iterator<>() {
+                    @Override
+                    public boolean hasNext() { // without waiting for the next piece
+                        return pieces.hasNext();
+                    }
+
+                    @Override
+                    public BytesSupplier next() {
+                        return BytesSupplier.wrap(pieces.next());
+                    }
+                });
     }
 
     private static String request(Input input) {
