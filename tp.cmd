@@ -33,6 +33,7 @@ for /f "usebackq delims=" %%C in ("%STAMP%") do set "CLASSPATH=%HERE%examples\ta
 :run
 rem Java's AES is slow without the optimizing compiler, and data between machines is encrypted.
 set "COMPILER="
-if not "%TP_SECRET%%TP_SECRET_FILE%" == "" set "COMPILER=-XX:TieredStopAtLevel=4 -XX:CompileThresholdScaling=1"
+for %%V in (TP_SECRET TP_SECRET_FILE TP_ENCRYPT_DATA) do if defined %%V set "COMPILER=-XX:TieredStopAtLevel=4 -XX:CompileThresholdScaling=1"
+if /i "%TP_ENCRYPT_DATA%" == "false" set "COMPILER="
 "%JAVA%" "@%OPTIONS%" %COMPILER% -Dtp.command=tp %TP_JAVA_OPTS% io.djltp.examples.Tp %*
 exit /b %errorlevel%
