@@ -52,8 +52,8 @@ public abstract class JobOptions {
     @Option(
             names = "--tp",
             description =
-                    "Number of ranks of all processes (2, with --data 1, or one for each process"
-                            + " that a launcher has started, or those of the --mesh).")
+                    "Number of ranks of all processes (2, or 1 for train --data, or one for each"
+                            + " process that a launcher has started, or those of the --mesh).")
     private @Nullable Integer tp;
 
     @Option(
