@@ -75,21 +75,26 @@ public final class ClassEvaluation {
      * Reads data with the classes and features that a model knows.
      *
      * @param own how to read it
-     * @param files the files
-     * @param classes the classes
-     * @param features what the features of a row are
-     * @param count the number of features, other than of texts
+     * @param source the files
+     * @param model the model
      * @return the data
      */
-    public static ClassData read(
+    public static ClassData read(DataOptions own, DataOptions.Source source, ClassModel model) {
+        boolean sparse = model.getFeatures() == Features.SPARSE;
+        int count = model.getInputs() - (sparse ? 1 : 0);
+        return read(own, source, model.getClasses(), model.getFeatures(), count);
+    }
+
+    /** Reads data with classes and features, of which the number is not asked for of texts. */
+    static ClassData read(
             DataOptions own,
-            DataOptions.Files files,
+            DataOptions.Source source,
             ClassNames classes,
             Features features,
             int count) {
         ClassData data =
                 own.read(
-                        files,
+                        source,
                         builder -> {
                             builder.optClasses(classes).optManyLabels(true);
                             if (features == Features.SPARSE) {
@@ -99,17 +104,17 @@ public final class ClassEvaluation {
         if (data.getFeatures() != features) {
             throw new BadInputException(
                     "%s has %s features, and the classifier has %s ones",
-                    files.option(), data.getFeatures(), features);
+                    source.option(), data.getFeatures(), features);
         }
         if (features == Features.DENSE && data.getFeatureCount() != count) {
             throw new BadInputException(
                     "%s has vectors of %d features, and the classifier takes %d",
-                    files.option(), data.getFeatureCount(), count);
+                    source.option(), data.getFeatureCount(), count);
         }
         if (Arrays.stream(data.getClassCounts()).sum() == 0) {
             throw new BadInputException(
                     "%s has no label that the classifier knows: %,d labels are unknown",
-                    files.option(), data.getUnknownLabels());
+                    source.option(), data.getUnknownLabels());
         }
         return data;
     }

@@ -8,8 +8,8 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Objects;
 import java.util.function.Consumer;
 
 /** The options that say how to read a user's own data. */
@@ -98,10 +98,10 @@ public final class DataOptions {
      * @param file the file, or {@code null}
      */
     public static void checkFile(String option, @Nullable Path file) {
-        if (file != null && !java.nio.file.Files.isReadable(file)) {
+        if (file != null && !Files.isReadable(file)) {
             throw new BadInputException("%s %s cannot be read: name a file", option, file);
         }
-        if (file != null && java.nio.file.Files.isDirectory(file)) {
+        if (file != null && Files.isDirectory(file)) {
             throw new BadInputException("%s %s is a folder: name a file", option, file);
         }
     }
@@ -114,35 +114,39 @@ public final class DataOptions {
      * @param labels the file of its labels, or {@code null}
      * @param filter the file of pairs that do not count, or {@code null}
      */
-    public record Files(String option, Path file, @Nullable Path labels, @Nullable Path filter) {}
+    public record Source(String option, Path file, @Nullable Path labels, @Nullable Path filter) {}
 
     /**
-     * Returns the files of {@code --data}.
+     * Returns the files of {@code --data}, which must be there.
      *
      * @return the files
      */
-    public Files files() {
-        return new Files("--data", Objects.requireNonNull(data, "--data"), labelFile, filterFile);
+    public Source source() {
+        if (data == null) {
+            throw new BadInputException("Name the file of the rows: --data FILE");
+        }
+        return new Source("--data", data, labelFile, filterFile);
     }
 
     /**
      * Reads files.
      *
-     * @param files the files
+     * @param source the files
      * @param more sets what else the command knows
      * @return the data
      */
-    public ClassData read(Files files, Consumer<ClassData.Builder> more) {
+    public ClassData read(Source source, Consumer<ClassData.Builder> more) {
         try {
-            ClassData.Builder builder = ClassData.builder(files.file).optSkipBadLines(skipBadLines);
+            ClassData.Builder builder =
+                    ClassData.builder(source.file).optSkipBadLines(skipBadLines);
             if (format != null) {
                 builder.optFormat(format);
             }
-            if (files.labels != null) {
-                builder.optLabelFile(files.labels);
+            if (source.labels != null) {
+                builder.optLabelFile(source.labels);
             }
-            if (files.filter != null) {
-                builder.optFilterFile(files.filter);
+            if (source.filter != null) {
+                builder.optFilterFile(source.filter);
             }
             if (separator != null) {
                 builder.optLabelSeparator(separator);
@@ -153,13 +157,13 @@ public final class DataOptions {
             more.accept(builder);
             return builder.build();
         } catch (IllegalArgumentException e) {
-            throw new BadInputException(files.option + ": " + e.getMessage(), e);
+            throw new BadInputException(source.option + ": " + e.getMessage(), e);
         } catch (IOException e) {
             throw new BadInputException(
                     "%s %s cannot be read (%s: %s)"
                             .formatted(
-                                    files.option,
-                                    files.file,
+                                    source.option,
+                                    source.file,
                                     e.getClass().getSimpleName(),
                                     e.getMessage()),
                     e);

@@ -50,7 +50,7 @@ final class FileTask implements TrainingTask {
         out.printf("Reading %s ...%n", file);
         data =
                 options.own.read(
-                        options.own.files(),
+                        options.own.source(),
                         builder -> {
                             if (options.labels != null) {
                                 builder.optManyLabels(options.labels == LabelCount.MANY);
@@ -123,7 +123,7 @@ final class FileTask implements TrainingTask {
         ClassData read =
                 ClassEvaluation.read(
                         options.own,
-                        new DataOptions.Files(
+                        new DataOptions.Source(
                                 "--validation",
                                 file,
                                 options.validationLabels,

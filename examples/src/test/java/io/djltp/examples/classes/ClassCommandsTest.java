@@ -519,7 +519,7 @@ public class ClassCommandsTest {
             {"predict none a", "There is no trained model in none"},
             {"predict none", "Say what to predict"},
             {"index none --data @text", "There is no classifier of a file in none"},
-            {"index none", "Say what is asked for"},
+            {"index none", "Name the file of the rows: --data FILE"},
             {"predict none a --top 0", "--top must be greater than 0"},
         };
     }
