@@ -133,6 +133,7 @@ public final class ChunkedHead implements AutoCloseable {
             @Nullable NDArray bias,
             NDArray labels,
             LossOptions options) {
+        pass = null;
         SoftmaxLoss.check(options, shard.total(), true);
         if (head.isInLoss()) {
             throw new IllegalArgumentException(
@@ -154,7 +155,6 @@ public final class ChunkedHead implements AutoCloseable {
             NDArray labels,
             LossOptions options,
             BiFunction<Tensor, ClassLabels, HeadPass.Found> loss) {
-        pass = null;
         ClassLabels all = ClassLabels.of(features, labels, shard, options);
         ClassLabels rows = sampler == null ? all : sampled(all, sampler);
         try (TorchScope scope = TorchScope.withoutGraph()) {
@@ -216,6 +216,7 @@ public final class ChunkedHead implements AutoCloseable {
             NDArray labels,
             OneVsAll loss,
             @Nullable InLoss now) {
+        pass = null;
         loss.check(shard.total());
         if (head.margin() != null || head.precision() == Precision.FLOAT16) {
             throw new IllegalArgumentException(

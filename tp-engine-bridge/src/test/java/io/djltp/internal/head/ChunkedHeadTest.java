@@ -343,6 +343,30 @@ public class ChunkedHeadTest {
         Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
     }
 
+    /** The loss before it is none, either: its batch is another one. */
+    @Test(timeOut = 60_000)
+    public void aLossThatIsRefusedIsNoneToUpdateBy() throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    HeadReference data = data();
+                    NDArray w = data.weight(manager);
+                    NDArray x = data.x(manager);
+                    NDArray labels = data.labels(manager);
+                    try (ChunkedHead fused = whole(ALL)) {
+                        fused.evaluate(x, w, null, labels, PLAIN);
+                        LossOptions bad = PLAIN.withClassWeights(1, 2);
+                        Assert.expectThrows(
+                                IllegalArgumentException.class,
+                                () -> fused.evaluate(x, w, null, labels, bad));
+                        WeightUpdate update = HeadStep.rateOne();
+                        Assert.expectThrows(
+                                IllegalStateException.class,
+                                () -> fused.update(w, null, null, update, 1, null));
+                    }
+                });
+    }
+
     @Test(expectedExceptions = IllegalStateException.class)
     public void anUpdateNeedsALoss() {
         try (NDManager manager = NDManager.newBaseManager();
