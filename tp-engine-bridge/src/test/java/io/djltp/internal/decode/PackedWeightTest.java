@@ -126,7 +126,7 @@ public class PackedWeightTest {
     /** Numbers that 4 bits hold are multiplied up to the rounding of rows to bfloat16. */
     @Test
     public void fourBitsHoldSixteenNumbersOfAGroup() {
-        for (int count : new int[] {1, 70}) {
+        for (int count : new int[] {1, 40, 70}) {
             for (boolean plain : new boolean[] {false, true}) {
                 Random random = new Random(count);
                 float[] w = new float[70 * 96];
