@@ -22,6 +22,7 @@ if [ -n "${HOSTS:-}" ]; then
     export MASTER_ADDR=${MASTER_ADDR:-${HOSTS%%[:,]*}} MASTER_PORT=${MASTER_PORT:-29500}
     if [ -n "${TP_SECRET_FILE:-}" ]; then
         options+=(-x TP_SECRET_FILE)
+        unset TP_SECRET # which would come first in the processes of this machine
     else
         options+=(-x TP_SECRET)
         export TP_SECRET=${TP_SECRET:-$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')}

@@ -18,6 +18,7 @@ set -uo pipefail
 tp=${TP:-${SLURM_SUBMIT_DIR:-.}/tp}
 
 # srun hands it on, in clear, and a job that is requeued draws another: TP_SECRET_FILE names a file instead
+unset TP_SECRET
 [ -n "${TP_SECRET_FILE:-}" ] || TP_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export TP_SECRET
 

@@ -72,12 +72,19 @@ public class PlayedScriptsTest {
         for (boolean file : new boolean[] {false, true}) {
             Map<String, String> variables = new HashMap<>();
             variables.put("HOSTS", "a:1,b:1");
-            variables.put("MPIRUN", "echo arguments");
-            variables.put(file ? "TP_SECRET_FILE" : "TP_SECRET", "/a/long/random/text");
-            try (ForkedTp job = ForkedTp.script(command, variables)) {
-                String output = job.await().toString();
-                Assert.assertEquals(output.contains("-x TP_SECRET_FILE "), file, output);
-                Assert.assertEquals(output.contains("-x TP_SECRET "), !file, output);
+            variables.put("TP_SECRET", "a-long-random-text");
+            if (file) {
+                variables.put("TP_SECRET_FILE", "/a/file");
+            }
+            for (boolean arguments : new boolean[] {true, false}) { // or the environment
+                variables.put("MPIRUN", arguments ? "echo arguments" : "bash -c env");
+                try (ForkedTp job = ForkedTp.script(command, variables)) {
+                    String output = job.await().toString();
+                    String named = arguments ? "-x TP_SECRET_FILE " : "TP_SECRET_FILE=";
+                    String given = arguments ? "-x TP_SECRET " : "TP_SECRET=";
+                    Assert.assertEquals(output.contains(named), file, output);
+                    Assert.assertEquals(output.contains(given), !file, output);
+                }
             }
         }
     }
