@@ -24,7 +24,7 @@ final class DecoderStep {
     /** The keys and values of the first tokens of a text, which another one begins with. */
     record Copy(int from, int to, int tokens) {}
 
-    /** A token; on the length of its text scaled positions may depend. */
+    /** A token, and the length of its text, on which scaled positions may depend. */
     record Row(int text, int position, int id, int length) {}
 
     /**

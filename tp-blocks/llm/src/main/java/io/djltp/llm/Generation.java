@@ -134,7 +134,7 @@ public final class Generation implements Iterator<GeneratedToken>, AutoCloseable
         prefill |= ofPrompt;
     }
 
-    /** Notes tokens of a prompt that are no part of any. */
+    /** Notes tokens of a prompt that no step computes. */
     void addReused(int count) {
         reusedTokens += count;
     }

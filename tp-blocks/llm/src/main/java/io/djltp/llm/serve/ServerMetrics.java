@@ -23,7 +23,12 @@ final class ServerMetrics extends HttpMetrics {
         value(text, "texts_running", "gauge", "Texts in the batch", running);
         value(text, "texts_waiting", "gauge", "Texts that wait for a place", waiting);
         value(text, "prompt_tokens_total", "counter", "Tokens of prompts", promptTokens);
-        value(text, "reused_tokens_total", "counter", "Not computed, of each text", reusedTokens);
+        value(
+                text,
+                "reused_tokens_total",
+                "counter",
+                "Tokens of prompts not computed",
+                reusedTokens);
         value(text, "generated_tokens_total", "counter", "Generated tokens", generatedTokens);
         value(text, "prefill_seconds_total", "counter", "Prefill, of each text", prefillSeconds);
         value(text, "decode_seconds_total", "counter", "Decode, of each text", decodeSeconds);
