@@ -113,10 +113,9 @@ public final class FastTextFiles {
         IntFunction<String> line =
                 i ->
                         endings.get(order[i]).stream()
-                                .map(each -> PREFIX + each + " ")
-                                .collect(
-                                        Collectors.joining(
-                                                "", "", corpus.lexicon().lemma(order[i])));
+                                .map(PREFIX::concat)
+                                .collect(Collectors.joining(" "))
+                                .concat(" " + corpus.lexicon().lemma(order[i]));
         write(folder.resolve(TEST), tests, line);
         write(folder.resolve(TRAIN), order.length - tests, i -> line.apply(tests + i));
         return String.format(

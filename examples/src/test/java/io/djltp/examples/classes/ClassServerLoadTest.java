@@ -1,7 +1,5 @@
 package io.djltp.examples.classes;
 
-import ai.djl.util.Utils;
-
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
@@ -9,6 +7,7 @@ import io.djltp.classes.ClassData;
 import io.djltp.classes.ClassModel;
 import io.djltp.classes.TextFeatures;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -42,12 +41,11 @@ public class ClassServerLoadTest {
     private static final String GOOD = "{\"inputs\": [\"word7 name77\"], \"top\": 5}";
 
     private final HttpClient client = HttpClient.newHttpClient();
-    private Path folder;
+    private final Path folder = TestFolder.create();
     private ClassServer server;
 
     @BeforeClass(groups = "sweep")
     public void start() throws IOException {
-        folder = Files.createTempDirectory("tp-load");
         Path rows = folder.resolve("rows.tsv");
         try (PrintWriter out = new PrintWriter(Files.newBufferedWriter(rows))) {
             for (int i = 0; i < CLASSES; i++) {
@@ -69,7 +67,6 @@ public class ClassServerLoadTest {
         if (server != null) {
             server.close();
         }
-        Utils.deleteQuietly(folder);
     }
 
     private HttpResponse<String> post(String body) throws Exception {
