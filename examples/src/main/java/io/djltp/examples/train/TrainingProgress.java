@@ -2,6 +2,7 @@ package io.djltp.examples.train;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
@@ -141,7 +142,10 @@ final class TrainingProgress extends TrainingListenerAdapter {
         Batch batch = heldOut == null ? task.heldOut(trainer.getManager()) : heldOut;
         heldOut = batch;
         if (batch != null) {
-            evaluate(trainer, batch);
+            try (NDManager manager = trainer.getManager().newSubManager()) {
+                batch.getData().tempAttach(manager); // closed with it: what the ranks keep
+                evaluate(trainer, batch);
+            }
         }
         run.skip(System.nanoTime() - begin);
         nextEvaluation = System.nanoTime() + EVALUATION_INTERVAL;
