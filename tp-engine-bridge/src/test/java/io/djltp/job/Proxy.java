@@ -36,7 +36,7 @@ public final class Proxy implements AutoCloseable {
         start(this::accept);
     }
 
-    /** Creates a proxy that changes a bit of this byte of what comes over the first connection. */
+    /** Creates a proxy that changes a bit of this byte of what comes over each connection. */
     public static Proxy thatChanges(int port, long at) throws IOException {
         return new Proxy(port, 0, at);
     }
@@ -61,8 +61,7 @@ public final class Proxy implements AutoCloseable {
             Socket member = server.accept();
             Socket other = new Socket(Jobs.LOOPBACK, master);
             boolean cut = ++connections <= cuts;
-            long bad = connections == 1 ? changed : -1;
-            start(() -> lead(member, other, cut ? 1 : Integer.MAX_VALUE, bad));
+            start(() -> lead(member, other, cut ? 1 : Integer.MAX_VALUE, changed));
             start(() -> lead(other, member, Integer.MAX_VALUE, -1));
         }
     }

@@ -125,6 +125,7 @@ public final class GenerateCommand implements Callable<Integer> {
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         GenerationOptions how = check(() -> options.of(generator));
         List<ChatMessage> messages = options.messages();
+        long seed = options.seed;
         out.println(
                 "Write a message. /reset begins a new chat, /exit ends. Ctrl-C ends an answer.");
         while (true) {
@@ -138,7 +139,8 @@ public final class GenerateCommand implements Callable<Integer> {
                 messages = options.messages();
             } else if (!line.isBlank()) {
                 messages.add(new ChatMessage("user", line));
-                try (Generation answer = generator.chat(messages, how);
+                GenerationOptions next = how.toBuilder().optSeed(seed++).build();
+                try (Generation answer = generator.chat(messages, next);
                         SignalListener stop = new SignalListener("INT", n -> answer.close())) {
                     print(out, answer, true);
                     messages.add(new ChatMessage("assistant", answer.getText(0)));
@@ -257,7 +259,9 @@ public final class GenerateCommand implements Callable<Integer> {
         @Option(
                 names = "--seed",
                 defaultValue = "0",
-                description = "What drawn tokens follow from (${DEFAULT-VALUE}).")
+                description =
+                        "What drawn tokens follow from (${DEFAULT-VALUE}). In a chat, each answer"
+                                + " adds 1.")
         private long seed;
 
         @Option(names = "--stop", description = "A text that ends the generated one; repeatable.")

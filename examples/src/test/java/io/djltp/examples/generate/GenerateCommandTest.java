@@ -113,15 +113,8 @@ public class GenerateCommandTest {
                 "{%- for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not no') }}"
                         + "{% endif %}{{ m.content }}\n{% endfor %}";
         Files.writeString(chat.resolve("chat_template.jinja"), template);
-        InputStream in = System.in;
         String lines = "The\nno\n\n{{ x }}\n" + "long ".repeat(20) + "\n/reset\nThe\n/exit\nAnd\n";
-        System.setIn(new ByteArrayInputStream(lines.getBytes(StandardCharsets.UTF_8)));
-        TpRun run;
-        try {
-            run = TpRun.line("generate " + chat + " --tokens 3 --temperature 0 --system S --tp 2");
-        } finally {
-            System.setIn(in);
-        }
+        TpRun run = chat(chat, lines, " --tokens 3 --temperature 0 --system S --tp 2");
         run.assertPrints(0, "/exit ends.", "line 1: not no", "The prompt has");
         String[] answers = run.output().split("> ", -1);
         Assert.assertEquals(answers.length, 9, run.output());
@@ -132,6 +125,28 @@ public class GenerateCommandTest {
                                 + chat
                                 + " --tokens 3 --temperature 0 --system S -p The --chat");
         one.assertPrints(0, answers[1]);
+    }
+
+    /** Each answer draws other numbers, and each chat of a seed the same. */
+    @Test(timeOut = 120_000)
+    public void drawsOtherNumbersForEachAnswer() throws IOException {
+        Path chat = copy("draws");
+        Files.writeString(chat.resolve("chat_template.jinja"), "{{ messages[-1].content }}");
+        String how = " --tokens 12 --temperature 2 --seed 7";
+        String output = chat(chat, "The\n/reset\nThe\n", how).output();
+        String[] answers = output.split("> ", -1);
+        Assert.assertNotEquals(answers[1], answers[3], output);
+        Assert.assertEquals(chat(chat, "The\n/reset\nThe\n", how).output(), output);
+    }
+
+    private static TpRun chat(Path folder, String lines, String how) {
+        InputStream in = System.in;
+        System.setIn(new ByteArrayInputStream(lines.getBytes(StandardCharsets.UTF_8)));
+        try {
+            return TpRun.line("generate " + folder + how);
+        } finally {
+            System.setIn(in);
+        }
     }
 
     private Path copy(String folderName) throws IOException {

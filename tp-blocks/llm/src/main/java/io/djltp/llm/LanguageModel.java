@@ -3,6 +3,7 @@ package io.djltp.llm;
 import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
+import ai.djl.engine.Engine;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -170,6 +171,7 @@ public final class LanguageModel implements AutoCloseable {
 
     private static HuggingFaceTokenizer tokenizer(Path file, ModelConfig config)
             throws IOException, MalformedModelException {
+        Engine.getEngine("PyTorch"); // else DJL looks for GPUs, and warns where there is no driver
         // neither cut nor filled up, which would be for batches of an encoder
         try {
             String longest = Integer.toString(config.getMaxPositions()); // else it warns

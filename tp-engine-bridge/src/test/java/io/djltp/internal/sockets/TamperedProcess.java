@@ -24,7 +24,7 @@ import java.util.List;
 
 /**
  * A process with two of four ranks. Before the port of process 0 stands a proxy, which changes a
- * bit of what comes from rank 2 to rank 0.
+ * bit of each connection on which so much comes from the ranks of process 1.
  */
 public final class TamperedProcess {
 
