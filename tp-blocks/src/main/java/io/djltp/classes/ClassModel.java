@@ -301,14 +301,19 @@ public final class ClassModel implements AutoCloseable {
      * @throws IllegalStateException if the model is neither trained nor loaded, or is being trained
      */
     public <I> Predictor<I, Classifications> newPredictor(Class<I> input, int k) {
-        ClassSearch search = index == null ? ClassSearch.of(head()) : ClassSearch.of(head(), index);
+        ClassSearch exact = ClassSearch.of(head());
+        ClassIndex used = index;
+        ClassSearch fast = used == null ? exact : ClassSearch.of(head(), used);
         boolean softmax = network.objective() == Objective.SOFTMAX;
-        int best = (int) Math.min(k, search.getClasses());
+        int best = (int) Math.min(k, exact.getClasses());
         return newPredictor(
                 input,
-                search,
-                features ->
-                        softmax ? search.classify(features, best) : search.topK(features, best));
+                List.of(exact, fast),
+                features -> {
+                    boolean many = used != null && features.size(0) * used.getShare() > 1;
+                    ClassSearch search = many ? exact : fast;
+                    return softmax ? search.classify(features, best) : search.topK(features, best);
+                });
     }
 
     private Block head() {
@@ -317,7 +322,7 @@ public final class ClassModel implements AutoCloseable {
     }
 
     private <I> Predictor<I, Classifications> newPredictor(
-            Class<I> input, ClassSearch search, Function<NDArray, TopClasses> best) {
+            Class<I> input, List<ClassSearch> searches, Function<NDArray, TopClasses> best) {
         List<Block> blocks = model.getBlock().getChildren().values();
         Model body = Model.newInstance("body", model.getNDManager().getDevice(), "PyTorch");
         body.setBlock(new SequentialBlock().addAll(blocks.subList(0, blocks.size() - 1)));
@@ -326,7 +331,7 @@ public final class ClassModel implements AutoCloseable {
             @Override
             public void close() {
                 super.close();
-                search.close();
+                searches.forEach(ClassSearch::close);
                 body.close();
             }
         };
@@ -356,7 +361,7 @@ public final class ClassModel implements AutoCloseable {
                         return search.classify(batch, 1);
                     };
             try (Predictor<ClassData.Row, Classifications> predictor =
-                    newPredictor(ClassData.Row.class, search, keeping)) {
+                    newPredictor(ClassData.Row.class, List.of(search), keeping)) {
                 List<ClassData.Row> some = all.limit(INDEX_ROWS).toList();
                 Errors.check(some.size() > 1, "An index needs 2 rows or more, not %s", some.size());
                 predictor.batchPredict(some);
@@ -371,7 +376,8 @@ public final class ClassModel implements AutoCloseable {
     /**
      * Lets predictors that are made from now on search by the index in a folder: nearly all of the
      * best classes in a part of the time, as {@link ClassIndex} says. Without it, searches are
-     * exact.
+     * exact, and so are those of batches for which an index computes more logits than there are
+     * classes.
      *
      * @param folder the folder that the model was loaded from
      * @return the index

@@ -257,17 +257,12 @@ public final class ClassIndex {
             float[] biases = floats(bytes, count);
             float[] spreads = floats(bytes, count);
             float[] sample = floats(bytes, (int) in.getTensor("sample").shape().size());
+            int probes = Integer.parseInt(texts.get("probes"));
+            Errors.check(probes > 0 && probes <= count, "%s of %s cells", probes, count);
             int[] sizes = ints(bytes, count);
             int[] order = ints(bytes, (int) in.getTensor("order").shape().size());
             return new ClassIndex(
-                    new ClassCells(
-                            width,
-                            rows,
-                            biases,
-                            spreads,
-                            sizes,
-                            order,
-                            Integer.parseInt(texts.get("probes"))),
+                    new ClassCells(width, rows, biases, spreads, sizes, order, probes),
                     sample,
                     Double.parseDouble(texts.get("recall")),
                     Double.parseDouble(texts.get("share")),
@@ -394,7 +389,7 @@ public final class ClassIndex {
         return String.format(
                 Locale.ROOT,
                 "%,d classes in %,d cells: a search looks into %,d, %.2f %% of the classes,"
-                        + " finds %.4f of the %d best, and takes 1/%.1f of the exact time for a row",
+                        + " finds %.4f of the %d best, and is %.2f times as fast as an exact search of a row",
                 cells.order().length,
                 cells.sizes().length,
                 cells.probes(),

@@ -81,12 +81,20 @@ public final class Classifier implements AutoCloseable {
         }
     }
 
+    private static void useIndex(ClassModel model, Path folder) {
+        try {
+            model.useIndex(folder);
+        } catch (IOException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
     private static Classifier ofFile(Path folder, int most, boolean indexed)
             throws IOException, MalformedModelException {
         ClassModel model = ClassModel.load(folder);
         try {
             if (indexed) {
-                model.useIndex(folder);
+                useIndex(model, folder);
             }
             Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, most);
             return new Classifier(
@@ -95,7 +103,7 @@ public final class Classifier implements AutoCloseable {
                     model.getClasses().size(),
                     predictor::batchPredict,
                     List.of(predictor, model));
-        } catch (IOException | RuntimeException | Error e) {
+        } catch (RuntimeException | Error e) {
             model.close();
             throw e;
         }

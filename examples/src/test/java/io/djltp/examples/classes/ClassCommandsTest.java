@@ -6,6 +6,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
@@ -168,16 +169,21 @@ public class ClassCommandsTest {
         Assert.assertTrue(
                 built.figures().getAsJsonObject().get("recall").getAsDouble() > 0.9,
                 built.output());
-        String file = reading.contains("--fields") ? " --format tsv --field name" : "";
+        String how = reading.contains("--fields") ? " --format tsv --field name" : "";
         TpRun asked =
                 TpRun.withJson(
-                        "predict %s --file %s%s --top 3 --index".formatted(model, data, file));
+                        "predict %s --file %s%s --top 3 --index".formatted(model, data, how));
         JsonArray rows = asked.figures().getAsJsonArray();
         int alike = 0;
         for (int i = 0; i < ROWS; i++) {
             alike += best(rows, i).equals(best(exact, i)) ? 1 : 0;
         }
         Assert.assertTrue(alike > 0.9 * ROWS, alike + " of " + ROWS);
+        Path file = model.resolve(ClassModel.INDEX);
+        byte[] bytes = Files.readAllBytes(file);
+        bytes[bytes.length - 1] ^= 4;
+        Files.write(file, bytes);
+        TpRun.line("predict %s a --index".formatted(model)).assertPrints(2, "is damaged");
     }
 
     private static String best(JsonArray rows, int row) {

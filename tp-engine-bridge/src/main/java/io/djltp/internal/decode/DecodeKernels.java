@@ -491,7 +491,7 @@ enum DecodeKernels {
     private static final class Int4 extends PackedWeight {
 
         private static final int GROUP = 32;
-        private static final long FEW = 64; // rows
+        private static final long FEW = 16; // rows
 
         private static final OperatorHandle RUN = operator("aten::_weight_int4pack_mm_for_cpu");
 

@@ -135,7 +135,7 @@ public class PackedWeightTest {
                     w[i] = (i / 32 % 5 + 1) * 0.25f * (step - 8);
                 }
                 float[] x = floats(random, count * 96);
-                double limit = plain || count > 64 ? 1e-6 : 4e-3;
+                double limit = plain || count > 16 ? 1e-6 : 4e-3;
                 check(Type.INT4, w, null, x, 70, 96, count, plain, limit);
             }
         }
