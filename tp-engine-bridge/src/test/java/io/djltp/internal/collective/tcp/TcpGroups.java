@@ -16,8 +16,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Makes groups of ranks of one JVM that are connected by real sockets, every other two of them
- * encrypted.
+ * Makes groups of ranks of one JVM that are connected by real sockets. Two ranks whose numbers add
+ * up to a multiple of three are encrypted: there are such of three ranks or more.
  */
 public final class TcpGroups {
 
@@ -60,7 +60,7 @@ public final class TcpGroups {
     private static RankChannel channel(SocketChannel socket, int own, int other)
             throws IOException {
         socket.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        return (own + other) % 2 == 0
+        return (own + other) % 3 > 0
                 ? new RankChannel(socket)
                 : new RankChannel(socket, new byte[32], own, other);
     }
