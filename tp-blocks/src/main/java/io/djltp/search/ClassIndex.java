@@ -267,7 +267,7 @@ public final class ClassIndex {
                     Double.parseDouble(texts.get("recall")),
                     Double.parseDouble(texts.get("share")),
                     Double.parseDouble(texts.get("speedup")));
-        } catch (RuntimeException e) { // of a header that is none of an index
+        } catch (RuntimeException e) { // the header is not that of an index
             throw new IOException("%s is no index of classes. %s".formatted(file, REMEDY), e);
         }
     }
