@@ -477,9 +477,7 @@ abstract class RowParser {
     /** Objects of JSON. */
     static final class Json extends RowParser {
 
-        private static final Pattern COLUMN = Pattern.compile("column (\\d+)( path (\\S+))?");
-
-        private static final String EMPTY_LABEL = "An empty label in ";
+        private static final Pattern PLACE = Pattern.compile("column (\\d+)( path (\\S+))?");
 
         private final String textField;
         private final @Nullable String labelField;
@@ -504,7 +502,7 @@ abstract class RowParser {
                         row.setText(own, 0, own.length);
                         text = true;
                     } else if (name.equals(labelField)) {
-                        readLabels(reader, row);
+                        readLabels(reader, line, from, row);
                         label = true;
                     } else {
                         reader.skipValue();
@@ -513,40 +511,45 @@ abstract class RowParser {
                 reader.endObject();
                 reader.peek(); // fails if there is anything but spaces
             } catch (IOException | IllegalStateException | NumberFormatException e) {
-                String message = String.valueOf(e.getMessage());
-                Matcher column = COLUMN.matcher(message);
-                boolean known = column.find();
-                int chars = known ? Integer.parseInt(column.group(1)) - 1 : 0;
-                String path = known && column.group(3) != null ? column.group(3) : "$";
-                String before = line.substring(0, Math.min(chars, line.length()));
-                int at = from + before.getBytes(StandardCharsets.UTF_8).length;
-                throw message.startsWith(EMPTY_LABEL)
-                        ? new BadRow(at - 2, "a label that is not empty at " + path)
-                        : new BadRow(at, "a JSON object, with a text or number at " + path);
+                Matcher place = PLACE.matcher(String.valueOf(e.getMessage()));
+                boolean known = place.find();
+                String path = known && place.group(3) != null ? place.group(3) : "$";
+                throw new BadRow(
+                        from + (known ? bytesBefore(line, place) : 0),
+                        "a JSON object, with a text or number at " + path);
             }
             if (!text || !label) {
                 throw new BadRow(from, "a field \"" + (text ? labelField : textField) + "\"");
             }
         }
 
-        private static void readLabels(JsonReader reader, ParsedRow row) throws IOException {
+        /** Returns how many bytes of a line are before a place of a reader. */
+        private static int bytesBefore(String line, Matcher place) {
+            int chars = Math.min(Integer.parseInt(place.group(1)) - 1, line.length());
+            return line.substring(0, chars).getBytes(StandardCharsets.UTF_8).length;
+        }
+
+        private static void readLabels(JsonReader reader, String line, int from, ParsedRow row)
+                throws IOException {
             if (reader.peek() == JsonToken.BEGIN_ARRAY) {
                 reader.beginArray();
                 while (reader.hasNext()) {
-                    readLabel(reader, row);
+                    readLabel(reader, line, from, row);
                 }
                 reader.endArray();
             } else {
-                readLabel(reader, row);
+                readLabel(reader, line, from, row);
             }
         }
 
-        private static void readLabel(JsonReader reader, ParsedRow row) throws IOException {
+        private static void readLabel(JsonReader reader, String line, int from, ParsedRow row)
+                throws IOException {
             byte[] own = reader.nextString().getBytes(StandardCharsets.UTF_8);
             if (own.length == 0) {
-                String path = reader.getPreviousPath();
-                throw new IllegalStateException(
-                        EMPTY_LABEL + reader.toString().replace(reader.getPath(), path));
+                Matcher place = PLACE.matcher(reader.toString()); // behind its quotes
+                throw new BadRow(
+                        from + (place.find() ? bytesBefore(line, place) - 2 : 0),
+                        "a label that is not empty at " + reader.getPreviousPath());
             }
             row.addLabel(own, 0, own.length);
         }

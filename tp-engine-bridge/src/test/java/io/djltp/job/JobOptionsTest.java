@@ -25,7 +25,7 @@ public class JobOptionsTest {
     @Test(timeOut = 10_000)
     public void theSecretIsThatOfTheCallerThenOfTheTextThenOfTheFile() throws Exception {
         Path file = Files.createTempFile("secret", ".txt");
-        Files.writeString(file, "of the file\r\n");
+        Files.writeString(file, "\ufeffof the file\r\n");
         Map<String, String> ofFile = Map.of("TP_SECRET_FILE", file.toString());
         Map<String, String> ofBoth =
                 Map.of("TP_SECRET_FILE", file.toString(), "TP_SECRET", "of the text");

@@ -85,7 +85,7 @@ public final class LanguageModel implements AutoCloseable {
         String end = ChatTemplate.tokens(folder).get("eos_token");
         Path words = folder.resolve("tokenizer.json");
         boolean hasWords = Files.exists(words);
-        tokenBytes = hasWords ? TokenizerIds.check(words, config.getVocabularySize()) : 0;
+        tokenBytes = hasWords ? TokenizerIds.mostBytes(words, config.getVocabularySize()) : 0;
         tokenizer = hasWords ? tokenizer(words, config) : null;
         generation = options.toBuilder().optStopTokens(ends(options, tokenizer, end)).build();
         Model created = null;
@@ -169,7 +169,7 @@ public final class LanguageModel implements AutoCloseable {
         }
     }
 
-    private static HuggingFaceTokenizer tokenizer(Path file, ModelConfig config)
+    static HuggingFaceTokenizer tokenizer(Path file, ModelConfig config)
             throws IOException, MalformedModelException {
         Engine.getEngine("PyTorch"); // else DJL looks for GPUs, and warns where there is no driver
         // neither cut nor filled up, which would be for batches of an encoder

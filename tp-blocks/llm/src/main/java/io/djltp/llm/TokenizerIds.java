@@ -28,7 +28,7 @@ final class TokenizerIds {
     private TokenizerIds() {}
 
     /**
-     * Checks that a model knows the ids of a tokenizer.
+     * Returns how much text a token stands for, and checks that a model knows all ids.
      *
      * @param file the tokenizer
      * @param vocabulary the number of ids of the model
@@ -37,7 +37,7 @@ final class TokenizerIds {
      * @throws MalformedModelException if the tokenizer has an id above those of the model, or is
      *     none
      */
-    static int check(Path file, int vocabulary) throws IOException, MalformedModelException {
+    static int mostBytes(Path file, int vocabulary) throws IOException, MalformedModelException {
         JsonObject json = ConfigFields.parse(file, JsonObject.class);
         if (!(json.get("model") instanceof JsonObject model)) {
             throw new MalformedModelException(file + " has no object model: it is no tokenizer");

@@ -194,7 +194,7 @@ public class TextStreamTest {
         Path file = folder.resolve("kind.json");
         Files.writeString(file, json.toString());
         int ids = json.getAsJsonObject("model").getAsJsonObject("vocab").size();
-        int most = TokenizerIds.check(file, ids); // bytes of a token
+        int most = TokenizerIds.mostBytes(file, ids); // bytes of a token
         Assert.assertEquals(most > 0, !kind.equals("BERT"), kind);
         String[] parcels =
                 ("hello| |  |\n|.|w|\u00fc|e\u0301|\u4e16\u754c|\ud83d\ude00|don't| , |0123|\t|l|    "

@@ -73,8 +73,10 @@ public final class JobSecret {
             Path path = Path.of(file);
             String content = Files.readString(path, StandardCharsets.UTF_8);
             warnOfReaders(path);
-            // editors and echo end a file with a newline that is no part of the secret
-            return nonEmpty("The file " + file + " of TP_SECRET_FILE", content.strip());
+            // editors end a file with a newline, some begin it with a mark, and neither is the
+            // secret
+            String secret = content.replaceFirst("^\ufeff", "").strip();
+            return nonEmpty("The file " + file + " of TP_SECRET_FILE", secret);
         } catch (IOException | InvalidPathException e) {
             throw new IllegalArgumentException(
                     ("Cannot read the file '%s' (%s): set TP_SECRET_FILE to a text file that holds"
