@@ -3,9 +3,10 @@
 # saved model, and judges both by the same held-out rows: a line each. Debian: apt-get install fasttext
 #   examples/peers/fasttext.sh TRAIN TEST SECONDS [OPTIONS OF fasttext ...]
 # TRAIN and TEST are files as fastText reads them: __label__a __label__b a text
+# TP_OPTIONS are more options of tp train, such as '--epochs 1000' where 20 passes take less time than there is
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
-[ $# -ge 3 ] || { sed -n '2,5s/^# *//p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '2,6s/^# *//p' "$0" >&2; exit 2; }
 train=$(realpath "$1") test=$(realpath "$2") seconds=$3
 shift 3
 [ $# -gt 0 ] || set -- -loss ova -dim 64 -wordNgrams 2 -minn 2 -maxn 5 -lr 0.5
@@ -76,7 +77,7 @@ tp_side() {
     local minutes
     tp_run --steps 1 # what is not training: Java, the file, the saved model
     minutes=$(awk -v short="$(took)" -v all="$seconds" 'BEGIN { left = all - short; print (left < 1 ? 1 : left) / 60 }')
-    tp_run --minutes "$minutes"
+    tp_run --minutes "$minutes" ${TP_OPTIONS:-}
     "$here/tp" predict "$folder/tp" --file "$test" --top $best --json "$folder/best.json" >/dev/null
     awk '/^ *"input": / { if (rows++) print row; row = "" }
         /^ *"label": / { sub(/^ *"label": "/, ""); sub(/",?$/, ""); row = row " __label__" $0 }

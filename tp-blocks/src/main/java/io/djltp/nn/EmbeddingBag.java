@@ -45,8 +45,9 @@ import java.util.List;
  * ranks: all-gathers of the sizes, the row numbers with their weights, and the gradients of the
  * sums.
  *
- * <p>A batch may have short bags beside long ones: places that are filled up cost no more than the
- * input itself.
+ * <p>A batch may have short bags beside long ones, in place of PyTorch's {@code offsets}: a place
+ * that is filled up takes 4 bytes of the input, and 8 with weights, such as 20 MB for 512 bags of
+ * which one has 5,000 rows. No row of the table is read for it.
  *
  * <p>A row number that the table does not have throws {@link IllegalArgumentException} on every
  * rank, before anything is looked up; then training goes on. That takes the host one number of the
