@@ -45,6 +45,7 @@ import io.djltp.zoo.ParallelBlockFactory;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.reflect.Type;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -76,7 +77,8 @@ import java.util.stream.Stream;
  *
  * <p>The features of a text are the hashed parts of {@link TextFeatures}. Texts and sparse features
  * are (weighted) sums of rows of an {@link io.djltp.nn.EmbeddingBag}, dense features go through
- * linear layers. Features that are scaled to one length enter a {@link ClassificationHead}.
+ * linear layers; {@link Builder#optBody} sets other layers. Features that are scaled to one length
+ * enter a {@link ClassificationHead}.
  *
  * <p>The folder has the weights in {@code model.safetensors}, the classes in {@code labels.txt},
  * how often each occurs in the training data in {@code counts.txt}, the sizes in {@code
@@ -142,6 +144,10 @@ public final class ClassModel implements AutoCloseable {
         this.network = network;
         this.names = names;
         this.counts = counts;
+        ClassBody body = network.body();
+        if (body != null) {
+            model.getNDManager().attachInternal(NDManager.nextUid(), body); // closed with it
+        }
     }
 
     /**
@@ -179,14 +185,15 @@ public final class ClassModel implements AutoCloseable {
         ClassNames names = ClassNames.load(folder.resolve(LABELS));
         long[] counts = readCounts(folder.resolve(COUNTS), names.size());
         Model model = Model.newInstance("classes", "PyTorch");
-        model.setBlock(network.newBlock(ClassificationHead.builder(), names.size()));
+        ClassModel loaded = new ClassModel(model, network, names, counts);
         try (PretrainedWeights weights =
                 PretrainedWeights.builder()
                         .setPath(folder.resolve(ModelFolder.WEIGHTS))
                         .setMapping(NameMapping.own())
                         .build()) {
+            model.setBlock(network.newBlock(ClassificationHead.builder(), names.size()));
             weights.load(model, network.inputShapes(1));
-            return new ClassModel(model, network, names, counts);
+            return loaded;
         } catch (IOException | MalformedModelException | RuntimeException | Error e) {
             model.close();
             throw e;
@@ -274,7 +281,8 @@ public final class ClassModel implements AutoCloseable {
 
     /**
      * Returns row-wise Adagrad whose rates fall in the course of a training. The table of an {@code
-     * EmbeddingBag}, of which each row of the data moves many rows, has a third of the rate.
+     * EmbeddingBag}, of which each row of the data moves many rows, has a third of the rate. A
+     * {@linkplain Builder#optBody body} has a hundredth.
      *
      * @param rate the learning rate of the head, at first
      * @param batch the rows of a batch
@@ -283,7 +291,8 @@ public final class ClassModel implements AutoCloseable {
      */
     public Optimizer newOptimizer(float rate, int batch, DoubleSupplier done) {
         List<Block> blocks = model.getBlock().getChildren().values();
-        return HeadRates.optimizer(blocks.get(blocks.size() - 1), rate, batch, done);
+        Block head = blocks.get(blocks.size() - 1);
+        return HeadRates.optimizer(head, rate, batch, network.body() != null, done);
     }
 
     /**
@@ -496,14 +505,16 @@ public final class ClassModel implements AutoCloseable {
 
         private final ClassData data;
         private int dim = 64;
-        private List<Integer> hidden;
+        private List<Integer> hidden = List.of();
+        private @Nullable ClassBody body;
         private @Nullable Objective objective;
         private ClassificationHead.Builder head = ClassificationHead.builder();
 
         private Builder(ClassData data) {
             this.data = data;
-            boolean dense = data.getFeatures() == ClassData.Features.DENSE;
-            hidden = dense ? List.of(DENSE_UNITS) : List.of();
+            if (data.getFeatures() == ClassData.Features.DENSE) {
+                hidden = List.of(DENSE_UNITS);
+            }
         }
 
         /**
@@ -530,6 +541,19 @@ public final class ClassModel implements AutoCloseable {
                 Errors.check(each > 0, "A layer needs 1 unit or more, not %s", each);
             }
             hidden = List.of(units);
+            return this;
+        }
+
+        /**
+         * Sets the layers below those of {@link #optHidden}, of which there are then none by
+         * default. Default: a table of {@link #optDim} features, or none for dense features.
+         *
+         * @param body the layers, which are closed with the model
+         * @return this builder
+         */
+        public Builder optBody(ClassBody body) {
+            this.body = body;
+            hidden = List.of();
             return this;
         }
 
@@ -561,7 +585,8 @@ public final class ClassModel implements AutoCloseable {
          *
          * @return the model
          * @throws IllegalArgumentException if the data has no class, or texts without {@link
-         *     TextFeatures}
+         *     TextFeatures} or the body
+         * @throws UncheckedIOException if the body cannot be read
          */
         public ClassModel build() {
             ClassNames names = data.getClasses();
@@ -570,12 +595,14 @@ public final class ClassModel implements AutoCloseable {
             TextFeatures text = data.textFeatures instanceof TextFeatures given ? given : null;
             boolean texts = data.getFeatures() == ClassData.Features.TEXT;
             Errors.check(
-                    text != null || !texts,
-                    "A classifier of texts needs data with TextFeatures:"
-                            + " optTextFeatures(new TextFeatures(...))");
+                    !texts || (body == null ? text != null : data.textFeatures == body),
+                    body == null
+                            ? "A classifier of texts needs data with TextFeatures:"
+                                    + " optTextFeatures(new TextFeatures(...))"
+                            : "A body of texts needs data with its ids: optTextFeatures(body)");
             int inputs =
-                    texts && text != null
-                            ? text.rows()
+                    texts
+                            ? text == null ? 0 : text.rows()
                             : data.getFeatures() == ClassData.Features.SPARSE
                                     ? Math.addExact(data.getFeatureCount(), 1)
                                     : data.getFeatureCount();
@@ -588,10 +615,17 @@ public final class ClassModel implements AutoCloseable {
                             dim,
                             hidden,
                             objective == null ? usual : objective,
-                            data.size());
+                            data.size(),
+                            body);
             Model model = Model.newInstance("classes", "PyTorch");
             long[] counts = data.getClassCounts();
-            SequentialBlock block = network.newBlock(head, names.size());
+            SequentialBlock block;
+            try {
+                block = network.newBlock(head, names.size());
+            } catch (IOException e) {
+                model.close();
+                throw new UncheckedIOException(e);
+            }
             List<Block> blocks = block.getChildren().values();
             blocks.get(blocks.size() - 1)
                     .setInitializer(
@@ -676,6 +710,10 @@ public final class ClassModel implements AutoCloseable {
                 throws TranslateException {
             try {
                 ClassNetwork network = ClassNetwork.read(model.getModelPath());
+                ClassBody body = network.body();
+                if (body != null) {
+                    model.getNDManager().attachInternal(NDManager.nextUid(), body);
+                }
                 ClassNames names = ClassNames.load(model.getModelPath().resolve(LABELS));
                 int k = Math.min(ArgumentsUtil.intValue(arguments, "topk", 5), names.size());
                 boolean softmax = network.objective() == Objective.SOFTMAX;

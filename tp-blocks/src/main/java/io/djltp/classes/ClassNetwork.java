@@ -12,7 +12,11 @@ import ai.djl.training.initializer.NormalInitializer;
 
 import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
+import com.google.gson.JsonSerializer;
 
 import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassModel.Objective;
@@ -26,17 +30,20 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * The sizes of a classifier's network, as {@value #FILE} has them.
  *
  * @param features the kind of the features
  * @param text how texts become rows of the table, or {@code null}
- * @param inputs the rows of the table, or the dense features
+ * @param inputs the rows of the table, or the dense features; 0 for texts of a body
  * @param dim the features of a row of the table
  * @param hidden the units of each linear layer
  * @param objective how the model is trained
  * @param rows the rows of the training data
+ * @param body the layers below the head, or {@code null} for those of this class; the file has the
+ *     name of its class
  */
 record ClassNetwork(
         Features features,
@@ -45,7 +52,8 @@ record ClassNetwork(
         int dim,
         List<Integer> hidden,
         Objective objective,
-        long rows) {
+        long rows,
+        @Nullable ClassBody body) {
 
     static final String FILE = "model.json";
 
@@ -55,27 +63,70 @@ record ClassNetwork(
     private static final float TABLE_SIGMA_OF_EACH = 0.02f; // of classes by themselves
     private static final float HEAD_SIGMA = 0.01f; // small, so that all classes start alike
 
-    private static final Gson GSON = new GsonBuilder().setPrettyPrinting().create();
+    private static final String BODY = "body";
+    private static final Gson GSON =
+            new GsonBuilder()
+                    .setPrettyPrinting()
+                    .registerTypeHierarchyAdapter(
+                            ClassBody.class,
+                            (JsonSerializer<ClassBody>)
+                                    (body, type, context) ->
+                                            new JsonPrimitive(body.getClass().getName()))
+                    .create();
 
     static ClassNetwork read(Path folder) throws IOException {
         Path file = folder.resolve(FILE);
         try {
-            ClassNetwork read = GSON.fromJson(Files.readString(file), ClassNetwork.class);
+            JsonObject json = GSON.fromJson(Files.readString(file), JsonObject.class);
+            JsonElement name = json == null ? null : json.remove(BODY);
+            ClassNetwork read = GSON.fromJson(json, ClassNetwork.class);
             Errors.check(
                     read != null
                             && read.features != null
                             && read.hidden != null
                             && read.objective != null
-                            && (read.text != null) == (read.features == Features.TEXT),
+                            && (name != null
+                                    || (read.text != null) == (read.features == Features.TEXT)),
                     "features, hidden or objective are missing");
-            return read;
+            return name == null ? read : read.with(body(name.getAsString(), folder));
         } catch (JsonParseException | IllegalArgumentException e) {
             throw new IOException(file + " has no sizes of a classifier: " + e.getMessage(), e);
         }
     }
 
+    private static ClassBody body(String name, Path folder) throws IOException {
+        try {
+            ClassBody body =
+                    Class.forName(name, false, Thread.currentThread().getContextClassLoader())
+                            .asSubclass(ClassBody.class)
+                            .getConstructor()
+                            .newInstance();
+            body.load(folder);
+            return body;
+        } catch (ReflectiveOperationException | ClassCastException e) {
+            throw new IOException(
+                    ("%s has a body of the class %s, which is not on the class path, is no"
+                                    + " ClassBody, or has no public constructor without parameters"
+                                    + " (%s)")
+                            .formatted(folder.resolve(FILE), name, e),
+                    e);
+        }
+    }
+
+    private ClassNetwork with(ClassBody other) {
+        return new ClassNetwork(features, text, inputs, dim, hidden, objective, rows, other);
+    }
+
     void write(Path folder) throws IOException {
         Files.writeString(folder.resolve(FILE), GSON.toJson(this) + "\n");
+        if (body != null) {
+            body.save(folder);
+        }
+    }
+
+    /** Returns the ids of a text. */
+    int[] ids(String words) {
+        return body == null ? Objects.requireNonNull(text).ids(words) : body.apply(words);
     }
 
     Shape[] inputShapes(int batch) {
@@ -88,9 +139,11 @@ record ClassNetwork(
     }
 
     /** Makes the network, with a head on top. */
-    SequentialBlock newBlock(ClassificationHead.Builder head, int classes) {
+    SequentialBlock newBlock(ClassificationHead.Builder head, int classes) throws IOException {
         SequentialBlock network = new SequentialBlock();
-        if (features == Features.DENSE) {
+        if (body != null) {
+            network.add(body.newBlock());
+        } else if (features == Features.DENSE) {
             network.add(newScaling());
         } else {
             EmbeddingBag table = new EmbeddingBag(inputs, dim);

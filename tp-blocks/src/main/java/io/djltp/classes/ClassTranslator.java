@@ -85,10 +85,9 @@ record ClassTranslator<I>(
     }
 
     private int[] ids(Row row) {
-        TextFeatures parts = network.text();
-        if (parts != null) {
+        if (network.features() == Features.TEXT) {
             Errors.check(row.text() != null, "A row without a text has no features");
-            return parts.ids(Objects.requireNonNull(row.text()));
+            return network.ids(Objects.requireNonNull(row.text()));
         }
         int[] ids = row.ids();
         float[] values = row.values();

@@ -2,6 +2,10 @@ package io.djltp.classes;
 
 import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
 import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.EasyTrain;
@@ -41,7 +45,19 @@ public class ClassModelTest {
             {"sparse", false, Objective.SOFTMAX, 2},
             {"sparse", true, Objective.SQUARED_HINGE, 2},
             {"dense", false, Objective.SOFTMAX, 2},
+            {"body", false, Objective.SOFTMAX, 2},
         };
+    }
+
+    /** Any block, of a program that uses the library. */
+    public static final class OwnBody implements ClassBody {
+
+        @Override
+        public Block newBlock() {
+            return new SequentialBlock()
+                    .add(Linear.builder().setUnits(16).build())
+                    .add(Activation::tanh);
+        }
     }
 
     /** Row i has the class i % 6 and, if there are many, 0 too; its features tell. */
@@ -67,7 +83,7 @@ public class ClassModelTest {
                     });
         }
         Path file = folder.resolve(kind + many);
-        if (!kind.equals("dense")) {
+        if (!kind.equals("dense") && !kind.equals("body")) {
             return Files.write(file, lines);
         }
         Path vectors = folder.resolve("vectors.npy");
@@ -105,7 +121,8 @@ public class ClassModelTest {
     public void isTrainedSavedLoadedAndAsked(
             String kind, boolean many, Objective objective, int ranks) throws Exception {
         ClassData.Builder builder = ClassData.builder(write(kind, many));
-        if (kind.equals("dense")) {
+        boolean body = kind.equals("body");
+        if (body || kind.equals("dense")) {
             builder.optLabelFile(folder.resolve("labels.txt"));
         }
         ClassData data = builder.optTextFeatures(new TextFeatures(997, 2, 3, 2)).build();
@@ -115,8 +132,11 @@ public class ClassModelTest {
             rows = all.toList();
         }
         List<Classifications> answers;
-        try (ClassModel model =
-                ClassModel.builder(data).optDim(8).optObjective(objective).build()) {
+        ClassModel.Builder network = ClassModel.builder(data).optDim(8).optObjective(objective);
+        if (body) {
+            network.optBody(new OwnBody());
+        }
+        try (ClassModel model = network.build()) {
             try (Trainer trainer = model.newTrainer(ParallelConfig.mixed(ranks))) {
                 EasyTrain.fit(trainer, 120, data.newDataset(ROWS, true, 1), null);
             }

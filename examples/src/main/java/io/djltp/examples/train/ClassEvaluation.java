@@ -9,6 +9,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.TranslateException;
 
+import io.djltp.classes.ClassBody;
 import io.djltp.classes.ClassData;
 import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
@@ -18,6 +19,8 @@ import io.djltp.classes.ClassNames;
 import io.djltp.examples.BadInputException;
 import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelRanking;
+
+import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.io.PrintStream;
@@ -82,21 +85,28 @@ public final class ClassEvaluation {
     public static ClassData read(DataOptions own, DataOptions.Source source, ClassModel model) {
         boolean sparse = model.getFeatures() == Features.SPARSE;
         int count = model.getInputs() - (sparse ? 1 : 0);
-        return read(own, source, model.getClasses(), model.getFeatures(), count);
+        return read(own, source, model.getClasses(), model.getFeatures(), count, null);
     }
 
-    /** Reads data with classes and features, of which the number is not asked for of texts. */
+    /**
+     * Reads data with classes and features, of which the number is not asked for of texts; batches
+     * of texts have the ids of a body, if there is one.
+     */
     static ClassData read(
             DataOptions own,
             DataOptions.Source source,
             ClassNames classes,
             Features features,
-            int count) {
+            int count,
+            @Nullable ClassBody body) {
         ClassData data =
                 own.read(
                         source,
                         builder -> {
                             builder.optClasses(classes).optManyLabels(true);
+                            if (body != null) {
+                                builder.optTextFeatures(body);
+                            }
                             if (features == Features.SPARSE) {
                                 builder.optFeatureCount(count);
                             }

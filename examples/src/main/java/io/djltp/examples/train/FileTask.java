@@ -1,5 +1,6 @@
 package io.djltp.examples.train;
 
+import ai.djl.MalformedModelException;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -16,12 +17,14 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.train.TrainOptions.LabelCount;
 import io.djltp.job.Job;
+import io.djltp.llm.EncoderBody;
 import io.djltp.rank.DeviceMesh;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.io.PrintStream;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Iterator;
@@ -29,6 +32,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Stream;
 
 /** A classifier of a user's own file. */
 final class FileTask implements TrainingTask {
@@ -39,6 +43,8 @@ final class FileTask implements TrainingTask {
 
     private final TrainOptions options;
     private final PrintStream out;
+    private final @Nullable EncoderBody body;
+    private long bodyBytes; // of the weights, and if they are trained of gradients and state
     private final ClassData data;
     private final @Nullable ClassData validation;
     private final ClassModel model;
@@ -47,11 +53,15 @@ final class FileTask implements TrainingTask {
         this.options = options;
         out = job.out();
         Path file = options.own.data;
+        body = options.body == null ? null : openBody(options.body);
         out.printf("Reading %s ...%n", file);
         data =
                 options.own.read(
                         options.own.source(),
                         builder -> {
+                            if (body != null) {
+                                builder.optTextFeatures(body);
+                            }
                             if (options.labels != null) {
                                 builder.optManyLabels(options.labels == LabelCount.MANY);
                             }
@@ -61,6 +71,11 @@ final class FileTask implements TrainingTask {
             throw new BadInputException(
                     "--features %s: %s has the format %s, of which the features are %s",
                     lower(options.features), file, data.getFormat(), lower(features));
+        }
+        if (body != null && features != ClassData.Features.TEXT) {
+            throw new BadInputException(
+                    "--body %s takes texts, and %s has %s features",
+                    options.body, file, lower(features));
         }
         int classes = data.getClasses().size();
         double labels = Arrays.stream(data.getClassCounts()).sum() / (double) data.size();
@@ -91,12 +106,28 @@ final class FileTask implements TrainingTask {
             options.learningRate = share * options.usualRate();
         }
         validation = options.validation == null ? null : readValidation(options.validation);
-        model =
+        ClassModel.Builder builder =
                 ClassModel.builder(data)
                         .optDim(options.dim)
                         .optObjective(options.loss)
-                        .optHead(options.head(classes))
-                        .build();
+                        .optHead(options.head(classes));
+        model = (body == null ? builder : builder.optBody(body)).build();
+    }
+
+    private EncoderBody openBody(Path folder) {
+        try {
+            EncoderBody opened = EncoderBody.of(folder, options.freezeBody);
+            options.dim = opened.getWidth();
+            try (Stream<Path> files = Files.list(folder)) {
+                for (Path each :
+                        files.filter(it -> it.toString().endsWith(".safetensors")).toList()) {
+                    bodyBytes += (options.freezeBody ? 1 : 3) * Files.size(each);
+                }
+            }
+            return opened;
+        } catch (IOException | MalformedModelException e) {
+            throw new BadInputException("--body " + folder + ": " + e.getMessage(), e);
+        }
     }
 
     private static String lower(ClassData.Features features) {
@@ -130,7 +161,8 @@ final class FileTask implements TrainingTask {
                                 options.validationFilter),
                         data.getClasses(),
                         data.getFeatures(),
-                        data.getFeatureCount());
+                        data.getFeatureCount(),
+                        body);
         out.printf(
                 Locale.ROOT,
                 "%,d rows to judge by, %,d labels of theirs unknown%s%n",
@@ -159,8 +191,8 @@ final class FileTask implements TrainingTask {
 
     @Override
     public RunMemory memory() {
-        return new RunMemory(
-                options, classes(), model.getInputs(), 64, BYTES_OF_A_CLASS * (long) classes());
+        long data = BYTES_OF_A_CLASS * (long) classes() + bodyBytes;
+        return new RunMemory(options, classes(), model.getInputs(), 64, data);
     }
 
     @Override

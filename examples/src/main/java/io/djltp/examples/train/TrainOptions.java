@@ -52,7 +52,8 @@ final class TrainOptions extends JobOptions {
             names = "--mode",
             description =
                     "tensor: head cut, all ranks on the same batch; data: batch cut; mixed: body"
-                            + " data parallel, head cut (mixed, if there is no --mesh).")
+                            + " data parallel, head cut (mixed, or tensor with --body, if there is no"
+                            + " --mesh).")
     private @Nullable ParallelMode mode;
 
     @Option(
@@ -65,7 +66,7 @@ final class TrainOptions extends JobOptions {
     @Option(
             names = "--dim",
             defaultValue = "64",
-            description = "Features of a word (${DEFAULT-VALUE}).")
+            description = "Features of a word (${DEFAULT-VALUE}; of an encoder its own).")
     int dim;
 
     @Option(
@@ -187,6 +188,19 @@ final class TrainOptions extends JobOptions {
                             + " one-vs-all).")
     ClassModel.@Nullable Objective loss;
 
+    @Option(
+            names = "--body",
+            description =
+                    "A Hugging Face folder of an encoder, such as BERT or MiniLM, whose vectors of"
+                            + " the texts are classified. Its layers are cut over the ranks. Long"
+                            + " texts need a smaller --batch, such as 32.")
+    @Nullable Path body;
+
+    @Option(
+            names = "--freeze-body",
+            description = "Leave the encoder as it is (it is trained along, slowly).")
+    boolean freezeBody;
+
     List<Language> languages = List.of(); // until they are checked
 
     /** How many labels a row has. */
@@ -213,7 +227,15 @@ final class TrainOptions extends JobOptions {
                             + " two",
                     meshName(), modeName());
         }
-        ParallelMode ofRanks = mode == null ? ParallelMode.MIXED : mode;
+        if (body == null ? freezeBody : mode == ParallelMode.MIXED) {
+            throw new BadInputException(
+                    body == null
+                            ? "--freeze-body needs --body, a folder"
+                            : "--mode mixed would cut the encoder of --body by rows and by layers:"
+                                    + " use tensor or data, or a --mesh");
+        }
+        ParallelMode usual = body == null ? ParallelMode.MIXED : ParallelMode.TENSOR;
+        ParallelMode ofRanks = mode == null ? usual : mode;
         mode = meshName() == null ? ofRanks : null;
         check(ofRanks);
         positive("--dim", dim);
@@ -260,9 +282,13 @@ final class TrainOptions extends JobOptions {
             }
             return;
         }
-        if (validation != null || features != null || labels != null || loss != null) {
+        if (validation != null
+                || features != null
+                || labels != null
+                || loss != null
+                || body != null) {
             throw new BadInputException(
-                    "--validation, --features, --labels and --loss need --data, a file");
+                    "--validation, --features, --labels, --loss and --body need --data, a file");
         }
         if (forms && exportSplit == null) {
             throw new BadInputException("--forms needs --export-split, a folder");
@@ -376,7 +402,9 @@ final class TrainOptions extends JobOptions {
     @Override
     protected Set<String> trainingOptions() {
         return Set.of(
-                "--languages --data --labels --loss --dim --batch --head --sample-share --optimizer --lr --seed"
+                ("--languages --data --label-file --filter-file --format --fields --label-separator"
+                                + " --labels --loss --body --freeze-body --dim --batch --head"
+                                + " --sample-share --optimizer --lr --seed")
                         .split(" "));
     }
 
@@ -410,7 +438,7 @@ final class TrainOptions extends JobOptions {
     Optimizer optimizer(Block head, DoubleSupplier done) {
         float rate = Objects.requireNonNull(learningRate); // since the check
         return optimizer == OptimizerName.ADAGRAD
-                ? HeadRates.optimizer(head, rate, batch, done)
+                ? HeadRates.optimizer(head, rate, batch, body != null, done)
                 : optimizer.create(rate);
     }
 

@@ -3,7 +3,6 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 
-import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelConfig;
 
 import java.io.IOException;
@@ -43,15 +42,7 @@ public final class Embedder implements AutoCloseable {
         this.model = model;
         Path folder = model.getFolder();
         ModelConfig config = model.getConfig();
-        HuggingFaceTokenizer found = model.getTokenizer();
-        if (!config.isEncoder() || found == null) {
-            throw new MalformedModelException(
-                    folder
-                            + (found == null ? " has no tokenizer.json" : " is no encoder")
-                            + ": vectors of texts need an encoder, such as bert, and its"
-                            + " tokenizer");
-        }
-        tokenizer = found;
+        tokenizer = tokenizerOfEncoder(model);
         pooling = Pooling.read(folder, config.getMaxPositions());
         ranks =
                 new ModelRanks<>(
@@ -60,6 +51,19 @@ public final class Embedder implements AutoCloseable {
                         parallel,
                         (context, files, shared) ->
                                 new RankEncoder(config, files, context.getTensorGroup(), shared));
+    }
+
+    /** Returns the tokenizer of a model, which must be an encoder. */
+    static HuggingFaceTokenizer tokenizerOfEncoder(LanguageModel model)
+            throws MalformedModelException {
+        HuggingFaceTokenizer tokenizer = model.getTokenizer();
+        if (tokenizer != null && model.getConfig().isEncoder()) {
+            return tokenizer;
+        }
+        throw new MalformedModelException(
+                model.getFolder()
+                        + (tokenizer == null ? " has no tokenizer.json" : " is no encoder")
+                        + ": vectors of texts need an encoder, such as bert, and its tokenizer");
     }
 
     /**
@@ -112,7 +116,7 @@ public final class Embedder implements AutoCloseable {
      */
     public List<Embedding> embedAndCount(List<String> texts) {
         checkOpen();
-        List<long[]> ids = texts.stream().map(this::ids).toList();
+        List<long[]> ids = texts.stream().map(text -> pooling.ids(tokenizer, text)).toList();
         // those of one length together, whose attention is one product
         List<Integer> order =
                 IntStream.range(0, texts.size())
@@ -155,18 +159,6 @@ public final class Embedder implements AutoCloseable {
         return ranks.pool()
                 .run(context -> ranks.compute(context, rank -> rank.compute(texts)))
                 .get(0);
-    }
-
-    /** Returns the ids of a text; one that is too long keeps its last, which ends it. */
-    private long[] ids(String text) {
-        long[] ids = tokenizer.encode(text, true, false).getIds();
-        Errors.check(ids.length > 0, "The tokenizer makes no token of the text '%s'", text);
-        if (ids.length <= pooling.longest()) {
-            return ids;
-        }
-        long[] cut = Arrays.copyOf(ids, pooling.longest());
-        cut[cut.length - 1] = ids[ids.length - 1];
-        return cut;
     }
 
     /** {@return the length of a vector, the width of the model} */

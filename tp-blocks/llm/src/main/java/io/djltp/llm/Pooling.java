@@ -1,16 +1,20 @@
 package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
 
+import io.djltp.internal.Errors;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -77,6 +81,18 @@ record Pooling(boolean first, boolean normalized, int longest) {
         }
         throw new MalformedModelException(
                 file + " has " + modes + "; implemented is one of " + CLS + " and " + MEAN);
+    }
+
+    /** Returns the ids of a text; one that is too long keeps its last, which ends it. */
+    long[] ids(HuggingFaceTokenizer tokenizer, String text) {
+        long[] ids = tokenizer.encode(text, true, false).getIds();
+        Errors.check(ids.length > 0, "The tokenizer makes no token of the text '%s'", text);
+        if (ids.length <= longest) {
+            return ids;
+        }
+        long[] cut = Arrays.copyOf(ids, longest);
+        cut[cut.length - 1] = ids[ids.length - 1];
+        return cut;
     }
 
     /**

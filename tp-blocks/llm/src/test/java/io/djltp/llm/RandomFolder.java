@@ -31,7 +31,7 @@ public final class RandomFolder {
     }
 
     /** Writes a small encoder, of 40 tokens, with a tokenizer of bytes. */
-    static void writeEncoder(Path folder) throws IOException {
+    public static void writeEncoder(Path folder) throws IOException {
         String sizes =
                 "'vocab_size': 263, 'hidden_size': 20, 'num_hidden_layers': 2,"
                         + " 'num_attention_heads': 5, 'intermediate_size': 31,"

@@ -12,6 +12,7 @@ import java.util.function.DoubleSupplier;
 public final class HeadRates {
 
     private static final float TABLE_SHARE = 1f / 3; // of the rate
+    private static final float BODY_SHARE = 1f / 100; // each of its weights moves all rows
     private static final double FALL_BEGINS = 0.3; // the rate stays until this share of the run
     private static final double LAST_RATE = 0.2; // and then falls in a line to a fifth
 
@@ -24,17 +25,20 @@ public final class HeadRates {
      * @param head the head
      * @param rate the rate of the head, at first
      * @param batch the rows of a batch
+     * @param body whether there are other layers than a table below the head
      * @param done the share of the run that is done, the same in all processes
      * @return the optimizer
      */
-    public static Optimizer optimizer(Block head, float rate, int batch, DoubleSupplier done) {
+    public static Optimizer optimizer(
+            Block head, float rate, int batch, boolean body, DoubleSupplier done) {
+        float below = rate * (body ? BODY_SHARE : TABLE_SHARE);
         // ranks have keys of their own, which begin with the name of the parameter
         ParameterTracker rates =
                 (key, step) -> {
                     boolean ofHead =
                             head.getDirectParameters().values().stream()
                                     .anyMatch(parameter -> key.startsWith(parameter.getId()));
-                    return (ofHead ? rate : rate * TABLE_SHARE) * factor(done.getAsDouble());
+                    return (ofHead ? rate : below) * factor(done.getAsDouble());
                 };
         // A class has a gradient of about 2 divided by the rows of a step where it is the label of
         // one of them, and a twentieth of that and less where it is not. Without an epsilon of that

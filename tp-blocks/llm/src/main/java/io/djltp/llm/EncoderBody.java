@@ -1,0 +1,206 @@
+package io.djltp.llm;
+
+import ai.djl.MalformedModelException;
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Block;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import com.google.gson.Gson;
+import com.google.gson.JsonParseException;
+
+import io.djltp.classes.ClassBody;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Objects;
+
+/**
+ * A pretrained encoder of a Hugging Face folder as the body of a classifier of texts. A text has
+ * the vector of {@link Embedder}, before it is divided by its length: the model scales it.
+ *
+ * <pre>{@code
+ * EncoderBody body = EncoderBody.of(folder, false);
+ * ClassData data = ClassData.builder(file).optTextFeatures(body).build();
+ * ClassModel model = ClassModel.builder(data).optBody(body).build();
+ * }</pre>
+ *
+ * <p>The model's trainer takes {@code ParallelConfig.tensor(ranks)} or {@code data(ranks)}, or a
+ * mesh of both: and matrices are cut over the ranks of the axis tensor. In MIXED mode the first
+ * step throws {@link IllegalArgumentException}.
+ */
+public final class EncoderBody implements ClassBody {
+
+    private static final String CONFIG = "encoder.json";
+    private static final String TOKENIZER = "tokenizer.json";
+    private static final String POOLING = "pooling.json";
+
+    private final @Nullable LanguageModel model; // with the weights to begin with
+    private byte[] config = {};
+    private byte[] words = {};
+    private @Nullable Settings settings;
+    private @Nullable ModelConfig sizes;
+    private @Nullable HuggingFaceTokenizer tokenizer;
+
+    /** What the folder of a classifier has beside the encoder's own files. */
+    private record Settings(Pooling pooling, boolean frozen) {}
+
+    /** Creates a body for {@link #load}. */
+    public EncoderBody() {
+        model = null;
+    }
+
+    private EncoderBody(LanguageModel model, boolean frozen)
+            throws IOException, MalformedModelException {
+        this.model = model;
+        Path folder = model.getFolder();
+        tokenizer = Embedder.tokenizerOfEncoder(model);
+        sizes = model.getConfig();
+        config = Files.readAllBytes(folder.resolve("config.json"));
+        words = Files.readAllBytes(folder.resolve(TOKENIZER));
+        settings = new Settings(Pooling.read(folder, sizes.getMaxPositions()), frozen);
+    }
+
+    /**
+     * Opens a folder.
+     *
+     * @param folder the folder, which is read until the model's trainer is initialized
+     * @param frozen whether the encoder stays as it is; otherwise it is trained along
+     * @return the body
+     * @throws IOException if a file is missing, is not complete, or cannot be read
+     * @throws MalformedModelException if the folder is not that of an encoder with a tokenizer, or
+     *     its vectors are made in a way that is not implemented
+     */
+    public static EncoderBody of(Path folder, boolean frozen)
+            throws IOException, MalformedModelException {
+        LanguageModel model = LanguageModel.load(folder);
+        try {
+            return new EncoderBody(model, frozen);
+        } catch (IOException | MalformedModelException | RuntimeException e) {
+            model.close();
+            throw e;
+        }
+    }
+
+    /** {@return the length of a vector, the width of the encoder} */
+    public int getWidth() {
+        return Objects.requireNonNull(sizes).getWidth();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public synchronized void load(Path folder) throws IOException {
+        try {
+            config = Files.readAllBytes(folder.resolve(CONFIG));
+            words = Files.readAllBytes(folder.resolve(TOKENIZER));
+            sizes = ModelConfig.read(folder.resolve(CONFIG));
+            String json = Files.readString(folder.resolve(POOLING));
+            settings = Objects.requireNonNull(new Gson().fromJson(json, Settings.class));
+            tokenizer = LanguageModel.tokenizer(folder.resolve(TOKENIZER), sizes);
+        } catch (MalformedModelException | JsonParseException | NullPointerException e) {
+            throw new IOException(folder + " has no encoder: " + e.getMessage(), e);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void save(Path folder) throws IOException {
+        Files.write(folder.resolve(CONFIG), config);
+        Files.write(folder.resolve(TOKENIZER), words);
+        Files.writeString(folder.resolve(POOLING), new Gson().toJson(settings));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public int[] apply(String text) {
+        Pooling pooling = Objects.requireNonNull(settings).pooling();
+        long[] ids = pooling.ids(Objects.requireNonNull(tokenizer), text);
+        return Arrays.stream(ids).mapToInt(id -> (int) id + 1).toArray();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Block newBlock() {
+        Block encoder =
+                model == null
+                        ? Objects.requireNonNull(sizes).newBlock(false)
+                        : model.getModel().getBlock();
+        return new Pooled(encoder, Objects.requireNonNull(settings), getWidth());
+    }
+
+    /** Closes the tokenizer, and the files of the folder. */
+    @Override
+    public synchronized void close() {
+        if (model != null) {
+            model.close();
+        } else if (tokenizer != null) {
+            tokenizer.close();
+        }
+    }
+
+    /**
+     * An encoder, and what is made of the features of the tokens.
+     *
+     * <ul>
+     *   <li>input: int32 [B, T], the ids of tokens and 1; 0 fills up
+     *   <li>output: [B, D]
+     * </ul>
+     */
+    private static final class Pooled extends AbstractBlock {
+
+        private static final byte VERSION = 1;
+
+        private final Block encoder;
+        private final boolean first;
+        private final boolean frozen;
+        private final int width;
+
+        Pooled(Block encoder, Settings settings, int width) {
+            super(VERSION);
+            this.encoder = addChildBlock("encoder", encoder);
+            this.width = width;
+            first = settings.pooling().first();
+            frozen = settings.frozen();
+            encoder.freezeParameters(frozen);
+        }
+
+        @Override
+        protected NDList forwardInternal(
+                ParameterStore parameterStore,
+                NDList inputs,
+                boolean training,
+                PairList<String, Object> params) {
+            NDArray places = inputs.singletonOrThrow();
+            NDArray isToken = places.gt(0).toType(DataType.INT32, false);
+            NDList tokens = new NDList(places.sub(isToken), isToken);
+            NDArray features = encoder.forward(parameterStore, tokens, training && !frozen).head();
+            if (first) {
+                return new NDList(features.get(":, 0"));
+            }
+            NDArray counted = isToken.toType(features.getDataType(), false).expandDims(2);
+            int[] axis = {1};
+            return new NDList(features.mul(counted).sum(axis).div(counted.sum(axis)));
+        }
+
+        @Override
+        protected void initializeChildBlocks(
+                NDManager manager, DataType dataType, Shape... inputShapes) {
+            encoder.initialize(manager, dataType, inputShapes);
+        }
+
+        @Override
+        public Shape[] getOutputShapes(Shape[] inputShapes) {
+            return new Shape[] {new Shape(inputShapes[0].get(0), width)};
+        }
+    }
+}
