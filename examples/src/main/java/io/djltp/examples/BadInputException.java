@@ -2,6 +2,7 @@ package io.djltp.examples;
 
 import org.jspecify.annotations.Nullable;
 
+import java.io.IOException;
 import java.util.Locale;
 import java.util.function.Supplier;
 
@@ -44,6 +45,19 @@ public final class BadInputException extends RuntimeException {
         } catch (IllegalArgumentException e) {
             throw new BadInputException(prefix + e.getMessage(), e);
         }
+    }
+
+    /**
+     * Returns whether something was not written because there is no room on a disk.
+     *
+     * @param thrown what was thrown
+     * @return whether an exception of that is among its causes
+     */
+    public static boolean isOfFullDisk(Throwable thrown) {
+        return thrown instanceof IOException
+                        && String.valueOf(thrown.getMessage())
+                                .matches("(?is).*(no space left|not enough space|quota).*")
+                || thrown.getCause() != null && isOfFullDisk(thrown.getCause());
     }
 
     /**

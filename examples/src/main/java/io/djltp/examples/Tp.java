@@ -176,6 +176,10 @@ public final class Tp implements Runnable {
             command.getErr().println("tp: the job has ended: " + e.getMessage());
             return CommandLine.ExitCode.SOFTWARE;
         }
+        if (BadInputException.isOfFullDisk(e)) {
+            command.getErr().println("tp: a disk is full: " + e.getMessage() + ". Make room");
+            return CommandLine.ExitCode.SOFTWARE;
+        }
         e.printStackTrace(command.getErr());
         return CommandLine.ExitCode.SOFTWARE;
     }

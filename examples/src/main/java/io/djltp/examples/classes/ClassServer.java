@@ -82,7 +82,7 @@ public final class ClassServer implements AutoCloseable {
      * @param host the address
      * @param port the port, 0 for any
      * @param apiKey the key that requests must have, or {@code null}
-     * @param maxQueue how many requests may wait
+     * @param maxQueue how many requests may wait, beside the one whose batch is computed
      * @param indexed whether it searches by the index of the folder
      */
     public ClassServer(
@@ -142,7 +142,7 @@ public final class ClassServer implements AutoCloseable {
             return;
         }
         long begin = System.nanoTime();
-        Fields fields = Fields.parse(call.body());
+        Fields fields = Fields.parse(call.body()).only("inputs", "top");
         int top = (int) fields.integer("top", 1, MOST, 5);
         List<Row> rows = new ArrayList<>();
         if (loaded().getFeatures() == Features.DENSE && isRow(fields.get("inputs"))) {
@@ -174,13 +174,13 @@ public final class ClassServer implements AutoCloseable {
 
     private Row row(JsonElement input) {
         return switch (loaded().getFeatures()) {
-            case TEXT -> Row.ofText(Fields.string(input, "inputs"));
+            case TEXT -> Row.ofText(text(input));
             case DENSE -> Row.ofVector(numbers(input, "inputs"));
             case SPARSE -> {
                 if (!(input instanceof JsonObject object)) {
                     throw Fields.wrong("inputs", "objects with ids and values", input);
                 }
-                Fields sparse = new Fields(object);
+                Fields sparse = new Fields(object).only("ids", "values");
                 float[] values = numbers(sparse.required("values"), "values");
                 List<JsonElement> ids =
                         array(sparse.required("ids"), "ids", "a list of integers").asList();
@@ -196,6 +196,14 @@ public final class ClassServer implements AutoCloseable {
                 yield Row.ofFeatures(features, values);
             }
         };
+    }
+
+    private static String text(JsonElement input) {
+        String text = Fields.string(input, "inputs");
+        if (text.isBlank()) {
+            throw ApiException.of("inputs", "A text is empty: leave it out");
+        }
+        return text;
     }
 
     private static JsonArray array(JsonElement value, String name, String kind) {

@@ -58,6 +58,7 @@ public final class ServeCommand implements Callable<Integer> {
 
     private final CountDownLatch ended = new CountDownLatch(1);
     private volatile boolean failed = true;
+    private volatile boolean stopping;
     private volatile @Nullable AutoCloseable server;
     private String loaded = ""; // what is served
 
@@ -146,21 +147,30 @@ public final class ServeCommand implements Callable<Integer> {
             } catch (IllegalArgumentException | IOException e) {
                 throw new BadInputException(e.getMessage(), e);
             }
-            System.out.printf(
-                    Locale.ROOT,
-                    "Serving %s at http://%s:%d/predict%n%,d classes, %s features%n",
-                    options.name(),
-                    options.host,
-                    opened.getPort(),
-                    classifier.getClasses(),
-                    classifier.getFeatures().name().toLowerCase(Locale.ROOT));
-            System.out.flush();
+            loaded =
+                    String.format(
+                            Locale.ROOT,
+                            "%,d classes, %s features",
+                            classifier.getClasses(),
+                            classifier.getFeatures().name().toLowerCase(Locale.ROOT));
+            announce(opened.getPort(), "predict");
             opened.await();
+        }
+    }
+
+    /** Says where the model is served, unless it is not any more: it was stopped as it loaded. */
+    private void announce(int port, String route) {
+        if (!stopping) {
+            System.out.printf(
+                    "Serving %s at http://%s:%d/%s%n%s%n",
+                    options.name(), options.host, port, route, loaded);
+            System.out.flush();
         }
     }
 
     /** At SIGTERM and Ctrl-C: lets requests finish, and ends the process with status 0. */
     private void stop() {
+        stopping = true;
         closeServer();
         try { // a process that follows waits for the first one
             boolean all = ended.await(2 * GRACE.toSeconds(), TimeUnit.SECONDS);
@@ -198,11 +208,7 @@ public final class ServeCommand implements Callable<Integer> {
             } catch (IllegalArgumentException | IOException e) {
                 throw new BadInputException(e.getMessage(), e);
             }
-            System.out.printf(
-                    "Serving %s at http://%s:%d/v1%n",
-                    options.name(), options.host, opened.getPort());
-            System.out.println(loaded);
-            System.out.flush();
+            announce(opened.getPort(), "v1");
             opened.await();
             takeBack.run();
         }
@@ -285,8 +291,8 @@ public final class ServeCommand implements Callable<Integer> {
                 names = "--queue",
                 defaultValue = "64",
                 description =
-                        "How many texts may wait; further requests get status 429"
-                                + " (${DEFAULT-VALUE}).")
+                        "How many texts, or requests to a classifier, may wait beside those that"
+                                + " are computed; further ones get status 429 (${DEFAULT-VALUE}).")
         private int queue;
 
         @Option(

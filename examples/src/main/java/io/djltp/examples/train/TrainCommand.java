@@ -147,9 +147,12 @@ public final class TrainCommand implements Callable<Integer> {
         } catch (IOException e) {
             String saved = options.describeNewest();
             throw new BadInputException(
-                    "The model cannot be saved in --out %s (%s). Files there are as before. Make"
-                            + " room, and train again%s",
-                    options.out(), e.getMessage(), saved == null ? "" : ". " + saved);
+                    "The model cannot be saved in --out %s (%s). Files there are as before. %s, and"
+                            + " train again%s",
+                    options.out(),
+                    e.getMessage(),
+                    BadInputException.isOfFullDisk(e) ? "Make room" : "Choose another folder",
+                    saved == null ? "" : ". " + saved);
         }
     }
 

@@ -11,6 +11,7 @@ import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.llm.RandomFolder;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
@@ -275,7 +276,15 @@ public class ClassCommandsTest {
                 // it is full
             }
             TpRun full = TpRun.line(line + 2);
-            full.assertPrints(2, "The model cannot be saved in --out " + disk, "No space left");
+            full.assertPrints(
+                    2, "The model cannot be saved in --out " + disk, "No space left", "Make room");
+            Path figures = disk.resolve("figures.json");
+            TpRun judged =
+                    TpRun.line(
+                            "evaluate %s --data %s --json %s"
+                                    .formatted(disk, folder.resolve("sparse"), figures));
+            judged.assertPrints(1, "tp: a disk is full: No space left on device. Make room");
+            Assert.assertFalse(judged.output().contains("\tat "), judged.output());
             Assert.assertEquals(Files.readAllBytes(disk.resolve("model.safetensors")), before);
             Files.delete(disk.resolve("filler"));
             try (Stream<Path> files = Files.list(disk)) {
@@ -363,6 +372,15 @@ public class ClassCommandsTest {
                         "[{\"ids\": [-1], \"values\": [1]}]",
                         "[{\"ids\": 3}]",
                         "[[\"x\"]]");
+        for (String wrong : List.of("{\"input\": [\"a\"]}", good.replace("top", "k"))) {
+            HttpResponse<String> answer = post(port, wrong);
+            Assert.assertEquals(answer.statusCode(), 400, answer.body());
+            Assert.assertTrue(answer.body().contains("is not known. Use inputs, top"), wrong);
+        }
+        for (String blank : List.of("[\"\"]", "[\"word1\", \" \"]", "[{\"id\": [1]}]")) {
+            HttpResponse<String> answer = post(port, "{\"inputs\": " + blank + "}");
+            Assert.assertEquals(answer.statusCode(), 400, blank + answer.body());
+        }
         Random random = new Random(1);
         List<CompletableFuture<HttpResponse<String>>> answers = new ArrayList<>();
         List<Boolean> fine = new ArrayList<>();
@@ -492,10 +510,49 @@ public class ClassCommandsTest {
         Path data = folder.resolve("text");
         String stopped = line.formatted(data, folder.resolve("stopped"));
         TpRun.line(stopped + 9).assertPrints(0);
+        TpRun.line(stopped + "17 --resume --label-separator ,")
+                .assertPrints(2, "--label-separator");
         TpRun resumed = TpRun.withJson(stopped + "17 --resume");
         resumed.assertPrints(0, "Going on after step 9");
         TpRun whole = TpRun.withJson(line.formatted(data, folder.resolve("whole")) + 17);
         Assert.assertEquals(resumed.losses(), whole.losses());
+    }
+
+    @DataProvider
+    public Object[][] encoders() {
+        return new Object[][] {{""}, {" --freeze-body"}};
+    }
+
+    /**
+     * An encoder below the head is trained, resumed, judged, asked and served without its folder.
+     */
+    @Test(dataProvider = "encoders", timeOut = 240_000)
+    public void anEncoderIsTheBody(String frozen) throws Exception {
+        Path encoder = TestFolder.create();
+        RandomFolder.writeEncoder(encoder);
+        Path data = folder.resolve("text");
+        String options =
+                "train --data %s --validation %1$s --body %s%s --batch 20 --tp 2 --optimizer sgd --lr 0.1"
+                        .formatted(data, encoder, frozen);
+        Path model = TestFolder.create();
+        String stopped = options + " --checkpoint-steps 4 --out " + model + " --steps ";
+        TpRun.line(stopped + 5).assertPrints(0, "x 20 on 2 ranks, mode tensor");
+        TpRun resumed = TpRun.withJson(stopped + "9 --resume");
+        resumed.assertPrints(0, "Going on after step 5");
+        TpRun whole = TpRun.withJson(options + " --steps 9 --out " + TestFolder.create());
+        Assert.assertEquals(resumed.losses(), whole.losses());
+        Files.delete(encoder.resolve("model.safetensors"));
+
+        JsonObject judged = resumed.figures().getAsJsonObject().getAsJsonObject("validation");
+        Assert.assertEquals(
+                TpRun.withJson("evaluate %s --data %s".formatted(model, data)).figures(), judged);
+        TpRun asked = TpRun.withJson("predict " + model + " word3");
+        JsonArray labels = asked.figures().getAsJsonArray();
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64, false)) {
+            server.start();
+            String answer = post(server.getPort(), "{\"inputs\": [\"word3\"]}").body();
+            Assert.assertTrue(answer.contains(best(labels, 0)), answer);
+        }
     }
 
     @DataProvider
@@ -520,6 +577,10 @@ public class ClassCommandsTest {
             },
             {"train --data @text --out x --filter-file @text", "needs rows and classes that have"},
             {"train --data @text --out x --validation-filter-file @text", "belong to --validation"},
+            {"train --data @text --out x --freeze-body", "--freeze-body needs --body"},
+            {"train --data @text --out x --body @", "--body"},
+            {"train --data @text --out x --body @ --mode mixed", "use tensor or data"},
+            {"train --body @", "--loss and --body need --data"},
             {"evaluate none --data @text", "There is no classifier of a file in none"},
             {"evaluate @ --json x", "--data FILE"},
             {"predict none a", "There is no trained model in none"},

@@ -67,6 +67,27 @@ public final class Fields {
     }
 
     /**
+     * Checks that there are no other fields.
+     *
+     * @param names the names of all that may be there
+     * @return these fields
+     * @throws ApiException if there is another one
+     */
+    public Fields only(String... names) {
+        List<String> known = List.of(names);
+        for (String name : object.keySet()) {
+            if (!known.contains(name)) {
+                throw ApiException.of(
+                        name,
+                        "The field '%s' is not known. Use %s",
+                        name,
+                        String.join(", ", known));
+            }
+        }
+        return this;
+    }
+
+    /**
      * Returns a field.
      *
      * @param name its name
