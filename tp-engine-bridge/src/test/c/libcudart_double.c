@@ -14,6 +14,7 @@
 
 #define MAX_DEVICES 64
 #define MAX_COUNTERS 128
+#define GREATEST_PRIORITY -5
 #define API __attribute__((visibility("default")))
 
 struct CUevent_st {
@@ -45,11 +46,16 @@ struct CUstream_st {
 };
 
 static __thread int current_device;
+static __thread bool device_set; /* by the thread; one that has not is on device 0 */
 static __thread cudaError_t last_error;
 static atomic_int device_count = -1;
 static atomic_int pageable = 1;
 static atomic_bool inline_null; /* the null streams are the threads that use them */
 static atomic_long live_streams, live_events, live_allocations;
+static atomic_long strays; /* threads that used device 0 and never said so */
+static atomic_long queued[MAX_DEVICES]; /* tasks of a device that are not done */
+static pthread_mutex_t context_locks[MAX_DEVICES] = {
+    [0 ... MAX_DEVICES - 1] = PTHREAD_MUTEX_INITIALIZER};
 static pthread_mutex_t global = PTHREAD_MUTEX_INITIALIZER;
 static cudaStream_t null_streams[MAX_DEVICES];
 static struct {
@@ -113,6 +119,8 @@ API void tp_double_copy_later(float *to, const float *from, long count, long mil
     cudaLaunchHostFunc(NULL, run_kernel, kernel);
 }
 
+API long tp_double_strays(void) { return strays; }
+
 API long tp_double_live_streams(void) { return live_streams; }
 
 API long tp_double_live_events(void) { return live_events; }
@@ -134,6 +142,34 @@ static cudaError_t result(cudaError_t error) {
     return error;
 }
 
+/*
+ * A call that works in the context of the thread's device: makes one if there is none, and waits
+ * for whoever holds its lock.
+ */
+static void enter_context(void) {
+    static __thread bool counted;
+    if (!device_set && !counted) {
+        counted = true;
+        strays++;
+    }
+    tp_double_make_context(current_device);
+    pthread_mutex_lock(&context_locks[current_device]);
+    pthread_mutex_unlock(&context_locks[current_device]);
+}
+
+/*
+ * The first launch of a kernel under lazy loading, on the current device: waits for all that the
+ * device has to do, and holds the lock of the context meanwhile.
+ */
+API void tp_double_load_kernel(void) {
+    enter_context();
+    pthread_mutex_lock(&context_locks[current_device]);
+    while (queued[current_device]) {
+        usleep(200);
+    }
+    pthread_mutex_unlock(&context_locks[current_device]);
+}
+
 /* ---------------------------------------------------------------- devices */
 
 API cudaError_t cudaGetDeviceCount(int *count) {
@@ -147,6 +183,7 @@ API cudaError_t cudaSetDevice(int device) {
         return result(devices() > 0 ? cudaErrorInvalidDevice : cudaErrorNoDevice);
     }
     current_device = device;
+    device_set = true;
     tp_double_make_context(device);
     return cudaSuccess;
 }
@@ -160,7 +197,22 @@ API cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
     if (device < 0 || device >= devices()) {
         return result(cudaErrorInvalidDevice);
     }
-    *value = attribute == 88 /* cudaDevAttrPageableMemoryAccess */ ? pageable : 0;
+    switch (attribute) {
+        case 75: /* cudaDevAttrComputeCapabilityMajor */
+            *value = 7;
+            break;
+        case 76: /* cudaDevAttrComputeCapabilityMinor */
+            *value = 5;
+            break;
+        case 88: /* cudaDevAttrPageableMemoryAccess: of any GPU, by page faults, or better */
+            *value = 1;
+            break;
+        case 100: /* cudaDevAttrPageableMemoryAccessUsesHostPageTables */
+            *value = pageable;
+            break;
+        default:
+            *value = 0;
+    }
     return cudaSuccess;
 }
 
@@ -223,12 +275,14 @@ API cudaError_t cudaGetLastError(void) {
 }
 
 API cudaError_t cudaMalloc(void **memory, size_t size) {
+    enter_context();
     *memory = calloc(1, size ? size : 1);
     live_allocations++;
     return result(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 API cudaError_t cudaFree(void *memory) {
+    enter_context();
     if (memory) {
         live_allocations--;
         free(memory);
@@ -252,6 +306,7 @@ static void release(cudaEvent_t event) {
 
 API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
     (void)flags;
+    enter_context();
     tp_double_count(__func__);
     cudaEvent_t created = calloc(1, sizeof(*created));
     pthread_mutex_init(&created->mutex, NULL);
@@ -264,6 +319,7 @@ API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 }
 
 API cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    enter_context();
     if (!event) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -272,6 +328,7 @@ API cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 API cudaError_t cudaEventQuery(cudaEvent_t event) {
+    enter_context();
     pthread_mutex_lock(&event->mutex);
     bool done = event->reached >= event->recorded;
     pthread_mutex_unlock(&event->mutex);
@@ -287,6 +344,7 @@ static void await_event(cudaEvent_t event, uint64_t generation) {
 }
 
 API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    enter_context();
     tp_double_count(__func__);
     pthread_mutex_lock(&event->mutex);
     uint64_t generation = event->recorded;
@@ -332,6 +390,7 @@ static void *work(void *argument) {
             stream->busy = true;
             pthread_mutex_unlock(&stream->mutex);
             execute(task);
+            queued[stream->device]--;
             pthread_mutex_lock(&stream->mutex);
             stream->busy = false;
             pthread_cond_broadcast(&stream->changed);
@@ -367,6 +426,7 @@ static cudaStream_t create_stream(int device) {
 }
 
 static cudaStream_t resolve(cudaStream_t stream) {
+    enter_context();
     if (stream) {
         return stream;
     }
@@ -389,6 +449,7 @@ static void enqueue(cudaStream_t stream, struct task task) {
     struct task *copy = malloc(sizeof(task));
     *copy = task;
     copy->next = NULL;
+    queued[stream->device]++;
     pthread_mutex_lock(&stream->mutex);
     *stream->last = copy;
     stream->last = &copy->next;
@@ -402,22 +463,26 @@ API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int fla
     if (devices() == 0) {
         return result(cudaErrorNoDevice);
     }
+    enter_context();
     *stream = create_stream(current_device);
     return cudaSuccess;
 }
 
 API cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
-    (void)priority;
+    if (priority == GREATEST_PRIORITY) {
+        tp_double_count(__func__);
+    }
     return cudaStreamCreateWithFlags(stream, flags);
 }
 
 API cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     *least = 0;
-    *greatest = -5;
+    *greatest = GREATEST_PRIORITY;
     return cudaSuccess;
 }
 
 API cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    enter_context();
     if (!stream) {
         return result(cudaErrorInvalidResourceHandle);
     }

@@ -4,9 +4,11 @@
  * operations to their stream.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,10 +284,27 @@ API ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device) {
     return result;
 }
 
+static bool has_ended(const struct slot *slot) {
+    return atomic_load(&slot->ended) || (kill(slot->pid, 0) && errno == ESRCH);
+}
+
+/* The last rank of a process to end waits for the processes beside it, as the original's proxies do. */
 static ncclResult_t finalize(ncclComm_t comm, struct job *job) {
     (void)job;
     while (atomic_load(&comm->in_flight) && !atomic_load(&comm->aborted)) {
         usleep(200);
+    }
+    struct slot *slots = slot_of(comm->shared, 0);
+    atomic_store(&slots[comm->rank].ended, 1);
+    for (int r = 0; r < comm->ranks; r++) {
+        if (slots[r].pid == getpid() && !has_ended(&slots[r])) {
+            return ncclSuccess;
+        }
+    }
+    for (int r = 0; r < comm->ranks; r++) {
+        while (!has_ended(&slots[r]) && !atomic_load(&comm->aborted)) {
+            usleep(200);
+        }
     }
     return ncclSuccess;
 }
@@ -330,6 +349,9 @@ API ncclResult_t ncclCommAbort(ncclComm_t comm) {
         return fail(ncclInvalidArgument, "Error: corrupted comm object detected");
     }
     atomic_store(&comm->aborted, 1);
+    if (comm->shared) {
+        atomic_store(&slot_of(comm->shared, comm->rank)->ended, 1);
+    }
     reclaim(comm);
     return ncclSuccess;
 }

@@ -62,6 +62,8 @@ struct call {
 /* A rank's place in the shared memory. */
 struct slot {
     _Alignas(64) atomic_int claimed;
+    atomic_int ended; /* finalized or aborted */
+    pid_t pid;
     int device;
     atomic_ullong posted; /* collectives that the rank has come to */
     atomic_ullong phase;  /* steps of them that it has done */

@@ -56,6 +56,7 @@ static ncclResult_t attach(ncclComm_t comm) {
                     comm->rank);
     }
     slot_of(shared, comm->rank)->device = comm->device;
+    slot_of(shared, comm->rank)->pid = getpid();
     atomic_fetch_add(&shared->attached, 1);
     ring(shared);
     int rounds = 0;

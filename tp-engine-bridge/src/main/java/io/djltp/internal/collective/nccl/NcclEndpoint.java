@@ -37,7 +37,7 @@ final class NcclEndpoint {
     /** How long a thread that is stuck is waited for. */
     static final Duration PATIENCE = Duration.ofSeconds(2);
 
-    /** How long the end of a communicator that has not failed may take. */
+    /** How long the operations of a communicator that is closed may take to come to their end. */
     private static final Duration CLOSING = Duration.ofSeconds(5);
 
     final NcclGroup group;
@@ -55,7 +55,7 @@ final class NcclEndpoint {
     // in memory that outlives the call, therefore, and not an argument that JavaCPP copies back
     private final PointerPointer<ncclComm> part = new PointerPointer<>(1L);
     private final int[] state = new int[1];
-    private boolean ended; // the communicators have been given to be aborted, or freed
+    private volatile boolean ended; // the communicators have been given to be aborted, or freed
     private volatile boolean closed;
 
     NcclEndpoint(NcclGroup group, int rank, int device, ncclComm comm) {
@@ -296,6 +296,7 @@ final class NcclEndpoint {
             logger.warn("Rank {} is stuck in a native call: aborting under it", rank);
         }
         ended = true;
+        queue.stop();
         List<ncclComm> all = partsFirst();
         open.clear();
         if (locked) {
@@ -320,8 +321,9 @@ final class NcclEndpoint {
             Cuda.use(device);
             result = nccl.ncclCommFinalize(comm);
         }
+        boolean isFinished = false;
         if (Cuda.isGood(result)) {
-            awaitFinished(comm);
+            isFinished = awaitFinished(comm);
         } else {
             NcclWork oldest = queue.getOldest();
             group.fail(describe(oldest == null ? null : oldest.call, result));
@@ -329,23 +331,37 @@ final class NcclEndpoint {
         try (Held held = hold()) {
             if (!ended) {
                 Cuda.use(device);
-                nccl.ncclCommDestroy(comm);
+                if (isFinished) {
+                    nccl.ncclCommDestroy(comm);
+                } else {
+                    nccl.ncclCommAbort(comm);
+                }
                 open.remove(comm);
             }
         }
     }
 
-    private void awaitFinished(ncclComm comm) {
+    /**
+     * Waits until a communicator has come to its end. NCCL waits there for the processes of the
+     * machine, one of which may still write a checkpoint.
+     *
+     * @return whether it has; otherwise it waits for others, and this rank has nothing to do there
+     */
+    private boolean awaitFinished(ncclComm comm) {
         Backoff backoff = new Backoff();
         long start = System.nanoTime();
         while (getState(comm) == nccl.ncclInProgress) {
-            if (System.nanoTime() - start > CLOSING.toNanos()) {
-                NcclWork work = queue.getOldest();
-                String where = work == null ? "" : " in " + work.call;
-                group.fail("rank " + rank + " was closed while it waits" + where);
+            NcclWork work = queue.getOldest();
+            long waited = System.nanoTime() - start;
+            if (work != null && waited > CLOSING.toNanos()) {
+                group.fail("rank " + rank + " was closed while it waits in " + work.call);
+            } else if (waited > group.timeout.toNanos()) {
+                logger.warn("Rank {} closes NCCL without the processes beside it", rank);
+                return false;
             }
             backoff.pause();
         }
+        return true;
     }
 
     /** Frees everything. */

@@ -26,11 +26,15 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 
 /**
- * The ranks of a group that live in this process, and the thread that watches over them: it finds
- * errors that NCCL has met on its own and operations that take too long. Whatever ends the group,
- * all communicators are aborted at once, so that no kernel and no thread stays behind.
+ * The ranks of a group that live in this process, and the two threads that watch over them. One
+ * asks the GPUs which operations are done, and NCCL for errors. Such a call may wait: CUDA holds
+ * the lock of a GPU's context while it loads a kernel, which waits for the kernels that run, and
+ * those of NCCL wait for the other ranks. So the other thread, which finds operations that take too
+ * long, asks nobody. Whatever ends the group, all communicators are aborted at once, so that no
+ * kernel and no thread stays behind.
  */
 final class NcclGroup {
 
@@ -43,13 +47,13 @@ final class NcclGroup {
     private static final int UNDEFINED = Integer.MIN_VALUE;
 
     private static final long LONGEST_INTERVAL_MILLIS = 50;
-    private static final long SETTLE_NANOS = 10_000_000;
+    private static final long SETTLE_MILLIS = 10;
 
     /** How long a thread waits for an abort: far longer than one takes. */
     private static final long ABORT_SECONDS = 30;
 
     private final int size;
-    private final Duration timeout;
+    final Duration timeout;
     private final GroupFailure failure = new GroupFailure();
     private final List<NcclEndpoint> endpoints = new ArrayList<>();
     private final List<FlightRecorder> recorders = new ArrayList<>();
@@ -92,9 +96,14 @@ final class NcclGroup {
                 abort(Arrays.asList(comms));
                 int last = firstRank + devices.length - 1;
                 String ranks = last == firstRank ? "rank " : "ranks " + firstRank + " to ";
+                String remedy =
+                        String.valueOf(e.getMessage()).contains("Duplicate GPU")
+                                ? ": each process of a machine needs GPUs of its own, by"
+                                        + " ParallelConfig.optDevices or CUDA_VISIBLE_DEVICES"
+                                : "";
                 throw new CollectiveException(
-                        "A group of %s ranks with %s%s in this process could not be formed: %s"
-                                .formatted(size, ranks, last, e.getMessage()),
+                        "A group of %s ranks with %s%s in this process could not be formed: %s%s"
+                                .formatted(size, ranks, last, e.getMessage(), remedy),
                         e);
             }
             return comms;
@@ -167,7 +176,12 @@ final class NcclGroup {
     }
 
     void startWatch() {
-        Thread thread = new Thread(this::watch, "tp-nccl-watchdog");
+        start("tp-nccl-poll", () -> watch(this::findError));
+        start("tp-nccl-watchdog", () -> watch(this::findTimeout));
+    }
+
+    private static void start(String name, Runnable task) {
+        Thread thread = new Thread(task, name);
         thread.setDaemon(true);
         thread.start();
     }
@@ -214,11 +228,11 @@ final class NcclGroup {
         }
     }
 
-    private void watch() {
+    private void watch(Consumer<NcclEndpoint> look) {
         long interval = Math.max(1, Math.min(LONGEST_INTERVAL_MILLIS, timeout.toMillis() / 10));
         try {
             while (!closed.await(interval, TimeUnit.MILLISECONDS) && !failure.isSet()) {
-                endpoints.forEach(this::inspect);
+                endpoints.forEach(look);
             }
         } catch (InterruptedException e) {
             logger.warn("The watch over a group of NCCL ranks was interrupted", e);
@@ -227,11 +241,15 @@ final class NcclGroup {
         }
     }
 
-    private void inspect(NcclEndpoint endpoint) {
+    private void findError(NcclEndpoint endpoint) {
         String error = endpoint.findError();
         if (error != null) {
             fail(error);
-        } else if (endpoint.queue.isOverdue(timeout)) {
+        }
+    }
+
+    private void findTimeout(NcclEndpoint endpoint) {
+        if (endpoint.queue.isOverdue(timeout)) {
             NcclWork work = endpoint.queue.getOldest();
             if (work != null) {
                 fail(describeTimeout(endpoint, work.call));
@@ -242,7 +260,6 @@ final class NcclGroup {
     private String describeTimeout(NcclEndpoint endpoint, CollectiveCall call) {
         List<String> others = new ArrayList<>();
         for (int i = 0; i < endpoints.size(); i++) {
-            endpoints.get(i).findError(); // so that the record is up to date
             String latest = recorders.get(i).latest();
             if (!latest.equals("in " + call)) {
                 others.add("rank " + endpoints.get(i).rank + " (" + latest + ")");
@@ -258,7 +275,9 @@ final class NcclGroup {
     private void abortAll() {
         try {
             int device = Cuda.currentOrNone();
-            settle();
+            CompletableFuture.runAsync(this::settle, task -> start("tp-nccl-settle", task))
+                    .completeOnTimeout(null, SETTLE_MILLIS, TimeUnit.MILLISECONDS)
+                    .join(); // interrupted or not
             abortComms();
             Cuda.restore(device);
         } finally {
@@ -294,14 +313,9 @@ final class NcclGroup {
 
     /** Lets operations that other ranks have already seen the end of come to it here, too. */
     private void settle() {
-        long start = System.nanoTime();
         Backoff backoff = new Backoff();
-        for (int i = 0; i < endpoints.size(); ) {
-            if (endpoints.get(i).isIdle()) {
-                i++;
-            } else if (System.nanoTime() - start > SETTLE_NANOS) {
-                return;
-            } else {
+        for (NcclEndpoint endpoint : endpoints) {
+            while (!endpoint.isIdle()) {
                 backoff.pause();
             }
         }

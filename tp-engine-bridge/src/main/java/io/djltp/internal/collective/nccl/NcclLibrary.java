@@ -212,13 +212,14 @@ public final class NcclLibrary {
     }
 
     /**
-     * Returns whether a GPU can read and write ordinary host memory, as on Grace Hopper.
+     * Returns whether a GPU can read and write ordinary host memory, as on Grace Hopper. Where it
+     * can by page faults only, as Linux lets any GPU of a recent driver, it does not count.
      *
      * @param device the number of the GPU, from 0
      * @return whether tensors of the CPU can take part in its collectives
      */
     public static boolean reachesHostMemory(int device) {
-        int attribute = cudart.cudaDevAttrPageableMemoryAccess;
+        int attribute = cudart.cudaDevAttrPageableMemoryAccessUsesHostPageTables;
         return query(
                         "cudaDeviceGetAttribute of GPU " + device,
                         value -> cudart.cudaDeviceGetAttribute(value, attribute, device))

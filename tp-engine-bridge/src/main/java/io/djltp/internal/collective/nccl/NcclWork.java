@@ -2,11 +2,15 @@ package io.djltp.internal.collective.nccl;
 
 import io.djltp.collective.Work;
 import io.djltp.internal.collective.CollectiveCall;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.cuda.cudart.CUevent_st;
+import org.bytedeco.pytorch.Tensor;
 import org.jspecify.annotations.Nullable;
 
+import java.util.List;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.stream.Stream;
 
 /** An operation on the communication stream of a rank. */
 final class NcclWork implements Work {
@@ -25,10 +29,29 @@ final class NcclWork implements Work {
 
     private final NcclEndpoint endpoint;
 
+    // references to the memory that the operation works on: libtorch would give it to others as
+    // soon as the caller closes the arrays, since it knows of no stream but the current one
+    private List<Tensor> tensors = List.of();
+
     NcclWork(NcclEndpoint endpoint, CollectiveCall call, boolean onGpu) {
         this.endpoint = endpoint;
         this.call = call;
         this.onGpu = onGpu;
+    }
+
+    /** Keeps the tensors from here on, where the operation is on the stream. */
+    void keep(TensorView... views) {
+        tensors =
+                Stream.of(views)
+                        .distinct()
+                        .map(view -> new Tensor(view.tensor()).<Tensor>retainReference())
+                        .toList();
+    }
+
+    /** Lets go of the tensors: what uses their memory next comes behind the operation. */
+    void release() {
+        tensors.forEach(Tensor::close);
+        tensors = List.of();
     }
 
     /** Returns how often a thread of the process has waited for an operation. */

@@ -1,5 +1,6 @@
 package io.djltp.internal.collective.nccl;
 
+import io.djltp.collective.Collective;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.cuda.cudart.CUevent_st;
@@ -39,15 +40,22 @@ final class OperationQueue {
     // for the watch, which must not wait for a thread that is stuck in a call
     private volatile @Nullable NcclWork issuing;
     private volatile @Nullable NcclWork oldest;
+    private volatile boolean stopped;
     private volatile long lastCompletion =
             System.nanoTime(); // when an operation was last seen to end
 
-    /** Creates the queue on the calling thread's GPU. */
+    /** Creates the queue on the calling thread's GPU, where it goes before what is computed. */
     OperationQueue(int device) {
         this.device = device;
+        int[] least = new int[1];
+        int[] greatest = new int[1];
         Cuda.check(
-                cudart.cudaStreamCreateWithFlags(stream, cudart.cudaStreamNonBlocking),
-                "cudaStreamCreateWithFlags on GPU " + device);
+                cudart.cudaDeviceGetStreamPriorityRange(least, greatest),
+                "cudaDeviceGetStreamPriorityRange on GPU " + device);
+        Cuda.check(
+                cudart.cudaStreamCreateWithPriority(
+                        stream, cudart.cudaStreamNonBlocking, greatest[0]),
+                "cudaStreamCreateWithPriority on GPU " + device);
     }
 
     /** Returns the operation that has been under way for longest, or {@code null}. Any thread. */
@@ -84,9 +92,17 @@ final class OperationQueue {
         CUevent_st event = takeEvent();
         Cuda.check(cudart.cudaEventRecord(event, stream), "cudaEventRecord");
         work.event = event;
+        if (work.call.getCollective() != Collective.BARRIER) {
+            work.keep(work.call.getInput(), work.call.getOutput());
+        }
         pending.add(work);
         oldest = pending.peek();
         issuing = null;
+    }
+
+    /** Lets no operation come to its end any more: they are aborted. Any thread. */
+    void stop() {
+        stopped = true;
     }
 
     /** Forgets an operation that leaves nothing on the stream. Any thread. */
@@ -100,7 +116,7 @@ final class OperationQueue {
         while (!pending.isEmpty()) {
             NcclWork work = pending.peek();
             int result = cudart.cudaEventQuery(work.event);
-            if (result == cudart.cudaErrorNotReady) {
+            if (result == cudart.cudaErrorNotReady || stopped) {
                 break;
             }
             Cuda.check(result, work.call.toString());
@@ -127,6 +143,7 @@ final class OperationQueue {
             CUstream_st none = null;
             Cuda.check(cudart.cudaStreamWaitEvent(none, work.event, 0), "cudaStreamWaitEvent");
         }
+        work.release();
     }
 
     /** Records an event behind everything that the current stream has queued. */
@@ -154,6 +171,7 @@ final class OperationQueue {
 
     /** Returns whether the stream is past an operation, done or aborted. */
     boolean isPast(NcclWork work) {
+        Cuda.use(device);
         return work.event == null || cudart.cudaEventQuery(work.event) != cudart.cudaErrorNotReady;
     }
 
@@ -169,6 +187,7 @@ final class OperationQueue {
     }
 
     private void release(NcclWork work) {
+        work.release();
         if (work.event != null) {
             free.push(work.event);
             work.event = null;

@@ -1,6 +1,9 @@
 package io.djltp.internal.collective.nccl;
 
+import static io.djltp.collective.ReduceOp.SUM;
+
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
@@ -8,7 +11,6 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.EveryOperation;
 import io.djltp.collective.RankThreads;
-import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
 import io.djltp.internal.torch.TensorView;
 
@@ -37,7 +39,7 @@ public class NcclCommunicatorTest {
                     List<Work> works = new ArrayList<>();
                     for (int i = 0; i < 50; i++) {
                         arrays.add(manager.create(new float[] {i, group.getRank()}));
-                        works.add(group.allReduce(TensorView.of(arrays.get(i)), ReduceOp.SUM));
+                        works.add(group.allReduce(TensorView.of(arrays.get(i)), SUM));
                     }
                     for (int i = 49; i >= 0; i--) {
                         works.get(i).await();
@@ -52,6 +54,7 @@ public class NcclCommunicatorTest {
     @Test(timeOut = 60_000)
     public void operationsFollowTheCurrentStreamWithoutBlockingTheThread() throws Exception {
         long millis = 300;
+        long first = NcclDouble.calls("cudaStreamCreateWithPriority");
         NcclCommunicator.orderOnStream(true);
         try {
             run(
@@ -65,7 +68,7 @@ public class NcclCommunicatorTest {
                         Cuda.use(rank);
                         long start = System.nanoTime();
                         NcclDouble.copyLater(address(array), address(source), 1000, millis);
-                        Work work = group.allReduce(TensorView.of(array), ReduceOp.SUM);
+                        Work work = group.allReduce(TensorView.of(array), SUM);
                         work.await();
                         NcclDouble.copyLater(address(result), address(array), 1000, 0);
                         long elapsed = System.nanoTime() - start;
@@ -75,6 +78,44 @@ public class NcclCommunicatorTest {
                         Assert.assertTrue(elapsed >= millis * 1_000_000, elapsed / 1e6 + " ms");
                         Assert.assertEquals(result.toFloatArray()[999], 3f);
                         group.barrier();
+                    });
+            // before what is computed
+            Assert.assertEquals(NcclDouble.calls("cudaStreamCreateWithPriority") - first, 2);
+        } finally {
+            NcclCommunicator.orderOnStream(false);
+        }
+    }
+
+    /** Whoever closes an array is given its memory again only when the operation is past it. */
+    @Test(timeOut = 60_000)
+    public void memoryIsKeptUntilTheOperationIsPast() throws Exception {
+        NcclCommunicator.orderOnStream(true);
+        try {
+            run(
+                    2,
+                    (group, manager) -> {
+                        if (group.getRank() == 1) {
+                            Thread.sleep(200);
+                        }
+                        List<Work> works = new ArrayList<>();
+                        NDList arrays = new NDList();
+                        for (int i = 0; i < 40; i++) {
+                            arrays.add(manager.ones(new Shape(1000)));
+                            works.add(group.allReduce(TensorView.of(arrays.get(i)), SUM));
+                        }
+                        arrays.close();
+                        NDList others = new NDList();
+                        for (int i = 0; i < 100; i++) {
+                            others.add(manager.full(new Shape(1000), 7f));
+                        }
+                        group.barrier();
+                        Cuda.use(group.getRank());
+                        cudart.cudaDeviceSynchronize();
+                        for (NDArray other : others) {
+                            Assert.assertEquals(other.max().getFloat(), 7f);
+                            Assert.assertEquals(other.min().getFloat(), 7f);
+                        }
+                        works.forEach(Work::await);
                     });
         } finally {
             NcclCommunicator.orderOnStream(false);

@@ -62,7 +62,8 @@ public class NcclCreationTest {
     @Test(timeOut = 60_000)
     public void noOtherGpuIsTouched() throws Exception {
         String output = new ForkedJvm().succeed(NcclDevices.class, NcclDouble.build().toString());
-        Assert.assertEquals(output, "contexts=[3, 5]\ncontexts=[2, 3, 5]\nworks on 2\n");
+        Assert.assertEquals(
+                output, "contexts=[3, 5] strays=0\ncontexts=[2, 3, 5] strays=0\nworks on 2\n");
     }
 
     @Test(timeOut = 60_000)
@@ -171,7 +172,8 @@ public class NcclCreationTest {
         Duration minute = Duration.ofMinutes(1);
         inTwoThreads(
                 i -> NcclCommunicator.create(id, 2, i, List.of(Device.gpu(5)), minute),
-                "Duplicate GPU detected : rank 0 and rank 1 both on CUDA");
+                "Duplicate GPU detected : rank 0 and rank 1 both on CUDA",
+                "GPUs of its own, by ParallelConfig.optDevices or CUDA_VISIBLE_DEVICES");
     }
 
     private static void inTwoThreads(IntConsumer create, String... parts) throws Exception {

@@ -1,8 +1,10 @@
 package io.djltp.internal.collective.nccl;
 
 import ai.djl.Device;
+import ai.djl.ndarray.types.DataType;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.EveryOperation;
 import io.djltp.collective.RankThreads;
 
 import java.nio.file.Path;
@@ -24,12 +26,18 @@ final class NcclDevices {
     }
 
     private static void run() throws Exception {
-        RankThreads.runAll(create(), (communicator, manager) -> communicator.barrier());
+        RankThreads.runAll(
+                create(),
+                (communicator, manager) -> {
+                    EveryOperation.run(communicator, DataType.FLOAT32, 100);
+                    Thread.sleep(200); // the threads of the group look
+                    communicator.split(0, 0).close();
+                });
         List<Communicator> bad = create();
         bad.get(1).abort(new IllegalStateException("on purpose"));
         bad.forEach(Communicator::close);
         int[] used = IntStream.range(0, 8).filter(NcclDouble::hasContext).toArray();
-        System.out.println("contexts=" + list(used));
+        System.out.println("contexts=" + list(used) + " strays=" + NcclDouble.live().get(4));
     }
 
     private static List<Communicator> create() {

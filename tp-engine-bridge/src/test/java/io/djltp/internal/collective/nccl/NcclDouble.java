@@ -264,17 +264,24 @@ public final class NcclDouble {
                         });
     }
 
+    /** Loads a kernel on the thread's current GPU, for which it waits for all that runs there. */
+    static void loadKernel() {
+        cudart("tp_double_load_kernel").invokeVoid(new Object[0]);
+    }
+
     /**
      * Returns what is there.
      *
-     * @return the numbers of communicators, streams, events and pieces of device memory
+     * @return the numbers of communicators, streams, events and pieces of device memory, and of
+     *     threads that have used GPU 0 because they never said where they work
      */
     public static List<Long> live() {
         return List.of(
                 nccl("tp_double_live_comms").invokeLong(new Object[0]),
                 cudart("tp_double_live_streams").invokeLong(new Object[0]),
                 cudart("tp_double_live_events").invokeLong(new Object[0]),
-                cudart("tp_double_live_allocations").invokeLong(new Object[0]));
+                cudart("tp_double_live_allocations").invokeLong(new Object[0]),
+                cudart("tp_double_strays").invokeLong(new Object[0]));
     }
 
     /**

@@ -1,5 +1,8 @@
 package io.djltp.internal.collective.nccl;
 
+import static io.djltp.collective.ReduceOp.SUM;
+import static io.djltp.internal.collective.nccl.NcclEndpoint.PATIENCE;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -10,6 +13,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.EveryOperation;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
+import io.djltp.collective.Work;
 import io.djltp.internal.torch.TensorView;
 
 import org.testng.Assert;
@@ -20,6 +24,7 @@ import org.testng.annotations.Test;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
+import java.util.regex.Pattern;
 
 /** Whatever goes wrong, every rank gets an error that says what, and nothing stays behind. */
 public class NcclFailureTest {
@@ -84,10 +89,10 @@ public class NcclFailureTest {
     /** Returns what all ranks but the last call, and what that calls. */
     @DataProvider
     public static Object[][] disagreements() {
-        RankThreads.Body sum = (c, m) -> reduce(c, m, 12, FLOATS, ReduceOp.SUM);
+        RankThreads.Body sum = (c, m) -> reduce(c, m, 12, FLOATS, SUM);
         return new Object[][] {
-            row(sum, (c, m) -> reduce(c, m, 11, FLOATS, ReduceOp.SUM)),
-            row(sum, (c, m) -> reduce(c, m, 12, DataType.INT32, ReduceOp.SUM)),
+            row(sum, (c, m) -> reduce(c, m, 11, FLOATS, SUM)),
+            row(sum, (c, m) -> reduce(c, m, 12, DataType.INT32, SUM)),
             row(sum, (c, m) -> reduce(c, m, 12, FLOATS, ReduceOp.MAX)),
             row(sum, (c, m) -> c.barrier()),
             row((c, m) -> send(c, m, 4), (c, m) -> send(c, m, 5))
@@ -118,7 +123,7 @@ public class NcclFailureTest {
                         4,
                         (c, m) -> {
                             for (int i = 0; i < 20; i++) {
-                                reduce(c, m, 9, FLOATS, ReduceOp.SUM);
+                                reduce(c, m, 9, FLOATS, SUM);
                             }
                         });
         for (int rank = 0; rank < 4; rank++) {
@@ -162,6 +167,54 @@ public class NcclFailureTest {
         }
     }
 
+    /** Returns how the group ends whose other ranks load kernels, and what they are told. */
+    @DataProvider
+    public static Object[][] endings() {
+        RankThreads.Body aborts = (c, m) -> c.abort(new IllegalStateException("enough"));
+        return new Object[][] {
+            {
+                (RankThreads.Body) (c, m) -> {},
+                "time-out after 1500 ms: rank [0-2] waits in all-red"
+            },
+            {aborts, "the group was aborted: java.lang.IllegalStateException: enough"}
+        };
+    }
+
+    /**
+     * A kernel is loaded when the GPU is idle, which waits for a rank that never comes: whoever
+     * then asks CUDA waits, too, and the group ends all the same, in the patience for one rank.
+     */
+    @Test(dataProvider = "endings", timeOut = 60_000)
+    public void ranksThatAreStuckInCudaAreFreed(RankThreads.Body last, String message)
+            throws Exception {
+        NcclCommunicator.orderOnStream(true);
+        try {
+            long start = System.nanoTime();
+            Throwable[] outcomes =
+                    outcomes(
+                            4,
+                            (c, m) -> {
+                                if (c.getRank() == 3) {
+                                    Thread.sleep(300);
+                                    last.run(c, m);
+                                    return;
+                                }
+                                Work work = c.allReduce(TensorView.of(m.ones(new Shape(3))), SUM);
+                                Cuda.use(c.getRank());
+                                NcclDouble.loadKernel();
+                                work.await();
+                            });
+            for (int rank = 0; rank < 3; rank++) {
+                String text = message(outcomes[rank]);
+                Assert.assertTrue(Pattern.compile(message).matcher(text).find(), text);
+            }
+            double seconds = (System.nanoTime() - start) / 1e9;
+            Assert.assertTrue(seconds < 2 * PATIENCE.toSeconds() + 2, seconds + " s");
+        } finally {
+            NcclCommunicator.orderOnStream(false);
+        }
+    }
+
     @Test(timeOut = 60_000)
     public void aRankThatIsClosedTooEarlyIsSaidToBe() throws Exception {
         Throwable[] outcomes =
@@ -170,7 +223,7 @@ public class NcclFailureTest {
                         (c, m) -> {
                             if (c.getRank() == 0) {
                                 NDArray array = m.ones(new Shape(3));
-                                c.allReduce(TensorView.of(array), ReduceOp.SUM);
+                                c.allReduce(TensorView.of(array), SUM);
                                 c.close();
                                 c.barrier();
                             }

@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.EveryOperation;
 import io.djltp.collective.RankThreads;
+import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.libtorch.LibTorch;
 
 import java.nio.file.Files;
@@ -18,7 +19,8 @@ import java.util.List;
 
 /**
  * A process with some ranks of a group: folder of the double, unique id, size, first rank, ranks,
- * time-out in milliseconds, the round in which the process dies, or -1, and a folder for all.
+ * time-out in milliseconds, the round in which the process dies, or -1, a folder for all, and how
+ * many milliseconds it does something else before it closes.
  */
 final class NcclProcess {
 
@@ -41,10 +43,13 @@ final class NcclProcess {
                 new ArrayList<>(NcclCommunicator.create(id, size, first, devices, timeout));
         Throwable[] outcomes =
                 RankThreads.outcomes(group, (communicator, manager) -> run(communicator, last));
+        Thread.sleep(Long.parseLong(args[8]));
         group.forEach(Communicator::close);
         for (Throwable outcome : outcomes) {
             System.out.println(outcome == null ? "done" : "failed: " + outcome);
         }
+        boolean failed = AbstractCommunicator.of(group.get(0)).getFailure().isSet();
+        System.out.println(failed ? "closed with a failure" : "closed");
         System.out.println("left " + NcclDouble.settled());
     }
 

@@ -25,18 +25,32 @@ public class NcclProcessesTest {
 
     @Test(dataProvider = "layouts", timeOut = 90_000)
     public void everyOperationIsRight(int processes, int ranks) throws Exception {
-        List<ForkedJvm.Result> results = run(processes, ranks, 30_000, -1);
+        assertGood(run(processes, ranks, 30_000, -1, 0), ranks);
+    }
+
+    /** Returns the time-outs of processes one of which closes 6 seconds after the other. */
+    @DataProvider
+    public static Object[][] timeouts() {
+        return new Object[][] {{30_000}, {3000}};
+    }
+
+    /** As where the first process of a good training saves it: NCCL waits for it, or does not. */
+    @Test(dataProvider = "timeouts", groups = "sweep", timeOut = 90_000)
+    public void aProcessThatClosesLateIsNoFailure(int timeout) throws Exception {
+        assertGood(run(2, 2, timeout, -1, 6000), 2);
+    }
+
+    private static void assertGood(List<ForkedJvm.Result> results, int ranks) {
+        String end = "done\n".repeat(ranks) + "closed\nleft [0, 0, 0, 0, 0]\n";
         for (ForkedJvm.Result result : results) {
             Assert.assertEquals(result.exitCode(), 0, result.output());
-            Assert.assertTrue(
-                    result.output().endsWith("done\n".repeat(ranks) + "left [0, 0, 0, 0]\n"),
-                    result.output());
+            Assert.assertTrue(result.output().endsWith(end), result.output());
         }
     }
 
     @Test(timeOut = 90_000)
     public void aProcessThatDiesEndsTheOthers() throws Exception {
-        List<ForkedJvm.Result> results = run(2, 2, 3000, 2);
+        List<ForkedJvm.Result> results = run(2, 2, 3000, 2, 0);
         Assert.assertEquals(results.get(1).exitCode(), 9, results.get(1).output());
         String output = results.get(0).output();
         Assert.assertEquals(results.get(0).exitCode(), 0, output);
@@ -44,13 +58,16 @@ public class NcclProcessesTest {
         String failure =
                 "rank [01] of [24]: time-out after 3000 ms: rank [01] waits in [^\n]* for"
                         + " [^\n]*ranks of other processes\n";
-        Assert.assertTrue(output.matches("(?s).*(failed: [^\n]*" + failure + "){2}left.*"), output);
-        Assert.assertTrue(output.endsWith("left [0, 0, 0, 0]\n"), output);
+        Assert.assertTrue(
+                output.matches(
+                        "(?s).*(failed: [^\n]*" + failure + "){2}closed with a failure\nleft.*"),
+                output);
+        Assert.assertTrue(output.endsWith("left [0, 0, 0, 0, 0]\n"), output);
     }
 
-    /** Starts all processes; the last one dies in a round, if that is not -1. */
-    private static List<ForkedJvm.Result> run(int processes, int ranks, int timeout, int round)
-            throws Exception {
+    /** Starts all processes; the last one dies in a round, if that is not -1, or closes late. */
+    private static List<ForkedJvm.Result> run(
+            int processes, int ranks, int timeout, int round, int late) throws Exception {
         Path folder = NcclDouble.build();
         NcclDouble.load();
         Path meeting = Files.createTempDirectory("nccl");
@@ -65,7 +82,8 @@ public class NcclProcessesTest {
                 "" + ranks,
                 "" + timeout,
                 "" + (i == processes - 1 ? round : -1),
-                meeting.toString()
+                meeting.toString(),
+                "" + (i == processes - 1 ? late : 0)
             };
             running.add(
                     CompletableFuture.supplyAsync(
