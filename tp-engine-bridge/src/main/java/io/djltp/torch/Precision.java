@@ -1,9 +1,8 @@
 package io.djltp.torch;
 
 import ai.djl.Device;
-import ai.djl.engine.EngineException;
-import ai.djl.util.cuda.CudaUtils;
 
+import io.djltp.internal.libtorch.LibTorchFunctions;
 import io.djltp.internal.libtorch.ProcessorArithmetic;
 
 import java.util.Arrays;
@@ -112,13 +111,13 @@ public enum Precision {
             int least = this == FLOAT16 ? 70 : 80;
             String needs = "needs a GPU of compute capability " + digits(least) + " or above, and ";
             try {
-                int has = Integer.parseInt(CudaUtils.getComputeCapability(device.getDeviceId()));
+                int has = LibTorchFunctions.computeCapability(device.getDeviceId());
                 return has >= least
                         ? Optional.empty()
                         : Optional.of(needs + device + " has " + digits(has));
-            } catch (IllegalStateException | EngineException e) {
-                String why = " does not find out that of ";
-                return Optional.of(needs + "DJL" + why + device + " (" + e.getMessage() + ")");
+            } catch (IllegalStateException | UnsatisfiedLinkError e) {
+                String why = "libtorch does not find out that of ";
+                return Optional.of(needs + why + device + " (" + e.getMessage() + ")");
             }
         }
         return this == BFLOAT16

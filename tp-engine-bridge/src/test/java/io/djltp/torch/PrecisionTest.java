@@ -100,16 +100,16 @@ public class PrecisionTest {
         Assert.assertEquals(Precision.FLOAT32.roundingError(), 1.0 / (1 << 24));
     }
 
-    /** Where DJL finds no CUDA, or no such GPU, that is an answer. */
+    /** Where libtorch has no CUDA, or no such GPU, that is an answer. */
     @Test
-    public void aGpuOfWhichDjlKnowsNothingIsToldAsSuch() {
+    public void aGpuOfWhichLibtorchKnowsNothingIsToldAsSuch() {
         Device gpu = Device.gpu(77);
         Assert.assertEquals(Precision.available(gpu), List.of(Precision.FLOAT32));
         String why = Precision.BFLOAT16.whyNot(gpu).orElseThrow();
         Assert.assertTrue(
                 why.startsWith(
-                        "needs a GPU of compute capability 8.0 or above, and DJL does not find out"
-                                + " that of gpu(77) ("),
+                        "needs a GPU of compute capability 8.0 or above, and libtorch does not find"
+                                + " out that of gpu(77) ("),
                 why);
         Assert.expectThrows(IllegalArgumentException.class, () -> Precision.FLOAT16.check(gpu));
     }

@@ -9,6 +9,7 @@ import com.sun.jna.Library;
 import com.sun.jna.Native;
 import com.sun.jna.NativeLibrary;
 import com.sun.jna.Platform;
+import com.sun.jna.ptr.IntByReference;
 
 import org.jspecify.annotations.Nullable;
 
@@ -22,6 +23,13 @@ public final class LibTorchFunctions {
     // from dlfcn.h of Linux: no other copy, and its names stay its own
     private static final int RTLD_LAZY = 1;
     private static final int RTLD_NOLOAD = 4;
+
+    // from driver_types.h of CUDA
+    private static final int CAPABILITY_MAJOR = 75;
+    private static final int CAPABILITY_MINOR = 76;
+
+    /** Libtorch's part for GPUs, which a libtorch for processors lacks. */
+    private static final String CUDA = "torch_cuda";
 
     private LibTorchFunctions() {}
 
@@ -82,7 +90,30 @@ public final class LibTorchFunctions {
      * @throws UnsatisfiedLinkError if there is none of this name, as in a libtorch for processors
      */
     public static Function ofCuda(String name) {
-        return get("torch_cuda", name);
+        return get(CUDA, name);
+    }
+
+    /**
+     * Returns the compute capability of a GPU, by the CUDA runtime that libtorch depends on: that
+     * may be a copy of libtorch's own, under a name that nobody else knows.
+     *
+     * @param device the number of the GPU, from 0
+     * @return such as 80 for 8.0
+     * @throws UnsatisfiedLinkError if this libtorch has no part for GPUs
+     * @throws IllegalStateException if there is no such GPU
+     */
+    public static int computeCapability(int device) {
+        return 10 * attribute(CAPABILITY_MAJOR, device) + attribute(CAPABILITY_MINOR, device);
+    }
+
+    private static int attribute(int number, int device) {
+        IntByReference value = new IntByReference();
+        int error =
+                ofCuda("cudaDeviceGetAttribute").invokeInt(new Object[] {value, number, device});
+        if (error != 0) {
+            throw new IllegalStateException("cudaDeviceGetAttribute failed: error " + error);
+        }
+        return value.getValue();
     }
 
     /**
@@ -111,7 +142,9 @@ public final class LibTorchFunctions {
         Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName(library));
         Map<String, Object> options = new HashMap<>(more);
         if (Platform.isLinux()) {
-            options.put(Library.OPTION_OPEN_FLAGS, RTLD_LAZY | RTLD_NOLOAD);
+            // without a file JNA throws, and with one that is not loaded it crashes
+            int known = library.equals(CUDA) ? 0 : RTLD_NOLOAD;
+            options.put(Library.OPTION_OPEN_FLAGS, RTLD_LAZY | known);
         }
         return NativeLibrary.getInstance(file.toString(), options);
     }
