@@ -160,7 +160,9 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
         RepeatedPart part = new RepeatedPart(context.getPass(), inputs, name);
         Part computed = new Part(context, part, function, name);
         Recomputation recomputation =
-                new Recomputation(computed::run, context.getMappings().getFailure());
+                new Recomputation(
+                        values -> context.call(() -> computed.run(values)),
+                        context.getMappings().getFailure());
         return part.leave(recomputation.forward(part.getInputs()));
     }
 

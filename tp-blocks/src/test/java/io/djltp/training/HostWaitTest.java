@@ -11,11 +11,15 @@ import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
 import ai.djl.Model;
+import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 
@@ -24,16 +28,23 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.launch.Backend;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
 import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
+
+import java.util.List;
 
 /**
  * Which waits of the host for its device a training step has, on the double of CUDA and NCCL: the
@@ -112,9 +123,66 @@ public class HostWaitTest {
                 assertEquals(NcclDouble.hostWaits() - waits, 0, name);
                 assertEquals(HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
                 assertTrue(NcclDouble.streamWaits() > ofStreams, name);
+                assertEquals(NcclDouble.live().get(4), 0L, "threads on no GPU of theirs");
                 assertTrue(last < first, first + " " + last); // what was computed is right
             }
         }
+    }
+
+    /**
+     * A transformer that is recomputed, and a head: each loss, and what is learned, bit for bit.
+     */
+    @Test(groups = "sweep", timeOut = 600_000)
+    public void aThousandStepsAreThoseOfThreads() throws Exception {
+        ArrayAssert.assertAllBitEqual(
+                trained(Backend.NCCL, 1000), trained(Backend.LOCAL, 1000), "on streams");
+        // no thread took memory of a GPU that is not its own
+        assertEquals(NcclDouble.live().get(4), 0L);
+    }
+
+    private static List<float[]> trained(Backend backend, int steps) throws Exception {
+        ParallelConfig ranks =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(4)
+                        .optBackend(backend)
+                        .build();
+        DefaultTrainingConfig config =
+                Configs.of(new VocabParallelCrossEntropyLoss(), Configs.adam(0.001f));
+        Engine.getInstance().setRandomSeed(42);
+        try (Model model = Model.newInstance("streams")) {
+            model.setBlock(transformer());
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+                    NDManager manager = trainer.getManager().newSubManager()) {
+                trainer.initialize(new Shape(8, 5, 12));
+                float[] losses = new float[steps];
+                for (int i = 0; i < steps; i++) {
+                    try (NDManager own = manager.newSubManager()) {
+                        NDArray data = TrainingRun.random(own, i % 10, 8, 5, 12);
+                        losses[i] = step(trainer, data, TrainingRun.labels(own, i % 10, 8, 9));
+                    }
+                }
+                NDList rows = new NDList(TrainingRun.random(manager, 3, 8, 5, 12));
+                return List.of(losses, trainer.evaluate(rows).head().toFloatArray());
+            }
+        }
+    }
+
+    private static Block transformer() {
+        return sequence(
+                linear(12),
+                ParallelTransformerEncoderLayer.builder()
+                        .setAttention(
+                                ParallelMultiHeadAttention.builder()
+                                        .setEmbeddingSize(12)
+                                        .setHeads(4)
+                                        .build())
+                        .setMlp(ParallelMlp.builder().setUnits(12).setHiddenFeatures(13).build())
+                        .setNorm(() -> LayerNorm.builder().axis(2).build())
+                        .optRecompute(true)
+                        .build(),
+                new LambdaBlock(arrays -> new NDList(arrays.head().mean(new int[] {1}))),
+                ClassificationHead.builder().setUnits(9).build());
     }
 
     private static Block mlp(boolean whole) {

@@ -88,6 +88,24 @@ public final class ParallelContext implements AutoCloseable {
         return CURRENT.get();
     }
 
+    /**
+     * Computes something of this rank in any thread: on GPUs, libtorch runs backward passes in
+     * threads of its own.
+     *
+     * @param task what is computed, for which the rank is {@link #current()}
+     * @param <T> the type of the result
+     * @return the result
+     */
+    public <T> T call(Supplier<T> task) {
+        ParallelContext before = CURRENT.get();
+        CURRENT.set(this);
+        try {
+            return task.get();
+        } finally {
+            CURRENT.set(before);
+        }
+    }
+
     /** Makes this thread the rank's, and forms its groups. All ranks call it. */
     void begin() {
         CURRENT.set(this);

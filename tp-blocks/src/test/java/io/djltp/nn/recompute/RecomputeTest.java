@@ -1,5 +1,8 @@
 package io.djltp.nn.recompute;
 
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.TrainerKind.DATA_3;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.MIXED_1;
@@ -11,11 +14,15 @@ import static io.djltp.testing.TrainerKind.TENSOR_3;
 import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 
+import io.djltp.internal.rank.ParallelContext;
+import io.djltp.nn.Recompute;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 
@@ -29,6 +36,8 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 
 /** Recomputed or kept: the same bits on any number of ranks, and what is communicated again. */
@@ -42,7 +51,7 @@ public class RecomputeTest {
     private static final List<TrainerKind> ALL =
             List.of(DATA_3, MIXED_1, MIXED_2, MIXED_4, MESH_2X2);
 
-    private static Object[] row(
+    private static Object[] network(
             String name,
             Function<Boolean, Block> network,
             Network.Batches batches,
@@ -55,15 +64,15 @@ public class RecomputeTest {
         Network.Batches decoder = RecomputedNetworks::decoderBatch;
         Network.Batches rows = Network.regression(5, 6, 3);
         return new Object[][] {
-            row("layer", again -> RecomputedNetworks.decoder(again, false), decoder, TENSOR),
-            row("core", again -> RecomputedNetworks.decoder(false, again), decoder, SOME),
-            row(
+            network("layer", again -> RecomputedNetworks.decoder(again, false), decoder, TENSOR),
+            network("core", again -> RecomputedNetworks.decoder(false, again), decoder, SOME),
+            network(
                     "cut tokens",
                     RecomputedNetworks::sequenceParallel,
                     RecomputedNetworks.sequences(),
                     SOME),
-            row("body and head", RecomputedNetworks::bodyAndHead, rows, ALL),
-            row("slices", RecomputedNetworks::slices, rows, TENSOR),
+            network("body and head", RecomputedNetworks::bodyAndHead, rows, ALL),
+            network("slices", RecomputedNetworks::slices, rows, TENSOR),
         };
     }
 
@@ -80,6 +89,34 @@ public class RecomputeTest {
             BitRun again = BitRun.of(kind, network.apply(true), batches, clip);
             again.assertSame(kept, name + " on " + kind);
         }
+    }
+
+    /** So deep within each other, libtorch computes backward passes in other threads. */
+    @Test(timeOut = 60_000)
+    public void isTheSameInAThreadOfLibtorch() {
+        Set<Thread> threads = ConcurrentHashMap.newKeySet();
+        Block scaled =
+                new LambdaBlock(
+                        arrays -> {
+                            threads.add(Thread.currentThread());
+                            ParallelContext rank = ParallelContext.current();
+                            int factor = rank == null ? 1 : rank.getTensorGroup().getSize();
+                            return new NDList(arrays.head().mul(factor));
+                        });
+        Network.Batches rows = Network.regression(5, 6, 3);
+        Function<Integer, Block> network =
+                depth -> {
+                    Block block = sequence(column(7), scaled);
+                    for (int i = 0; i < depth; i++) {
+                        block = new Recompute(block);
+                    }
+                    return sequence(block, row(3));
+                };
+        BitRun kept = BitRun.of(TENSOR_3, network.apply(0), rows, 0);
+        int ranks = threads.size();
+        BitRun again = BitRun.of(TENSOR_3, network.apply(64), rows, 0);
+        Assert.assertTrue(threads.size() > 2 * ranks, threads + "");
+        again.assertSame(kept, "deep");
     }
 
     @DataProvider
