@@ -15,6 +15,8 @@ RATE = 1e-5  # as the bench: hardly any, see docs/performance.md
 def read_task():
     task = json.loads(sys.stdin.readline())
     torch.set_num_threads(task["threads"])
+    if task["gpu"]:
+        torch.set_default_device("cuda")
     torch.manual_seed(7)
     return task
 
@@ -59,6 +61,8 @@ def train(task, network, data, labels):
         update.zero_grad(set_to_none=True)
         loss(network(data), labels).backward()
         update.step()
+        if task["gpu"]:
+            torch.cuda.synchronize()
         return [time.perf_counter() - begin]
 
     serve(step)

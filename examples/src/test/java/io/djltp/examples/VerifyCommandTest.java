@@ -21,6 +21,7 @@ public class VerifyCommandTest {
         JsonObject json = TpRun.withJson("verify --tp " + ranks).figures().getAsJsonObject();
         Assert.assertTrue(json.get("equal").getAsBoolean());
         Assert.assertEquals(json.get("forms").getAsJsonArray().size(), 3);
+        Assert.assertEquals(json.get("trainings").getAsJsonArray().size(), 2);
         JsonObject mlp = json.get("forms").getAsJsonArray().get(2).getAsJsonObject();
         String collectives = ranks == 1 ? "none" : "1 all-reduce";
         Assert.assertEquals(mlp.get("collectivesForward").getAsString(), collectives);

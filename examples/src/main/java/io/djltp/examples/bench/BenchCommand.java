@@ -14,6 +14,8 @@ import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask.Side;
 import io.djltp.examples.bench.Workload.LossKind;
 import io.djltp.examples.bench.Workload.Network;
+import io.djltp.examples.train.DeviceOptions;
+import io.djltp.examples.train.DeviceOptions.DeviceName;
 import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
@@ -29,6 +31,7 @@ import picocli.CommandLine.Spec;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Objects;
@@ -134,6 +137,14 @@ public final class BenchCommand implements Callable<Integer> {
                             + " 32 times their elements.")
     private int floorSide;
 
+    @Option(
+            names = "--device",
+            defaultValue = "cpu",
+            description =
+                    "${COMPLETION-CANDIDATES}; with gpu, each rank has one, the peers have the"
+                            + " first, and there is no floor (${DEFAULT-VALUE}).")
+    private DeviceName device;
+
     @Spec private CommandSpec spec;
     private final PrintStream out = System.out;
     private final List<Row> rows = new ArrayList<>();
@@ -186,9 +197,14 @@ public final class BenchCommand implements Callable<Integer> {
         if (network != Network.HEAD && losses.contains(LossKind.ONE_VS_ALL)) {
             throw new BadInputException("--loss one-vs-all is one of a head: use tp bench head");
         }
+        boolean gpu = device == DeviceName.GPU;
+        String obstacle = gpu ? DeviceOptions.missingGpus(Collections.max(ranks)) : null;
+        if (obstacle != null) {
+            throw new BadInputException(obstacle);
+        }
         for (Precision precision : precisions) {
             try {
-                precision.check(Device.cpu());
+                precision.check(gpu ? Device.gpu(0) : Device.cpu());
             } catch (IllegalArgumentException e) {
                 throw new BadInputException(e.getMessage(), e);
             }
@@ -215,7 +231,9 @@ public final class BenchCommand implements Callable<Integer> {
                 }
             }
         }
-        tasks.add(WorkerTask.probe(Side.FLOOR, 1, 1, List.of((long) floorSide)));
+        if (device == DeviceName.CPU) {
+            tasks.add(WorkerTask.probe(Side.FLOOR, 1, 1, List.of((long) floorSide)));
+        }
         for (Workload workload : workloads) {
             if (options.has(Peer.DJL)) {
                 tasks.add(WorkerTask.peer(Side.STOCK, workload, optimizer, options.threads(1)));
@@ -225,6 +243,9 @@ public final class BenchCommand implements Callable<Integer> {
                     && workload.loss() == LossKind.SOFTMAX) {
                 tasks.add(WorkerTask.peer(Side.PYTORCH, workload, optimizer, options.threads(1)));
             }
+        }
+        if (device == DeviceName.GPU) {
+            tasks.replaceAll(WorkerTask::onGpu);
         }
         try (Turns turns = new Turns(tasks, options.timeout(), pyTorch)) {
             turns.run(options);

@@ -45,6 +45,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.List;
 import java.util.Objects;
+import java.util.stream.IntStream;
 
 /**
  * The step of a training: forward pass, loss, backward pass, update. The batch is the same at every
@@ -63,6 +64,7 @@ final class TrainingStep implements Measured {
     private final NDManager manager;
     private final NDArray data;
     private final NDArray labels;
+    private final boolean gpu;
 
     /**
      * Makes everything ready.
@@ -73,7 +75,12 @@ final class TrainingStep implements Measured {
         boolean parallel = task.side() == WorkerTask.Side.OURS;
         Workload workload = Objects.requireNonNull(task.workload());
         Engine.getInstance().setRandomSeed(SEED);
-        manager = NDManager.newBaseManager(Device.cpu());
+        gpu = task.gpu();
+        Device[] devices = {Device.cpu()};
+        if (gpu) {
+            devices = IntStream.range(0, task.ranks()).mapToObj(Device::gpu).toArray(Device[]::new);
+        }
+        manager = NDManager.newBaseManager(devices[0]);
         data = data(workload);
         int classes = workload.network().isLayer() ? workload.dim() : workload.units();
         NDArray ofRows =
@@ -85,7 +92,7 @@ final class TrainingStep implements Measured {
         OptimizerName optimizer = Objects.requireNonNull(task.optimizer());
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(Networks.loss(workload, parallel))
-                        .optDevices(new Device[] {Device.cpu()})
+                        .optDevices(devices)
                         .optOptimizer(optimizer.create(RATE));
         trainer =
                 parallel
@@ -143,6 +150,9 @@ final class TrainingStep implements Measured {
             collector.backward(loss);
         }
         trainer.step();
+        if (gpu) {
+            labels.max().toArray(); // comes when all that was queued is done
+        }
         return new double[] {(System.nanoTime() - begin) / 1e9};
     }
 

@@ -203,6 +203,7 @@ final class WorkerProcess implements AutoCloseable {
      * @param sizes the sizes of messages in bytes, of the floor the side of its matrices, or {@code
      *     null}
      * @param precision that of this library's products
+     * @param gpu whether each rank has a GPU
      */
     record WorkerTask(
             Side side,
@@ -212,7 +213,8 @@ final class WorkerProcess implements AutoCloseable {
             int ranks,
             int threads,
             @Nullable List<Long> sizes,
-            Precision precision) {
+            Precision precision,
+            boolean gpu) {
 
         /** Whose time is taken. */
         enum Side {
@@ -242,18 +244,25 @@ final class WorkerProcess implements AutoCloseable {
                 int threads,
                 Precision precision) {
             return new WorkerTask(
-                    Side.OURS, workload, optimizer, head, ranks, threads, null, precision);
+                    Side.OURS, workload, optimizer, head, ranks, threads, null, precision, false);
         }
 
         /** A training of a peer, in float32. */
         static WorkerTask peer(Side side, Workload workload, OptimizerName optimizer, int threads) {
             return new WorkerTask(
-                    side, workload, optimizer, null, 1, threads, null, Precision.FLOAT32);
+                    side, workload, optimizer, null, 1, threads, null, Precision.FLOAT32, false);
         }
 
         /** Something that has no network: see {@link #sizes}. */
         static WorkerTask probe(Side side, int ranks, int threads, List<Long> sizes) {
-            return new WorkerTask(side, null, null, null, ranks, threads, sizes, Precision.FLOAT32);
+            return new WorkerTask(
+                    side, null, null, null, ranks, threads, sizes, Precision.FLOAT32, false);
+        }
+
+        /** Returns the same on GPUs. */
+        WorkerTask onGpu() {
+            return new WorkerTask(
+                    side, workload, optimizer, head, ranks, threads, sizes, precision, true);
         }
 
         /** Returns the process in words. */

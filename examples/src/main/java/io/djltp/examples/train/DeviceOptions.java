@@ -31,10 +31,13 @@ public final class DeviceOptions {
     static final int DEFAULT_RANKS = 2;
 
     /** Where the ranks compute. */
-    enum DeviceName {
+    public enum DeviceName {
+        /** The processor. */
         CPU,
+        /** A GPU for each. */
         GPU;
 
+        /** {@inheritDoc} */
         @Override
         public String toString() {
             return name().toLowerCase(Locale.ROOT);
@@ -221,8 +224,17 @@ public final class DeviceOptions {
         if (device == DeviceName.CPU) {
             return null;
         }
+        return missingGpus(1 + devices.stream().mapToInt(Device::getDeviceId).max().orElse(-1));
+    }
+
+    /**
+     * Looks for GPUs.
+     *
+     * @param needed how many are needed
+     * @return why they do not suffice, or {@code null}
+     */
+    public static @Nullable String missingGpus(int needed) {
         int found = Engine.getInstance().getGpuCount();
-        int needed = 1 + devices.stream().mapToInt(Device::getDeviceId).max().orElse(-1);
         if (needed <= found) {
             return null;
         }

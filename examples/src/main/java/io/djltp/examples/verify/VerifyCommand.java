@@ -1,38 +1,55 @@
 package io.djltp.examples.verify;
 
+import ai.djl.Device;
+import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.OptimizerName;
+import io.djltp.examples.train.DeviceOptions;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
 import io.djltp.plan.Plan;
 import io.djltp.plan.Style;
 import io.djltp.plan.TensorParallel;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.training.ParallelTrainer;
 
 import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
@@ -45,13 +62,16 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
 /** Shows that parallel layers compute what the layers compute that they are cut from. */
 @Command(
         name = "verify",
         description =
                 "Compares column-parallel, row-parallel and column-activation-row layers on several"
-                        + " ranks with the unsharded layers, forward and backward.",
+                        + " ranks with the unsharded layers, forward and backward, and trainings of"
+                        + " a classification head and of a transformer layer with those of one"
+                        + " rank. The other side is always on the CPU.",
         mixinStandardHelpOptions = true)
 @SuppressWarnings("try") // a scope is used by being open
 public final class VerifyCommand implements Callable<Integer> {
@@ -67,9 +87,13 @@ public final class VerifyCommand implements Callable<Integer> {
     private static final int FEATURES = 33; // no sizes are divisible by 2, 3 or 4 ranks
     private static final int HIDDEN = 129;
     private static final int UNITS = 65;
+    private static final int TOKENS = 5;
+    private static final int STEPS = 5;
 
     @Option(names = "--tp", defaultValue = "2", description = "Number of ranks (${DEFAULT-VALUE}).")
     private int ranks;
+
+    @Mixin private final DeviceOptions where = new DeviceOptions();
 
     @Option(names = "--seed", defaultValue = "1", description = "Seed (${DEFAULT-VALUE}).")
     private int seed;
@@ -126,15 +150,18 @@ public final class VerifyCommand implements Callable<Integer> {
         JsonFile.check("--json", json);
         LibTorch.load();
         Engine.getInstance().setRandomSeed(seed);
+        where.check();
+        where.checkDevices(null, ranks);
         ParallelConfig config =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(ranks).build();
+                where.config(null, DeviceMesh.of(ParallelMode.TENSOR, ranks)).build();
         Map<String, Object> report = new LinkedHashMap<>();
         report.put("ranks", ranks);
         try (RankPool pool = new RankPool(config);
-                NDManager manager = NDManager.newBaseManager()) {
+                NDManager manager = NDManager.newBaseManager(Device.cpu())) {
             report.put("forms", Form.ALL.stream().map(form -> check(form, pool, manager)).toList());
             report.put("activation", checkActivation(pool, manager));
         }
+        report.put("trainings", Training.ALL.stream().map(each -> check(each, config)).toList());
         report.put("equal", equal);
         out.printf(
                 Locale.ROOT,
@@ -166,7 +193,7 @@ public final class VerifyCommand implements Callable<Integer> {
         List<Pass> passes =
                 pool.run(
                         context -> {
-                            NDManager own = manager.newSubManager();
+                            NDManager own = manager.newSubManager(context.getDevice());
                             RankParameterStore store = new RankParameterStore(own, context);
                             for (int i = 0; i < parallel.getParameters().size(); i++) {
                                 NDArray whole = serial.getParameters().get(i).getValue().getArray();
@@ -196,11 +223,7 @@ public final class VerifyCommand implements Callable<Integer> {
             }
         }
         shapes.put("output", expected.output.getShape().toString());
-        out.printf("%n%s%n", form.title);
-        shapes.forEach((name, shape) -> out.printf("  %-22s %s%n", name, shape));
-        differences.forEach(
-                (name, value) ->
-                        out.printf(Locale.ROOT, "  %-22s differs by at most %.1e%n", name, value));
+        print(form.title, shapes, differences);
         out.printf("  %-22s %s%n", "collectives forward", passes.get(0).forward);
         out.printf("  %-22s %s%n", "collectives backward", passes.get(0).backward);
         Map<String, Object> result = new LinkedHashMap<>();
@@ -218,7 +241,8 @@ public final class VerifyCommand implements Callable<Integer> {
             NDArray input,
             NDArray outputGradient,
             @Nullable ParallelContext context) {
-        NDArray x = input.duplicate();
+        Device device = store.getManager().getDevice();
+        NDArray x = input.toDevice(device, true);
         x.attach(store.getManager());
         x.setRequiresGradient(true);
         CollectiveCounts start = counts(context);
@@ -227,7 +251,7 @@ public final class VerifyCommand implements Callable<Integer> {
             output = block.forward(store, new NDList(x), true).singletonOrThrow();
         }
         CollectiveCounts middle = counts(context);
-        Autograd.backward(output, outputGradient);
+        Autograd.backward(output, outputGradient.toDevice(device, false));
         CollectiveCounts backward = counts(context).minus(middle);
         List<NDArray> parameters = new ArrayList<>();
         block.getParameters()
@@ -274,7 +298,8 @@ public final class VerifyCommand implements Callable<Integer> {
     private static double difference(NDArray actual, NDArray expected) {
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             double scale = expected.abs().max().getFloat();
-            return actual.sub(expected).abs().max().getFloat() / Math.max(scale, 1e-30);
+            NDArray here = actual.toDevice(expected.getDevice(), false);
+            return here.sub(expected).abs().max().getFloat() / Math.max(scale, 1e-30);
         }
     }
 
@@ -295,15 +320,19 @@ public final class VerifyCommand implements Callable<Integer> {
                 onRanks(
                         pool,
                         context -> {
-                            NDArray y = activated(x, shard(weight, byRows, context, manager));
+                            NDManager own = manager.newSubManager(context.getDevice());
+                            NDArray all = x.toDevice(own.getDevice(), false);
+                            NDArray y = activated(all, shard(weight, byRows, context, own));
                             return context.getMappings().gatherFromRegion(y, units);
                         });
         NDArray rows =
                 onRanks(
                         pool,
                         context -> {
-                            NDArray part = context.getMappings().scatterToRegion(x, features);
-                            NDArray y = activated(part, shard(weight, byColumns, context, manager));
+                            NDManager own = manager.newSubManager(context.getDevice());
+                            NDArray all = x.toDevice(own.getDevice(), false);
+                            NDArray part = context.getMappings().scatterToRegion(all, features);
+                            NDArray y = activated(part, shard(weight, byColumns, context, own));
                             return context.getMappings().reduceFromRegion(y);
                         });
         double column = difference(columns, expected);
@@ -325,6 +354,110 @@ public final class VerifyCommand implements Callable<Integer> {
                 "it does not commute with the row split"
                         + (pool.size() == 1 ? " (with one rank nothing is split)" : ""));
         return Map.of("columnDifference", column, "rowDifference", row);
+    }
+
+    /**
+     * A network that is trained for some steps.
+     *
+     * @param title what it is called
+     * @param body what is below its head
+     * @param input the shape of a batch
+     */
+    private record Training(String title, Supplier<Block> body, Shape input) {
+
+        static final List<Training> ALL =
+                List.of(
+                        new Training(
+                                "training of a classification head",
+                                () -> Linear.builder().setUnits(FEATURES).build(),
+                                new Shape(BATCH, FEATURES)),
+                        new Training(
+                                "training of a transformer layer, recomputed",
+                                Training::transformer,
+                                new Shape(BATCH, TOKENS, 4 * FEATURES)));
+
+        private static Block transformer() {
+            return new SequentialBlock()
+                    .add(
+                            ParallelTransformerEncoderLayer.builder()
+                                    .setAttention(
+                                            ParallelMultiHeadAttention.builder()
+                                                    .setEmbeddingSize(4 * FEATURES)
+                                                    .setHeads(FEATURES)
+                                                    .build())
+                                    .setMlp(
+                                            ParallelMlp.builder()
+                                                    .setUnits(4 * FEATURES)
+                                                    .setHiddenFeatures(HIDDEN)
+                                                    .build())
+                                    .setNorm(() -> LayerNorm.builder().axis(2).build())
+                                    .optRecompute(true)
+                                    .build())
+                    .add(new LambdaBlock(in -> new NDList(in.head().mean(new int[] {1}))));
+        }
+
+        /** Returns the loss of each step, and then the outputs. */
+        NDArray run(ParallelConfig config, NDManager manager, int seed) {
+            Engine.getInstance().setRandomSeed(seed);
+            DefaultTrainingConfig training =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optOptimizer(OptimizerName.SGD.create(0.1f));
+            try (Model model = Model.newInstance("verify", Device.cpu());
+                    NDManager own = NDManager.newBaseManager(Device.cpu())) {
+                model.setBlock(
+                        new SequentialBlock()
+                                .add(body.get())
+                                .add(ClassificationHead.builder().setUnits(UNITS).build()));
+                NDList data = new NDList(own.randomNormal(input));
+                NDList labels = new NDList(own.arange(BATCH).toType(DataType.INT64, false));
+                NDList results = new NDList();
+                try (ParallelTrainer trainer = new ParallelTrainer(model, training, config)) {
+                    trainer.initialize(input);
+                    for (int i = 0; i < STEPS; i++) {
+                        try (GradientCollector collector = trainer.newGradientCollector()) {
+                            NDList output = trainer.forward(data, labels);
+                            NDArray loss = trainer.getLoss().evaluate(labels, output);
+                            collector.backward(loss);
+                            results.add(manager.create(new float[] {loss.getFloat()}));
+                        }
+                        trainer.step();
+                    }
+                    float[] last = trainer.evaluate(data).head().toFloatArray();
+                    results.add(manager.create(last));
+                }
+                return NDArrays.concat(results);
+            }
+        }
+    }
+
+    private Map<String, Object> check(Training training, ParallelConfig config) {
+        ParallelConfig one =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(1)
+                        .optDevices(List.of(Device.cpu()))
+                        .build();
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu())) {
+            Map<String, Double> differences = new LinkedHashMap<>();
+            NDArray expected = training.run(one, manager, seed);
+            NDArray actual = training.run(config, manager, seed);
+            merge(
+                    differences,
+                    "losses of " + STEPS + " steps",
+                    actual.get(":" + STEPS),
+                    expected.get(":" + STEPS));
+            merge(differences, "outputs", actual.get(STEPS + ":"), expected.get(STEPS + ":"));
+            print(training.title, Map.of(), differences);
+            return Map.of("training", training.title, "differences", differences);
+        }
+    }
+
+    private void print(String title, Map<String, String> shapes, Map<String, Double> differences) {
+        out.printf("%n%s%n", title);
+        shapes.forEach((name, shape) -> out.printf("  %-22s %s%n", name, shape));
+        differences.forEach(
+                (name, value) ->
+                        out.printf(Locale.ROOT, "  %-22s differs by at most %.1e%n", name, value));
     }
 
     private static NDArray activated(NDArray x, NDArray weight) {
