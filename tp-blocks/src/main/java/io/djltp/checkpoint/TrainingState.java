@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
@@ -213,20 +214,42 @@ final class TrainingState implements AutoCloseable {
             return;
         }
         List<Parameter> all = parameters.getAll();
-        int[] types = state.getRanks().run(context -> agree(context, all)).get(0);
+        List<List<Tensor>> ofRanks =
+                state.getRanks().run(context -> takeOptimizer(context, all, taken.manager()));
+        for (int i = 0; i < ofRanks.get(0).size(); i++) {
+            int number = i;
+            List<NDArray> arrays =
+                    ofRanks.stream().map(each -> each.get(number).arrays().get(0)).toList();
+            taken.tensors().add(new Tensor(ofRanks.get(0).get(i).tensor(), arrays));
+        }
+    }
+
+    /** Takes that of one rank. What ranks share out is gathered, for the one that writes it. */
+    private List<Tensor> takeOptimizer(
+            ParallelContext context, List<Parameter> all, NDManager manager) {
+        int rank = context.getLocalIndex();
+        OptimizerState held = state.getOptimizerState(rank);
+        int[] types = agree(context, all);
+        boolean writes = layout.writers().containsValue(rank);
+        List<Tensor> taken = new ArrayList<>();
         for (int i = 0; i < types.length; i++) {
+            if (types[i] == 0) {
+                continue;
+            }
             String name = layout.nameOf(all.get(i));
-            for (StateKind kind : types[i] > 0 ? kinds : List.<StateKind>of()) {
+            NDManager scope = manager.newSubManager();
+            Map<String, NDArray> whole = held.getWhole(name, scope); // [rows, elements of a row]
+            for (StateKind kind : kinds) {
                 CutTensor tensor = layout.ofState(all.get(i), kind, STATE_TYPES[types[i]]);
-                List<NDArray> views = new ArrayList<>();
-                for (int rank = 0; rank < layout.ranks(); rank++) { // [rows, elements of a row]
-                    OptimizerState held = state.getOptimizerState(rank);
-                    NDArray view = array(held, name, kind, taken.manager());
-                    views.add(view.reshape(tensor.getShardShape(layout.partOf(rank))));
-                }
-                taken.tensors().add(new Tensor(tensor, views));
+                NDArray array = Objects.requireNonNull(whole.get(kind.name()), kind.name());
+                Shape shape = tensor.getShardShape(layout.partOf(rank));
+                taken.add(new Tensor(tensor, List.of(array.reshape(shape))));
+            }
+            if (!writes) {
+                scope.close(); // nobody reads it
             }
         }
+        return taken;
     }
 
     /** Returns the type of the state of each parameter, 0 where no rank has one. */
@@ -353,7 +376,18 @@ final class TrainingState implements AutoCloseable {
                     held.prepare(name, stored.type());
                     CutTensor own = layout.ofState(parameter, kind, stored.type());
                     try (NDManager scope = manager.newSubManager()) {
-                        read(context, checkpoint, own, array(held, name, kind, scope));
+                        NDArray array = array(held, name, kind, scope);
+                        ShardRange range = held.getRange(name);
+                        if (range == null) {
+                            read(context, checkpoint, own, array);
+                            continue;
+                        }
+                        Shape shape = own.getShardShape(layout.partOf(context.getLocalIndex()));
+                        NDArray whole = scope.zeros(shape, stored.type(), context.getDevice());
+                        read(context, checkpoint, own, whole);
+                        NDArray part = whole.reshape(-1, 1);
+                        array.set(
+                                new NDIndex("..."), part.get("{}:{}", range.start(), range.end()));
                     }
                 }
             }

@@ -28,6 +28,7 @@ import io.djltp.internal.optimizer.OptimizerSettings;
 import io.djltp.internal.optimizer.StateKind;
 import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.internal.parameters.ShapesOnly;
+import io.djltp.internal.update.FlatGradients;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
@@ -80,6 +81,7 @@ public final class ModelCost {
     private final Map<Parameter, String> parameterNames = new IdentityHashMap<>();
     private final Map<Parameter, ShardingStrategy> strategies = new IdentityHashMap<>();
     private final Map<Parameter, ParameterCost> parameters = new LinkedHashMap<>();
+    private final Map<Parameter, PartialAxes.Over> shared = new IdentityHashMap<>();
     private final List<TrafficTable> tables = new ArrayList<>(); // by rank
     private final List<LayerCost> layers = new ArrayList<>();
     private final int tensorSize;
@@ -101,10 +103,22 @@ public final class ModelCost {
         for (Parameter parameter : model.block().getParameters().values()) {
             parameters.computeIfAbsent(parameter, key -> cost(key, first));
         }
+        boolean sharded = model.shardOptimizer && model.training;
+        if (sharded && StateKind.areOfElements(model.optimizer())) {
+            Map<Parameter, Region> uses = first.getUses();
+            getParameters().stream()
+                    .filter(each -> each.hasGradient())
+                    .filter(each -> each.cut() == null || each.cut().isPartition())
+                    .forEach(
+                            each ->
+                                    shared.put(
+                                            each.parameter(),
+                                            GradientSums.over(each, uses, model.mesh())));
+        }
         for (int rank = 0; rank < model.mesh().getRanks(); rank++) {
             PassForecast pass = forward(rank, output);
             if (model.training) {
-                new GradientSums(pass, getParameters(), model.device, model.dataType)
+                new GradientSums(pass, getParameters(), model.device, model.dataType, shared)
                         .forecast(stateKinds.stream().anyMatch(StateKind::ofRows));
             }
             tables.add(pass.getTable());
@@ -160,10 +174,32 @@ public final class ModelCost {
         Shape own = parameter.getShape(getTensorRank(rank));
         long bytes = own.size() * model.dataType.getNumOfBytes();
         boolean trained = model.training && parameter.parameter().requiresGradient();
+        Shape kept = kept(parameter.parameter(), own, rank);
         return new RankCost(
                 bytes,
                 parameter.hasGradient() ? bytes : 0,
-                trained ? stateKinds.stream().mapToLong(kind -> kind.bytes(own)).sum() : 0);
+                trained ? stateKinds.stream().mapToLong(kind -> kind.bytes(kept)).sum() : 0);
+    }
+
+    /** Returns the elements of a shard or replica of which a rank keeps state. */
+    private Shape kept(Parameter parameter, Shape own, int rank) {
+        return switch (shared.getOrDefault(parameter, PartialAxes.Over.NONE)) {
+            case NONE -> own;
+            case DATA -> kept(own, rank, DeviceMesh.DATA);
+            case TENSOR -> kept(own, rank, DeviceMesh.TENSOR);
+            case ALL -> kept(own, rank, model.mesh().getRanks());
+        };
+    }
+
+    private Shape kept(Shape own, int rank, String axis) {
+        DeviceMesh mesh = model.mesh();
+        return mesh.isCut(axis)
+                ? kept(own, mesh.getCoordinate(rank, axis), mesh.getSize(axis))
+                : own;
+    }
+
+    private static Shape kept(Shape own, int place, int ranks) {
+        return new Shape(FlatGradients.cut(own.size(), ranks).getShardLength(place));
     }
 
     /**
@@ -344,6 +380,7 @@ public final class ModelCost {
         private DataType dataType = DataType.FLOAT32;
         private DataType idType = DataType.INT64;
         private boolean training = true;
+        private boolean shardOptimizer;
         private Device device = Device.cpu();
 
         private Builder() {}
@@ -425,6 +462,18 @@ public final class ModelCost {
          */
         public Builder optTraining(boolean training) {
             this.training = training;
+            return this;
+        }
+
+        /**
+         * Sets whether ranks share out the state of the optimizer, as by {@link
+         * io.djltp.rank.ParallelConfig.Builder#optShardOptimizer}. Default: false.
+         *
+         * @param sharded whether they do
+         * @return this builder
+         */
+        public Builder optShardOptimizer(boolean sharded) {
+            shardOptimizer = sharded;
             return this;
         }
 
@@ -602,13 +651,16 @@ public final class ModelCost {
         private final Device device;
         private final DataType dataType;
         private final Map<Parameter, Region> uses;
+        private final Map<Parameter, PartialAxes.Over> shared; // of which ranks update a part each
 
         GradientSums(
                 PassForecast pass,
                 List<ParameterCost> parameters,
                 Device device,
-                DataType dataType) {
+                DataType dataType,
+                Map<Parameter, PartialAxes.Over> shared) {
             this.pass = pass;
+            this.shared = shared;
             this.device = device;
             this.dataType = dataType;
             uses = pass.getUses();
@@ -632,6 +684,7 @@ public final class ModelCost {
                 if (ofRows && parameter.getAxis() > 0) {
                     add(
                             "row-wise Adagrad",
+                            Collective.ALL_REDUCE,
                             pass.getTensorSize(),
                             parameter.shape().get(0) * Float.BYTES);
                 }
@@ -650,22 +703,35 @@ public final class ModelCost {
                         group instanceof PartialAxes.Over over
                                 ? size(over)
                                 : ((List<?>) group).size();
-                add(BucketPlan.describe(names), size, bytes);
+                String issuer = BucketPlan.describe(names);
+                if (gradients.get(bucket.get(0)).sharedOut()) {
+                    add(issuer, Collective.REDUCE_SCATTER, size, bytes);
+                    add(issuer, Collective.ALL_GATHER, size, bytes);
+                } else {
+                    add(issuer, Collective.ALL_REDUCE, size, bytes);
+                }
             }
         }
 
-        private void add(String issuer, int size, long bytes) {
-            pass.add(issuer, Direction.STEP, Collective.ALL_REDUCE, size, bytes);
+        private void add(String issuer, Collective collective, int size, long bytes) {
+            pass.add(issuer, Direction.STEP, collective, size, bytes);
         }
 
         private BucketPlan.Gradient gradient(ParameterCost parameter) {
+            PartialAxes.Over ranks = over(parameter, uses, pass.getMesh());
+            long bytes = pass.bytes(parameter.getShape(pass.getTensorRank()));
+            boolean part = shared.containsKey(parameter.parameter());
+            return new BucketPlan.Gradient(
+                    size(ranks) == 1 ? null : ranks, part, dataType, device, bytes);
+        }
+
+        /** Returns over which ranks a gradient is summed. */
+        static PartialAxes.Over over(
+                ParameterCost parameter, Map<Parameter, Region> uses, DeviceMesh mesh) {
             Region region = uses.getOrDefault(parameter.parameter(), UNUSED);
             boolean part = region.features() != Features.REPLICATED || region.isTokensCut();
             PartialAxes axes = new PartialAxes(region.isRowsCut(), part);
-            PartialAxes.Over ranks = axes.over(parameter.isCut(), pass.getMesh().isOverlaid());
-            long bytes = pass.bytes(parameter.getShape(pass.getTensorRank()));
-            return new BucketPlan.Gradient(
-                    size(ranks) == 1 ? null : ranks, dataType, device, bytes);
+            return axes.over(parameter.isCut(), mesh.isOverlaid());
         }
 
         private int size(PartialAxes.Over ranks) {
@@ -690,7 +756,9 @@ public final class ModelCost {
                     parameters.add(parameter);
                     long whole = parameter.shape().get(parameter.getAxis());
                     long bytes = pass.bytes(parameter.shape()) / whole * segment.range().length();
-                    parts.add(new BucketPlan.Gradient(segment.ranks(), dataType, device, bytes));
+                    parts.add(
+                            new BucketPlan.Gradient(
+                                    segment.ranks(), false, dataType, device, bytes));
                 }
             }
             addBuckets(parameters, parts);

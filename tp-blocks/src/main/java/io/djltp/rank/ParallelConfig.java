@@ -44,6 +44,7 @@ public final class ParallelConfig {
     private final boolean batchCheck;
     private final boolean randomCheck;
     private final float gradientClipNorm; // 0: gradients are left as they are
+    private final boolean optimizerSharded;
     private final @Nullable LossScaling lossScaling; // or null: the loss is not scaled
 
     private ParallelConfig(Builder builder, DeviceMesh mesh) {
@@ -66,6 +67,7 @@ public final class ParallelConfig {
         batchCheck = builder.batchCheck;
         randomCheck = builder.randomCheck;
         gradientClipNorm = builder.gradientClipNorm;
+        optimizerSharded = builder.optimizerSharded;
         lossScaling = builder.lossScaling;
     }
 
@@ -82,6 +84,7 @@ public final class ParallelConfig {
         batchCheck = other.batchCheck;
         randomCheck = other.randomCheck;
         gradientClipNorm = other.gradientClipNorm;
+        optimizerSharded = other.optimizerSharded;
         lossScaling = other.lossScaling;
     }
 
@@ -251,6 +254,15 @@ public final class ParallelConfig {
     }
 
     /**
+     * Returns whether ranks that hold the same parameter share out the state of the optimizer.
+     *
+     * @return whether each has a part of it
+     */
+    public boolean isOptimizerSharded() {
+        return optimizerSharded;
+    }
+
+    /**
      * Returns how the loss is scaled.
      *
      * @return the settings, or {@code null} if it is not
@@ -329,6 +341,7 @@ public final class ParallelConfig {
         private boolean batchCheck = true;
         private boolean randomCheck = true;
         private float gradientClipNorm;
+        private boolean optimizerSharded;
         private @Nullable LossScaling lossScaling;
 
         private Builder() {}
@@ -455,6 +468,25 @@ public final class ParallelConfig {
                         "The largest norm of the gradients must be more than 0, not " + norm);
             }
             gradientClipNorm = norm;
+            return this;
+        }
+
+        /**
+         * Sets whether ranks that sum the gradient of a parameter share out the state of the
+         * optimizer: each keeps that of a part of the elements, updates them, and gets the other
+         * values from the other ranks (ZeRO stage 1, Rajbhandari et al., 2020, <a
+         * href="https://arxiv.org/abs/1910.02054">arXiv:1910.02054</a>). The weights are the same,
+         * bit for bit, and as much is sent. Adam then keeps \(8/d\) instead of 8 bytes for each
+         * parameter of float32 that \(d\) ranks hold. Checkpoints do not depend on it. Rules
+         * without state of elements, such as SGD without momentum or {@link
+         * io.djltp.optimizer.RowwiseAdagrad}, and parameters that a block updates itself, such as
+         * those of a fused head, are updated as without it. Default: false.
+         *
+         * @param sharded whether they do
+         * @return this builder
+         */
+        public Builder optShardOptimizer(boolean sharded) {
+            optimizerSharded = sharded;
             return this;
         }
 

@@ -115,6 +115,7 @@ final class ProcessAgreement {
         Map<String, String> facts = new LinkedHashMap<>();
         facts.put("the mode or mesh", ranks.describe());
         facts.put("optGradientClipNorm", "" + ranks.getGradientClipNorm());
+        facts.put("optShardOptimizer", "" + ranks.isOptimizerSharded());
         facts.put("optDriftCheck", ranks.describeDriftCheck());
         facts.put("optBatchCheck", "" + ranks.isBatchCheck());
         facts.put("optRandomCheck", "" + ranks.isRandomCheck());

@@ -60,9 +60,7 @@ final class TrainingSteps implements AutoCloseable {
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
         lossScale = new LossScale(config.getLossScaling());
-        float clipNorm = config.getGradientClipNorm();
-        boolean scaled = lossScale.isUsed();
-        updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks, clipNorm, scaled);
+        updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks, config);
         for (int i = 0; i < ranks.size(); i++) {
             ParallelContext context = ranks.getContext(i);
             context.setRowSparse(optimizer.isRowSparse());

@@ -142,17 +142,18 @@ public class CheckpointsAtOtherSizesTest {
         return TASKS.keySet().stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
     }
 
-    /** From 2 to 4, 1 and 8 ranks, to a mesh, to rows that are cut, and back. */
+    /** From 2 to 4, 1 and 8 ranks, to a mesh, to rows that are cut, shared out or not, and back. */
     @Test(dataProvider = "tasks", timeOut = 60_000)
     public void noBitDiffers(String name) {
         List<TrainerKind> kinds = new ArrayList<>();
         for (int ranks : new int[] {2, 4, 1, 8}) {
             kinds.add(new TrainerKind(ParallelMode.TENSOR, ranks));
         }
-        kinds.add(DATA_2);
+        kinds.add(DATA_2.sharded());
         kinds.add(new TrainerKind(ParallelMode.TENSOR, 8));
-        kinds.add(MESH_2X2);
-        kinds.add(MIXED_3);
+        kinds.add(MESH_2X2.sharded());
+        kinds.add(DATA_2);
+        kinds.add(MIXED_3.sharded());
         StoppedRun.inFolder(
                 root -> {
                     Task task = TASKS.get(name);

@@ -95,7 +95,7 @@ public class ResumedTrainingTest {
             cases.add(new Object[] {"adam", task("adam"), kind});
         }
         for (ResumedTasks each : ResumedTasks.values()) {
-            for (TrainerKind kind : List.of(TENSOR_2, MIXED, MESH_2X2)) {
+            for (TrainerKind kind : List.of(TENSOR_2, MIXED, MESH_2X2.sharded())) {
                 cases.add(new Object[] {"" + each, each.task(), kind});
             }
         }
@@ -116,7 +116,7 @@ public class ResumedTrainingTest {
     }
 
     private static List<TrainerKind> kinds() {
-        return List.of(TENSOR_1, TENSOR_2, DATA_3, MIXED_4, MESH_2X2, MESH_2X3);
+        return List.of(TENSOR_1, TENSOR_2, DATA_3, MIXED_4.sharded(), MESH_2X2, MESH_2X3.sharded());
     }
 
     @Test(dataProvider = "trainings", timeOut = 60_000)
@@ -129,7 +129,7 @@ public class ResumedTrainingTest {
         return new Object[][] {
             {ResumedTasks.MARGIN_HEAD, TENSOR_2, 2},
             {ResumedTasks.EXPERTS, MESH_2X2, 2},
-            {ResumedTasks.BATCH_NORMS, MIXED.clippedTo(0.05f), 1},
+            {ResumedTasks.BATCH_NORMS, MIXED.clippedTo(0.05f).sharded(), 1},
             {ResumedTasks.EXPERTS, MESH_2X2.clippedTo(0.05f), 2}
         };
     }

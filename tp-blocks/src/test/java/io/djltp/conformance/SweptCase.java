@@ -27,12 +27,14 @@ record SweptCase(
         int data = mixed ? tensor : random.nextInt(most / tensor) + 1;
         int tokens = random.nextInt(5) < 2 ? 0 : random.nextInt(2, Math.max(4, tensor + 2));
         Draws draws = new Draws(random, tensor, tokens);
+        TrainerKind kind =
+                mixed
+                        ? new TrainerKind(ParallelMode.MIXED, tensor)
+                        : TrainerKind.mesh(data, tensor);
         return new SweptCase(
                 seed,
                 SweptTree.draw(draws, mixed),
-                mixed
-                        ? new TrainerKind(ParallelMode.MIXED, tensor)
-                        : TrainerKind.mesh(data, tensor),
+                seed % 2 == 0 ? kind : kind.sharded(),
                 draws.between(Math.max(1, data - 1), data + 3),
                 draws.between(0, 2),
                 draws.between(0, 4) == 0 ? DataType.FLOAT64 : DataType.FLOAT32);

@@ -112,8 +112,10 @@ public class ModelCostTest {
         CostNetwork network = (CostNetwork) which;
         Block block = network.create(cutTokens);
         Loss loss = network.loss(block);
+        boolean sharded = each % 4 > 1;
         ModelCost cost =
                 ModelCost.builder()
+                        .optShardOptimizer(sharded)
                         .setBlock(block)
                         .setMesh(mesh)
                         .setInputs(network.inputs())
@@ -121,7 +123,8 @@ public class ModelCostTest {
                         .setOptimizer(optimizer(each))
                         .build();
         Assert.assertFalse(block.isInitialized(), "nothing is allocated");
-        CountedStep step = CountedStep.run(block, loss, optimizer(each), mesh, network::batch);
+        CountedStep step =
+                CountedStep.run(block, loss, optimizer(each), mesh, sharded, network::batch);
         for (int rank = 0; rank < mesh.getRanks(); rank++) {
             check(cost, step, rank, rank);
         }

@@ -41,6 +41,7 @@ public final class CountedStep {
      * @param loss the loss
      * @param optimizer the optimizer
      * @param mesh the ranks
+     * @param sharded whether they share out the state of the optimizer
      * @param batch makes the batch: data and, as the last array, labels
      * @return what was counted
      */
@@ -49,9 +50,10 @@ public final class CountedStep {
             Loss loss,
             Optimizer optimizer,
             DeviceMesh mesh,
+            boolean sharded,
             Function<NDManager, NDList> batch) {
-        ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
-        return run(network, loss, optimizer, ranks, batch);
+        ParallelConfig.Builder ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0);
+        return run(network, loss, optimizer, ranks.optShardOptimizer(sharded).build(), batch);
     }
 
     /**

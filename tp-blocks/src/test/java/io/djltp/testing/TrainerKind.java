@@ -26,9 +26,15 @@ import java.util.stream.Stream;
  * @param mesh the mesh, or {@code null}
  * @param clipNorm the largest norm of all gradients together, or 0 for any
  * @param scaling how the loss is scaled, or {@code null}
+ * @param sharding whether ranks share out the state of the optimizer
  */
 public record TrainerKind(
-        ParallelMode mode, int ranks, DeviceMesh mesh, float clipNorm, LossScaling scaling) {
+        ParallelMode mode,
+        int ranks,
+        DeviceMesh mesh,
+        float clipNorm,
+        LossScaling scaling,
+        boolean sharding) {
 
     /** DJL's own trainer. */
     public static final TrainerKind PLAIN = new TrainerKind(null, 1);
@@ -85,7 +91,7 @@ public record TrainerKind(
      * @param ranks the number of ranks
      */
     public TrainerKind(ParallelMode mode, int ranks) {
-        this(mode, ranks, null, 0, null);
+        this(mode, ranks, null, 0, null, false);
     }
 
     /**
@@ -101,7 +107,8 @@ public record TrainerKind(
                 data * tensor,
                 DeviceMesh.of(DeviceMesh.DATA, data, DeviceMesh.TENSOR, tensor),
                 0,
-                null);
+                null,
+                false);
     }
 
     /**
@@ -111,7 +118,7 @@ public record TrainerKind(
      * @return the trainer
      */
     public TrainerKind clippedTo(float norm) {
-        return new TrainerKind(mode, ranks, mesh, norm, scaling);
+        return new TrainerKind(mode, ranks, mesh, norm, scaling, sharding);
     }
 
     /**
@@ -121,7 +128,16 @@ public record TrainerKind(
      * @return the trainer
      */
     public TrainerKind scaledBy(LossScaling settings) {
-        return new TrainerKind(mode, ranks, mesh, clipNorm, settings);
+        return new TrainerKind(mode, ranks, mesh, clipNorm, settings, sharding);
+    }
+
+    /**
+     * Returns this trainer, whose ranks share out the state of the optimizer.
+     *
+     * @return the trainer
+     */
+    public TrainerKind sharded() {
+        return new TrainerKind(mode, ranks, mesh, clipNorm, scaling, true);
     }
 
     /**
@@ -259,7 +275,7 @@ public record TrainerKind(
      * @return the configuration, with the defaults but for the limit of the norm and the scale
      */
     public ParallelConfig config() {
-        ParallelConfig.Builder config = ParallelConfig.builder();
+        ParallelConfig.Builder config = ParallelConfig.builder().optShardOptimizer(sharding);
         if (mesh == null) {
             config.setMode(mode).setRanks(ranks);
         } else {
@@ -274,6 +290,8 @@ public record TrainerKind(
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return mesh != null ? mesh.toString() : mode == null ? "plain" : mode + " x " + ranks;
+        String name =
+                mesh != null ? mesh.toString() : mode == null ? "plain" : mode + " x " + ranks;
+        return name + (sharding ? ", sharded" : "");
     }
 }

@@ -53,7 +53,7 @@ public class CommunicationCounterTest {
                                         ? manager.arange(ROWS)
                                         : manager.randomNormal(new Shape(ROWS, 10)));
         Optimizer sgd = Configs.sgd(0.01f);
-        return CountedStep.run(network, loss, sgd, DeviceMesh.parse(mesh), batch).table(0);
+        return CountedStep.run(network, loss, sgd, DeviceMesh.parse(mesh), false, batch).table(0);
     }
 
     private static Block sequence(Block first, List<Block> others) {

@@ -142,7 +142,8 @@ public final class PlanCommand implements Callable<Integer> {
                         .setBlock(planned.block())
                         .setMesh(mesh)
                         .setInputs(planned.inputs())
-                        .optTraining(planned.loss() != null);
+                        .optTraining(planned.loss() != null)
+                        .optShardOptimizer(options.shardOptimizer);
         OptimizerName optimizer = options.optimizer(model);
         if (planned.loss() != null && optimizer != null) {
             builder.setLoss(planned.loss()).setOptimizer(optimizer.create(0.1f));

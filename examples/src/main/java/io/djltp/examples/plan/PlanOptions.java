@@ -52,6 +52,11 @@ final class PlanOptions {
     private @Nullable OptimizerName optimizer;
 
     @Option(
+            names = "--shard-optimizer",
+            description = "The same: ranks share out what the optimizer keeps, as with tp train.")
+    boolean shardOptimizer;
+
+    @Option(
             names = "--tokens",
             defaultValue = "128",
             description =

@@ -29,7 +29,8 @@ enum PlannedModel {
             512,
             OptimizerName.ADAGRAD,
             "--classes",
-            "--optimizer") {
+            "--optimizer",
+            "--shard-optimizer") {
         @Override
         Planned create(PlanOptions options, int batch) {
             int lemmas = options.classes == null ? GERMAN_LEMMAS : options.classes;
@@ -71,7 +72,8 @@ enum PlannedModel {
             "--context",
             "--vocabulary",
             "--sequence-parallel",
-            "--optimizer") {
+            "--optimizer",
+            "--shard-optimizer") {
         @Override
         Planned create(PlanOptions options, int batch) throws IOException {
             options.sizes.check();
@@ -90,7 +92,8 @@ enum PlannedModel {
             null,
             "--tokens",
             "--context",
-            "--optimizer") {
+            "--optimizer",
+            "--shard-optimizer") {
         @Override
         Planned create(PlanOptions options, int batch) {
             boolean trained = options.optimizer(this) != null;
@@ -107,7 +110,8 @@ enum PlannedModel {
             512,
             OptimizerName.ADAGRAD,
             "--classes",
-            "--optimizer") {
+            "--optimizer",
+            "--shard-optimizer") {
         @Override
         Planned create(PlanOptions options, int batch) {
             return resnet(

@@ -64,6 +64,13 @@ public abstract class JobOptions {
     private @Nullable String meshText;
 
     @Option(
+            names = "--shard-optimizer",
+            description =
+                    "Ranks that hold the same parameters share out what the optimizer keeps of"
+                            + " them.")
+    private boolean shardOptimizer;
+
+    @Option(
             names = "--checkpoint-steps",
             description =
                     "Save the training after every so many steps, to --out/"
@@ -377,7 +384,7 @@ public abstract class JobOptions {
      * @return the configuration, to be built
      */
     public ParallelConfig.Builder config(@Nullable Job job) {
-        return where.config(job, mesh());
+        return where.config(job, mesh()).optShardOptimizer(shardOptimizer);
     }
 
     private DeviceMesh mesh() {

@@ -31,11 +31,13 @@ public final class BucketPlan {
      * A gradient that may be summed.
      *
      * @param group what stands for the ranks over which it is summed, or {@code null} if it is not
+     * @param sharedOut whether each of these ranks gets the sums of its elements alone
      * @param type its type
      * @param device where it is
      * @param bytes its size
      */
-    public record Gradient(@Nullable Object group, DataType type, Device device, long bytes) {
+    public record Gradient(
+            @Nullable Object group, boolean sharedOut, DataType type, Device device, long bytes) {
 
         private boolean isLarge() {
             return !device.isGpu() && bytes >= LARGE_ON_HOST;
@@ -57,6 +59,7 @@ public final class BucketPlan {
             return !first.isLarge()
                     && !other.isLarge()
                     && Objects.equals(first.group, other.group)
+                    && first.sharedOut == other.sharedOut
                     && first.type == other.type
                     && first.device.equals(other.device)
                     && bytes + other.bytes <= limit;

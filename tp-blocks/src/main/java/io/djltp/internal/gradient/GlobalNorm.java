@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
@@ -14,12 +15,12 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.SquareSum;
 import io.djltp.sharding.ShardingStrategy;
 
-import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * The norm of all gradients of a step over all ranks, and how they are limited by it.
@@ -99,7 +100,13 @@ final class GlobalNorm {
         try (SquareSum squares =
                 new SquareSum(parameters.getStore(context).getManager(), context.getDevice())) {
             gradients.look(
-                    (parameter, value, gradient) -> add(context, squares, parameter, gradient));
+                    (member, gradient, range) -> {
+                        if (gradient != null && range != null) {
+                            addPart(context, squares, member, gradient);
+                        } else if (gradient != null) {
+                            add(context, squares, member.parameter(), gradient);
+                        }
+                    });
             if (!finite) {
                 squares.get().addi(Double.NaN);
             }
@@ -115,14 +122,23 @@ final class GlobalNorm {
         return total;
     }
 
-    private void add(
+    /** Adds this rank's part of a gradient, which ranks of other groups may have, too. */
+    private void addPart(
             ParallelContext context,
             SquareSum squares,
-            Parameter parameter,
-            @Nullable NDArray gradient) {
-        if (gradient == null) {
-            return;
-        }
+            GradientBuckets.Member member,
+            NDArray gradient) {
+        Communicator group = Objects.requireNonNull(member.group());
+        boolean replicated = parameters.getStrategy(member.parameter()) == null;
+        int groups = replicated ? context.getSize() / group.getSize() : 1;
+        boolean alongData = group == context.getDataGroup();
+        Communicator across = alongData ? context.getTensorGroup() : context.getDataGroup();
+        List<ShardRange> all = List.of(new ShardRange(0, gradient.size()));
+        squares.add(gradient, 0, all, groups == 1 ? 0 : across.getRank(), groups);
+    }
+
+    private void add(
+            ParallelContext context, SquareSum squares, Parameter parameter, NDArray gradient) {
         ShardingStrategy strategy = parameters.getStrategy(parameter);
         int ranks = context.getTensorGroup().getSize();
         if (strategy == null || ranks == 1) {

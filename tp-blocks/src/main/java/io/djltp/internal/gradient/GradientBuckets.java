@@ -6,10 +6,10 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
+import io.djltp.cut.ShardRange;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.parameters.SharedPart;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.FlatGradients;
 
 import org.jspecify.annotations.Nullable;
@@ -27,6 +27,10 @@ import java.util.Objects;
  * <p>Which gradients are in a bucket follows from the parameters and not from the gradients that
  * are there, so that all ranks of a group issue the same operations in the same order. Buckets and
  * their memory are kept until other parameters are trained, or summed over other groups.
+ *
+ * <p>Where the ranks of a group share out an update, each gets the sums of its elements alone, and
+ * the others get the new values from it: a reduce-scatter and an all-gather, which send what an
+ * all-reduce sends.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class GradientBuckets implements AutoCloseable {
@@ -52,12 +56,12 @@ final class GradientBuckets implements AutoCloseable {
         /**
          * Uses a gradient.
          *
-         * @param parameter the parameter
-         * @param value the rank's shard or replica
-         * @param gradient its gradient, whose elements may be changed, or {@code null} if it is
+         * @param member whose gradient it is
+         * @param gradient the gradient, whose elements may be changed, or {@code null} if it is
          *     zero
+         * @param range which elements of the shard or replica it is of, or {@code null}: all
          */
-        void accept(Parameter parameter, NDArray value, @Nullable NDArray gradient);
+        void accept(Member member, @Nullable NDArray gradient, @Nullable ShardRange range);
     }
 
     /**
@@ -68,12 +72,14 @@ final class GradientBuckets implements AutoCloseable {
      * @param group the group over which it is summed, or {@code null}
      * @param part the part of a shard that the ranks of the group hold alike, or {@code null} for
      *     all of it
+     * @param sharedOut whether each rank of the group updates a part of it
      */
     record Member(
             Parameter parameter,
             NDArray value,
             @Nullable Communicator group,
-            @Nullable SharedPart part) {
+            @Nullable SharedPart part,
+            boolean sharedOut) {
 
         /** Returns whether nothing has changed. (Arrays are equal if their elements are.) */
         private static boolean areSame(List<Member> some, List<Member> others) {
@@ -82,7 +88,7 @@ final class GradientBuckets implements AutoCloseable {
                 Member one = some.get(i);
                 Member other = others.get(i);
                 same = one.parameter == other.parameter && one.value == other.value;
-                same = same && one.group == other.group;
+                same = same && one.group == other.group && one.sharedOut == other.sharedOut;
                 same = same && (one.part == null || one.part.equals(other.part));
             }
             return same;
@@ -96,7 +102,8 @@ final class GradientBuckets implements AutoCloseable {
             long size = value.size();
             size = part == null ? size : size / length(part) * part.place().length();
             long bytes = size * value.getDataType().getNumOfBytes();
-            return new BucketPlan.Gradient(group, value.getDataType(), value.getDevice(), bytes);
+            return new BucketPlan.Gradient(
+                    group, sharedOut, value.getDataType(), value.getDevice(), bytes);
         }
 
         private boolean isContiguous() {
@@ -148,10 +155,12 @@ final class GradientBuckets implements AutoCloseable {
         for (int i = 0; i < members.size(); i++) {
             Place place = places.get(i);
             if (place == null) {
-                use(members.get(i), consumer);
+                try (NDArray gradient = Autograd.gradient(members.get(i).value())) {
+                    consumer.accept(members.get(i), gradient, null);
+                }
             } else {
                 place.bucket.await();
-                give(members.get(i), place, consumer);
+                place.bucket.give(place.number, consumer);
             }
         }
     }
@@ -159,40 +168,52 @@ final class GradientBuckets implements AutoCloseable {
     /**
      * Waits for the sums, hands out all gradients and frees them: first those that are not summed.
      *
-     * @param consumer what uses them
+     * @param consumer gets them
+     * @param update updates all parameters whose gradients were handed out since it was last called
      */
-    void finish(Consumer consumer) {
+    void finish(Consumer consumer, Runnable update) {
+        List<NDArray> own = new ArrayList<>();
         try {
             for (int i = 0; i < members.size(); i++) {
                 if (places.get(i) == null) {
-                    use(members.get(i), consumer);
-                    Autograd.dropGradient(members.get(i).value());
+                    NDArray gradient = Autograd.gradient(members.get(i).value());
+                    if (gradient != null) {
+                        own.add(gradient);
+                    }
+                    consumer.accept(members.get(i), gradient, null);
                 }
             }
+            update.run();
+            own.forEach(NDArray::close);
+            dropGradients();
             // in the order of the tree: an update may be a collective operation itself
-            for (int i = 0; i < members.size(); i++) {
-                Place place = places.get(i);
+            for (Place place : places) {
                 if (place != null) {
                     place.bucket.await();
-                    give(members.get(i), place, consumer);
-                    Autograd.dropGradient(members.get(i).value());
-                    place.bucket.releaseAlone(); // its memory is free for what comes next
+                    place.bucket.give(place.number, consumer);
+                    if (place.number == place.bucket.own.size() - 1) {
+                        update.run();
+                        place.bucket.sendValues();
+                    }
                 }
             }
+            buckets.forEach(Bucket::takeValues);
         } finally {
-            buckets.forEach(Bucket::releaseAlone);
+            own.forEach(NDArray::close);
+            buckets.forEach(Bucket::release);
         }
     }
 
-    private static void use(Member member, Consumer consumer) {
-        try (NDArray gradient = Autograd.gradient(member.value())) {
-            consumer.accept(member.parameter(), member.value(), gradient);
-        }
+    /** Waits for the sums, and forgets them and all gradients. */
+    void drop() {
+        buckets.forEach(Bucket::await);
+        dropGradients();
+        buckets.forEach(Bucket::release);
     }
 
-    private static void give(Member member, Place place, Consumer consumer) {
-        NDArray sum = place.bucket.get(place.number);
-        consumer.accept(member.parameter(), member.value(), sum);
+    /** What is on its way is kept by its bucket. */
+    private void dropGradients() {
+        members.forEach(member -> Autograd.dropGradient(member.value()));
     }
 
     /** Waits for the sums, and puts them into the gradients. */
@@ -217,32 +238,40 @@ final class GradientBuckets implements AutoCloseable {
 
         private final List<Member> own;
         private final String issuer;
-        private final @Nullable FlatGradients flat; // or null: one gradient that travels as it is
-        private @Nullable NDArray alone; // while it travels
+        private final Communicator group;
+        private final int ranks; // that share the update out, or 1
+        private final int rank; // among these
+        private final @Nullable FlatGradients kept; // null: one gradient that travels as it is
+        private @Nullable FlatGradients sums; // of this step
+        private @Nullable FlatGradients values; // what the ranks send each other after the update
         private Work work = Work.DONE;
 
         Bucket(List<Member> own) {
             this.own = own;
+            Member first = own.get(0);
             List<String> names =
                     own.stream()
                             .map(member -> parameters.nameOf(member.parameter()))
                             .distinct()
                             .toList();
             issuer = BucketPlan.describe(names);
-            flat = own.size() == 1 && own.get(0).isContiguous() ? null : flat(own);
+            group = Objects.requireNonNull(first.group(), "group");
+            ranks = first.sharedOut() ? group.getSize() : 1;
+            rank = first.sharedOut() ? group.getRank() : 0;
+            kept = own.size() == 1 && first.isContiguous() ? null : flat();
         }
 
-        private static FlatGradients flat(List<Member> members) {
+        private FlatGradients flat() {
             List<NDArray> parts = new ArrayList<>();
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                for (Member member : members) {
+                for (Member member : own) {
                     SharedPart part = member.part();
                     parts.add(part == null ? member.value() : part.of(member.value()));
                 }
-                return new FlatGradients(parts);
+                return new FlatGradients(parts, ranks, rank);
             } finally {
                 for (int i = 0; i < parts.size(); i++) {
-                    if (members.get(i).part() != null) {
+                    if (own.get(i).part() != null) {
                         parts.get(i).close();
                     }
                 }
@@ -250,36 +279,55 @@ final class GradientBuckets implements AutoCloseable {
         }
 
         void start() {
-            releaseAlone(); // of a step that has failed
-            TensorView summed;
+            release(); // of a step that has failed
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                if (flat == null) {
-                    NDArray gradient = own.get(0).gradient();
-                    alone = gradient;
-                    summed = TensorView.of(gradient);
-                } else {
-                    for (int i = 0; i < own.size(); i++) {
-                        copy(flat, own.get(i), i);
+                if (kept == null) {
+                    try (NDArray gradient = own.get(0).gradient()) {
+                        sums = FlatGradients.over(gradient, ranks, rank);
                     }
-                    summed = flat.getAll();
+                } else {
+                    copyTo(kept);
+                    sums = kept;
                 }
             }
-            Communicator group = Objects.requireNonNull(own.get(0).group(), "group");
             group.setIssuer(issuer);
-            work = group.allReduce(summed, ReduceOp.SUM);
+            work =
+                    ranks == 1
+                            ? group.allReduce(sums.getAll(), ReduceOp.SUM)
+                            : group.reduceScatter(
+                                    sums.getAll(), sums.getOwn(), sums.getShares(), ReduceOp.SUM);
         }
 
-        private static void copy(FlatGradients to, Member member, int number) {
-            if (member.part() != null) {
-                try (NDArray part = member.gradient()) {
-                    to.set(number, part);
+        private void copyTo(FlatGradients flat) {
+            List<@Nullable NDArray> gradients = new ArrayList<>();
+            try {
+                for (Member member : own) {
+                    gradients.add(
+                            member.part() == null
+                                    ? Autograd.gradient(member.value())
+                                    : member.gradient());
                 }
-                return;
+                flat.set(gradients);
+            } finally {
+                close(gradients);
             }
-            try (NDArray gradient = Autograd.gradient(member.value())) {
-                to.set(number, gradient);
+            for (Member member : own) {
+                if (member.part() == null) {
+                    Autograd.dropGradient(member.value()); // its memory is free for what comes next
+                }
             }
-            Autograd.dropGradient(member.value()); // its memory is free for what comes next
+        }
+
+        private static void close(List<? extends @Nullable NDArray> arrays) {
+            for (NDArray each : arrays) {
+                if (each != null) {
+                    each.close();
+                }
+            }
+        }
+
+        private List<NDArray> values() {
+            return own.stream().map(Member::value).toList();
         }
 
         void await() {
@@ -287,35 +335,68 @@ final class GradientBuckets implements AutoCloseable {
             work = Work.DONE;
         }
 
-        /** Returns the sum of a gradient; of one that is alone until {@link #releaseAlone()}. */
-        NDArray get(int number) {
-            return flat == null ? Objects.requireNonNull(alone) : flat.get(number);
+        private FlatGradients sums() {
+            return Objects.requireNonNull(sums, "start comes first");
+        }
+
+        /** Hands out the sum of a gradient, which is there until {@link #release()}. */
+        void give(int number, Consumer consumer) {
+            consumer.accept(own.get(number), sums().get(number), sums().getRange(number));
+        }
+
+        /** Begins to send what this rank has updated; the sums are of no use any more. */
+        void sendValues() {
+            if (ranks > 1 && kept != null) {
+                kept.setOwn(values());
+            }
+            if (kept == null) {
+                release(); // the memory is free for what comes next
+            }
+            if (ranks > 1) {
+                values = kept != null ? kept : FlatGradients.over(own.get(0).value(), ranks, rank);
+                group.setIssuer(issuer);
+                work = group.allGather(values.getOwn(), values.getAll(), values.getShares());
+            }
+        }
+
+        /** Takes what the others have updated. */
+        void takeValues() {
+            await();
+            if (ranks > 1 && kept != null) {
+                kept.copyOthersTo(values());
+            }
         }
 
         void putBack() {
             await();
-            releaseAlone();
-            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                for (int i = 0; flat != null && i < own.size(); i++) {
-                    try (NDArray gradient = own.get(i).gradient()) {
-                        flat.copyTo(i, gradient);
-                    }
+            if (kept != null) {
+                List<NDArray> gradients = new ArrayList<>();
+                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                    own.forEach(member -> gradients.add(member.gradient()));
+                    kept.copyTo(gradients);
+                } finally {
+                    close(gradients);
                 }
             }
+            release();
         }
 
-        void releaseAlone() {
-            if (alone != null) {
-                alone.close();
-                alone = null;
+        /** Frees what is not kept. */
+        void release() {
+            for (FlatGradients each : new FlatGradients[] {sums, values}) {
+                if (each != null && each != kept) {
+                    each.close();
+                }
             }
+            sums = null;
+            values = null;
         }
 
         @Override
         public void close() {
-            releaseAlone();
-            if (flat != null) {
-                flat.close();
+            release();
+            if (kept != null) {
+                kept.close();
             }
         }
     }

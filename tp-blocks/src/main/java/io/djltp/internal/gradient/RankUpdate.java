@@ -9,14 +9,17 @@ import io.djltp.cut.Cut;
 import io.djltp.internal.optimizer.LearningRates;
 import io.djltp.internal.optimizer.OptimizerSettings;
 import io.djltp.internal.optimizer.OptimizerState;
+import io.djltp.internal.optimizer.StateKind;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.parameters.SharedPart;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.ParticipantStep;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.rank.StepParticipant;
+import io.djltp.internal.update.ListedUpdates;
 import io.djltp.internal.update.SquareSum;
 import io.djltp.internal.update.WeightUpdate;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.sharding.ShardingStrategy;
 
 import org.jspecify.annotations.Nullable;
@@ -40,6 +43,7 @@ public final class RankUpdate implements AutoCloseable {
     private final GlobalNorm norm;
     private final boolean measured; // whether their norm is known before the update
     private final boolean limited; // whether gradients are limited by their norm
+    private final boolean sharedOut; // whether ranks of a group each update a part
     private final float[] factors; // of the gradients of the ranks, in this step
 
     /**
@@ -49,25 +53,24 @@ public final class RankUpdate implements AutoCloseable {
      * @param groups over which ranks gradients are summed
      * @param optimizer the settings of the optimizer
      * @param ranks the ranks
-     * @param clipNorm the largest norm of all gradients, or 0 for none
-     * @param scaled whether the loss is scaled
+     * @param config the settings of the ranks
      */
     public RankUpdate(
             ParallelParameters parameters,
             GradientGroups groups,
             OptimizerSettings optimizer,
             RankPool ranks,
-            float clipNorm,
-            boolean scaled) {
-        limited = clipNorm != 0;
-        float limit = limited ? clipNorm : Float.POSITIVE_INFINITY;
-        measured = limited || scaled;
+            ParallelConfig config) {
+        limited = config.getGradientClipNorm() != 0;
+        float limit = limited ? config.getGradientClipNorm() : Float.POSITIVE_INFINITY;
+        measured = limited || config.getLossScaling() != null;
+        sharedOut = config.isOptimizerSharded() && StateKind.areOfElements(optimizer);
         norm = new GlobalNorm(parameters, limit);
         factors = new float[ranks.size()];
         this.parameters = parameters;
         this.groups = groups;
         for (int i = 0; i < ranks.size(); i++) {
-            RankWeights weights = new RankWeights(parameters, ranks.getContext(i));
+            RankWeights weights = new RankWeights(ranks.getContext(i));
             states.add(new OptimizerState(optimizer, weights));
             replicas.add(new GradientBuckets(parameters));
             buckets.add(new GradientBuckets(parameters));
@@ -105,7 +108,8 @@ public final class RankUpdate implements AutoCloseable {
         for (Parameter parameter : summed) {
             NDArray value = parameters.getStore(context).getHeld(parameter);
             Communicator group = groups.of(context, parameter);
-            gradients.add(new GradientBuckets.Member(parameter, value, group, null));
+            boolean part = sharers(context, parameter) != null;
+            gradients.add(new GradientBuckets.Member(parameter, value, group, null, part));
         }
         GradientBuckets sums = buckets.get(context.getLocalIndex());
         sums.start(gradients);
@@ -123,7 +127,7 @@ public final class RankUpdate implements AutoCloseable {
         for (Parameter parameter : trained) {
             NDArray value = parameters.getStore(context).getHeld(parameter);
             for (SharedPart part : parameters.getReplicas().getParts(context, parameter)) {
-                parts.add(new GradientBuckets.Member(parameter, value, part.group(), part));
+                parts.add(new GradientBuckets.Member(parameter, value, part.group(), part, false));
             }
         }
         GradientBuckets sums = replicas.get(context.getLocalIndex());
@@ -158,7 +162,7 @@ public final class RankUpdate implements AutoCloseable {
      */
     public void drop(ParallelContext context) {
         context.getParticipants().forEach(StepParticipant::zeroGradient);
-        buckets.get(context.getLocalIndex()).finish((parameter, value, gradient) -> {});
+        buckets.get(context.getLocalIndex()).drop();
     }
 
     /**
@@ -171,15 +175,21 @@ public final class RankUpdate implements AutoCloseable {
         float factor = factors[context.getLocalIndex()];
         ParticipantStep step = new StepOfRank(context, updates);
         context.getParticipants().forEach(participant -> participant.step(step));
+        ListedUpdates listed = new ListedUpdates();
         buckets.get(context.getLocalIndex())
                 .finish(
-                        (parameter, value, gradient) -> {
+                        (member, gradient, range) -> {
                             if (factor != 1 && gradient != null) {
                                 SquareSum.scale(gradient, factor);
                             }
-                            WeightUpdate update = begin(context, parameter, updates);
-                            Objects.requireNonNull(update).run(value, gradient);
-                        });
+                            WeightUpdate update = begin(context, member.parameter(), updates);
+                            listed.add(
+                                    Objects.requireNonNull(update),
+                                    member.value(),
+                                    gradient,
+                                    range);
+                        },
+                        listed::run);
     }
 
     /**
@@ -281,7 +291,8 @@ public final class RankUpdate implements AutoCloseable {
             return null;
         }
         String name = parameters.nameOf(parameter);
-        WeightUpdate update = states.get(context.getLocalIndex()).getUpdate(name);
+        OptimizerState state = states.get(context.getLocalIndex());
+        WeightUpdate update = state.getUpdate(name, sharers(context, parameter));
         update.begin(step.learningRate(), step.number());
         return update;
     }
@@ -294,15 +305,33 @@ public final class RankUpdate implements AutoCloseable {
         buckets.forEach(GradientBuckets::close);
     }
 
-    /** A rank's shards and replicas by the names of their parameters. */
-    private static final class RankWeights implements OptimizerState.Weights {
+    /**
+     * Returns the group whose ranks each update a part of what the rank holds of a parameter, or
+     * null if the rank updates all of it: what no other rank holds alike, what a block updates
+     * itself, and shards that have parts in common with some ranks.
+     */
+    private @Nullable Communicator sharers(ParallelContext context, Parameter parameter) {
+        return !sharedOut
+                        || context.getParticipants().getParameters().contains(parameter)
+                        || parameters.getReplicas().has(context, parameter)
+                ? null
+                : groups.of(context, parameter);
+    }
 
-        private final ParallelParameters parameters;
+    /** A rank's shards and replicas by the names of their parameters. */
+    private final class RankWeights implements OptimizerState.Weights {
+
         private final ParallelContext context;
 
-        RankWeights(ParallelParameters parameters, ParallelContext context) {
-            this.parameters = parameters;
+        RankWeights(ParallelContext context) {
             this.context = context;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public @Nullable Communicator getSharers(String name) {
+            Parameter parameter = parameters.byName(name);
+            return parameter == null ? null : sharers(context, parameter);
         }
 
         /** {@inheritDoc} */
@@ -334,7 +363,7 @@ public final class RankUpdate implements AutoCloseable {
         /**
          * Returns the lengths of what the same ranks hold, in the order in which a rank holds it.
          */
-        private static long[] stretches(Cut cut, int rank) {
+        private long[] stretches(Cut cut, int rank) {
             return cut.getSegments().stream()
                     .filter(segment -> segment.getPlace(rank) >= 0)
                     .sorted(Comparator.comparingLong(segment -> segment.getPlace(rank)))

@@ -3,12 +3,19 @@ package io.djltp.internal.optimizer;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 
+import io.djltp.collective.Communicator;
+import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.update.FlatGradients;
 import io.djltp.internal.update.WeightUpdate;
 
 import org.jspecify.annotations.Nullable;
 
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
@@ -16,13 +23,15 @@ import java.util.TreeMap;
 
 /**
  * What an optimizer keeps of each parameter of a rank, such as momentum: of the rank's shard or
- * replica, by the name that the parameter has in the whole model.
+ * replica, by the name that the parameter has in the whole model. Where ranks that hold the same
+ * share it out, each keeps that of a range of the elements.
  */
 public final class OptimizerState implements AutoCloseable {
 
     private final OptimizerSettings settings;
     private final Weights weights;
     private final Map<String, WeightUpdate> updates = new TreeMap<>();
+    private final Map<String, Communicator> sharers = new HashMap<>(); // of what is shared out
 
     /**
      * Creates the state of a rank, which is empty.
@@ -47,6 +56,14 @@ public final class OptimizerState implements AutoCloseable {
         @Nullable NDArray get(String name);
 
         /**
+         * Returns the group whose ranks share out what is kept of a parameter, by how it is used.
+         *
+         * @param name the name of the parameter
+         * @return the group, or {@code null}: the rank keeps all
+         */
+        @Nullable Communicator getSharers(String name);
+
+        /**
          * Tells a new update how its weight is cut.
          *
          * @param name the name of the parameter
@@ -56,13 +73,88 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Returns the update of a parameter with its state.
+     * Returns the update of a parameter with its state. If the parameter is used otherwise than
+     * before, other ranks may share the state out: those of the group before meet.
      *
      * @param name the name of the parameter
-     * @return the update
+     * @param group the group whose ranks share it out now, or {@code null}
+     * @return the update of the rank's shard or replica, or of {@link #getRange} of it
      */
-    public WeightUpdate getUpdate(String name) {
+    public WeightUpdate getUpdate(String name, @Nullable Communicator group) {
+        if (group != sharers.get(name)) {
+            try (NDManager manager = weight(name).getManager().newSubManager()) {
+                Map<String, NDArray> whole = getWhole(name, manager);
+                setSharers(name, group);
+                ShardRange range = getRange(name);
+                if (range != null) {
+                    whole.replaceAll((kind, all) -> range(all, range));
+                }
+                set(name, whole);
+            }
+        }
         return updates.computeIfAbsent(name, this::create);
+    }
+
+    private void setSharers(String name, @Nullable Communicator group) {
+        if (group == null) {
+            sharers.remove(name);
+        } else {
+            sharers.put(name, group);
+        }
+    }
+
+    /**
+     * Returns the elements of a rank's shard or replica of which it keeps state.
+     *
+     * @param name the name of the parameter
+     * @return the range, or {@code null}: all
+     */
+    public @Nullable ShardRange getRange(String name) {
+        Communicator group = sharers.get(name);
+        return group == null
+                ? null
+                : FlatGradients.cut(weight(name).size(), group.getSize()).getRange(group.getRank());
+    }
+
+    /**
+     * Returns the state of a rank's shard or replica, all of it: where ranks share it out, they
+     * gather it. These call it alike.
+     *
+     * @param name the name of the parameter
+     * @param manager the manager that the arrays are attached to
+     * @return as {@link #get}
+     */
+    public Map<String, NDArray> getWhole(String name, NDManager manager) {
+        Communicator group = sharers.get(name);
+        if (group == null) {
+            return new TreeMap<>(get(name, manager));
+        }
+        DataType type = weight(name).getDataType();
+        prepare(updates.computeIfAbsent(name, this::create), name, type); // a rank may have none
+        Map<String, NDArray> own = get(name, manager);
+        long[] shares = FlatGradients.cut(weight(name).size(), group.getSize()).getShardLengths();
+        Map<String, NDArray> whole = new TreeMap<>();
+        own.forEach(
+                (kind, part) -> {
+                    DataType kept = part.getDataType();
+                    NDArray all = manager.zeros(shapeOf(name), kept, part.getDevice());
+                    group.setIssuer("the state of the optimizer");
+                    group.allGather(TensorView.of(part), TensorView.of(all), shares).await();
+                    part.close();
+                    whole.put(kind, all);
+                });
+        return whole;
+    }
+
+    /** Returns the shape of what is kept of each element: [rows, elements of a row]. */
+    private Shape shapeOf(String name) {
+        Shape shape = weight(name).getShape();
+        long rows = shape.dimension() == 0 ? 1 : shape.get(0);
+        return new Shape(rows, rows == 0 ? shape.slice(1).size() : shape.size() / rows);
+    }
+
+    private static NDArray range(NDArray array, ShardRange range) {
+        return array.reshape(-1, 1).get("{}:{}", range.start(), range.end());
     }
 
     private WeightUpdate create(String name) {
@@ -113,14 +205,13 @@ public final class OptimizerState implements AutoCloseable {
                     "The state of " + name + " has no array for some of " + state.keySet());
         }
         WeightUpdate update = create(name);
-        try {
-            update.setState(name, state, weight);
+        try (NDManager scope = weight.getManager().newSubManager()) {
+            update.setState(name, state, partOf(name, scope));
         } catch (RuntimeException e) {
             update.close();
             throw e;
         }
-        free(name);
-        updates.put(name, update);
+        close(updates.put(name, update));
     }
 
     /**
@@ -132,8 +223,20 @@ public final class OptimizerState implements AutoCloseable {
      * @throws IllegalArgumentException if there is no parameter of the name
      */
     public void prepare(String name, DataType type) {
-        NDArray weight = weight(name);
-        getUpdate(name).prepare(weight, type);
+        prepare(getUpdate(name, weights.getSharers(name)), name, type);
+    }
+
+    private void prepare(WeightUpdate update, String name, DataType type) {
+        try (NDManager scope = weight(name).getManager().newSubManager()) {
+            update.prepare(partOf(name, scope), type);
+        }
+    }
+
+    /** Returns the elements whose state the rank keeps, as if they were the weight. */
+    private NDArray partOf(String name, NDManager scope) {
+        NDArray whole = Autograd.detach(weight(name), scope);
+        ShardRange range = getRange(name);
+        return range == null ? whole : range(whole, range);
     }
 
     private NDArray weight(String name) {
@@ -160,7 +263,11 @@ public final class OptimizerState implements AutoCloseable {
      */
     public void free(String name) {
         checkKnown(name, weights.get(name) != null);
-        WeightUpdate update = updates.remove(name);
+        close(updates.remove(name));
+        sharers.remove(name);
+    }
+
+    private static void close(@Nullable WeightUpdate update) {
         if (update != null) {
             update.close();
         }

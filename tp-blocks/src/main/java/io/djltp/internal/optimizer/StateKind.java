@@ -29,6 +29,18 @@ public record StateKind(String name, boolean ofRows) {
     }
 
     /**
+     * Returns whether an optimizer keeps numbers of elements, and nothing of rows: ranks can then
+     * share out its state, each with that of some elements.
+     *
+     * @param optimizer the optimizer
+     * @return whether it does
+     */
+    public static boolean areOfElements(OptimizerSettings optimizer) {
+        List<StateKind> kinds = of(optimizer);
+        return !kinds.isEmpty() && kinds.stream().noneMatch(StateKind::ofRows);
+    }
+
+    /**
      * Asks an optimizer's rule itself what it keeps: of two rows of three elements.
      *
      * @param optimizer the optimizer

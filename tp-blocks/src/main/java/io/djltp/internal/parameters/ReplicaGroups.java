@@ -130,6 +130,17 @@ public final class ReplicaGroups {
     }
 
     /**
+     * Returns whether some ranks have parts of their shards of a parameter in common.
+     *
+     * @param context a rank
+     * @param parameter the parameter
+     * @return whether two have, this one or others
+     */
+    public boolean has(ParallelContext context, Parameter parameter) {
+        return !shared.isEmpty() && shared.get(context.getLocalIndex()).containsKey(parameter);
+    }
+
+    /**
      * Returns what of a parameter a rank has in common with others, whose gradient is to be summed.
      *
      * @param context the rank

@@ -1,8 +1,9 @@
 package io.djltp.internal.update;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
@@ -10,76 +11,197 @@ import org.bytedeco.pytorch.Tensor;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.function.IntPredicate;
 
 /**
  * The gradients of several weights one after another in memory, so that they are summed over ranks
  * by one operation. The memory is made once and serves all steps.
+ *
+ * <p>Where ranks share the update out, the first rank's parts of all weights come first, then those
+ * of the second, and so on: a reduce-scatter leaves each rank the sums of its parts, and the
+ * updated values go the way back.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class FlatGradients implements AutoCloseable {
 
+    /** Elements: as many as the widest vector register has, of the smallest type of a state. */
+    private static final long UNIT = 16;
+
     private final Tensor flat; // [elements of all weights]
-    private final List<NDArray> views = new ArrayList<>(); // of the flat tensor, as the weights
+    private final List<List<ShardRange>> parts; // by weight, of each rank
+    private final List<List<Tensor>> pieces = new ArrayList<>(); // of the flat tensor, as the parts
+    private final List<NDArray> views = new ArrayList<>(); // of this rank's pieces
+    private final long[] shares; // elements of each rank
+    private final int rank;
 
     /**
      * Makes the memory.
      *
      * @param weights the weights, of one type and on one device
+     * @param ranks how many ranks share the weights out, or 1 if each has all of them
+     * @param rank which of them this is
      */
-    public FlatGradients(List<NDArray> weights) {
-        long elements = weights.stream().mapToLong(NDArray::size).sum();
+    public FlatGradients(List<NDArray> weights, int ranks, int rank) {
+        this(weights, ranks, rank, false);
+    }
+
+    private FlatGradients(List<NDArray> weights, int ranks, int rank, boolean over) {
+        this.rank = rank;
+        parts = weights.stream().map(each -> ranges(each, ranks)).toList();
+        shares = new long[ranks];
+        parts.forEach(each -> Arrays.setAll(shares, i -> shares[i] + each.get(i).length()));
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor like = TensorView.of(weights.get(0)).tensor();
-            flat = WeightUpdate.zeros(like.options(), elements);
-            long first = 0;
-            for (NDArray weight : weights) {
-                long count = weight.size();
-                Tensor part = flat.narrow(0, first, count).view(weight.getShape().getShape());
-                NDManager manager = weight.getManager();
-                views.add(TensorView.toArray(part, manager));
-                first += count;
+            Tensor first = TensorView.of(weights.get(0)).tensor();
+            flat =
+                    over
+                            ? first.detach().view(-1).retainReference()
+                            : WeightUpdate.zeros(first.options(), Arrays.stream(shares).sum());
+            weights.forEach(each -> pieces.add(new ArrayList<>()));
+            long start = 0;
+            for (int i = 0; i < ranks; i++) {
+                for (int k = 0; k < weights.size(); k++) {
+                    long count = parts.get(k).get(i).length();
+                    pieces.get(k).add(flat.narrow(0, start, count).retainReference());
+                    start += count;
+                }
+            }
+            for (int k = 0; k < weights.size(); k++) {
+                NDArray weight = weights.get(k);
+                Tensor own = pieces.get(k).get(rank);
+                views.add(
+                        TensorView.toArray(
+                                ranks == 1 ? own.view(weight.getShape().getShape()) : own,
+                                weight.getManager()));
             }
         }
     }
 
     /**
-     * Copies the gradient of a weight to its place.
+     * Returns the same of one array where it is.
      *
-     * @param place the number of the weight
-     * @param gradient the gradient, of the weight's shape, or {@code null} if it is zero
+     * @param array the array, contiguous
+     * @param ranks how many ranks share it out, or 1
+     * @param rank which of them this is
+     * @return its memory
      */
-    public void set(int place, @Nullable NDArray gradient) {
-        try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor part = TensorView.of(views.get(place)).tensor();
-            if (gradient == null) {
-                part.zero_();
-            } else {
-                part.copy_(TensorView.of(gradient).tensor());
+    public static FlatGradients over(NDArray array, int ranks, int rank) {
+        return new FlatGradients(List.of(array), ranks, rank, true);
+    }
+
+    /**
+     * Cuts the elements of a weight over the ranks that share its update out. How an operation
+     * rounds an element depends on whether it lies in a vector register or in what is left at the
+     * end: at these borders it is as in the update of the whole.
+     *
+     * @param elements the number of elements
+     * @param ranks the number of ranks
+     * @return the ranges, one after another, some empty if there are few elements
+     */
+    public static Cut cut(long elements, int ranks) {
+        long units = (elements + UNIT - 1) / UNIT;
+        long[] lengths = new long[ranks];
+        for (int i = 0; i < ranks; i++) {
+            ShardRange range = ShardRange.balanced(units, i, ranks);
+            lengths[i] =
+                    Math.min(elements, range.end() * UNIT)
+                            - Math.min(elements, range.start() * UNIT);
+        }
+        return Cut.ofLengths(lengths);
+    }
+
+    private static List<ShardRange> ranges(NDArray weight, int ranks) {
+        Cut cut = cut(weight.size(), ranks);
+        List<ShardRange> ranges = new ArrayList<>();
+        for (int i = 0; i < ranks; i++) {
+            ranges.add(cut.getRange(i));
+        }
+        return ranges;
+    }
+
+    /**
+     * Copies gradients to their places.
+     *
+     * @param gradients those of all weights, in their shapes, or {@code null} for one that is zero
+     */
+    public void set(List<@Nullable NDArray> gradients) {
+        for (int k = 0; k < gradients.size(); k++) {
+            if (gradients.get(k) == null) {
+                pieces.get(k).forEach(Tensor::zero_);
             }
         }
+        copy(gradients, part -> true, true);
     }
 
     /**
-     * Copies what is in a weight's place into its gradient.
+     * Copies this rank's parts of weights to their places.
      *
-     * @param place the number of the weight
-     * @param gradient the gradient, of the weight's shape
+     * @param weights all weights
      */
-    public void copyTo(int place, NDArray gradient) {
+    public void setOwn(List<NDArray> weights) {
+        copy(weights, part -> part == rank, true);
+    }
+
+    /**
+     * Copies what is in their places into gradients.
+     *
+     * @param gradients those of all weights, in their shapes
+     */
+    public void copyTo(List<NDArray> gradients) {
+        copy(gradients, part -> true, false);
+    }
+
+    /**
+     * Copies other ranks' parts of weights into them.
+     *
+     * @param weights all weights, contiguous
+     */
+    public void copyOthersTo(List<NDArray> weights) {
+        copy(weights, part -> part != rank, false);
+    }
+
+    private void copy(List<? extends @Nullable NDArray> arrays, IntPredicate copied, boolean in) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            TensorView.of(gradient).tensor().copy_(TensorView.of(views.get(place)).tensor());
+            List<Tensor[]> pairs = new ArrayList<>();
+            for (int k = 0; k < arrays.size(); k++) {
+                NDArray array = arrays.get(k);
+                for (int i = 0; array != null && i < shares.length; i++) {
+                    ShardRange range = parts.get(k).get(i);
+                    if (range.length() > 0 && copied.test(i)) {
+                        Tensor all = TensorView.of(array).tensor();
+                        Tensor piece = pieces.get(k).get(i);
+                        Tensor here = shares.length == 1 ? piece.view_as(all) : piece;
+                        Tensor there =
+                                shares.length == 1
+                                        ? all
+                                        : all.reshape(-1).narrow(0, range.start(), range.length());
+                        pairs.add(in ? new Tensor[] {here, there} : new Tensor[] {there, here});
+                    }
+                }
+            }
+            FusedOperator.copy(pairs);
         }
     }
 
     /**
-     * Returns the gradient of a weight.
+     * Returns the gradient of a weight, or this rank's part of it.
      *
      * @param place the number of the weight
-     * @return a view in the weight's shape, which stays open
+     * @return a view in the weight's shape, or of a part [elements], which stays open
      */
     public NDArray get(int place) {
         return views.get(place);
+    }
+
+    /**
+     * Returns which elements of a weight are this rank's.
+     *
+     * @param place the number of the weight
+     * @return the range, or {@code null} if each rank has all
+     */
+    public @Nullable ShardRange getRange(int place) {
+        return shares.length == 1 ? null : parts.get(place).get(rank);
     }
 
     /**
@@ -91,11 +213,32 @@ public final class FlatGradients implements AutoCloseable {
         return TensorView.of(flat);
     }
 
+    /**
+     * Returns this rank's parts of all gradients.
+     *
+     * @return a view, [elements]
+     */
+    public TensorView getOwn() {
+        long start = Arrays.stream(shares, 0, rank).sum();
+        return TensorView.of(flat.narrow(0, start, shares[rank]));
+    }
+
+    /**
+     * Returns how many elements each rank has.
+     *
+     * @return the elements, by rank
+     */
+    public long[] getShares() {
+        return shares.clone();
+    }
+
     /** Frees the memory. */
     @Override
     public void close() {
         views.forEach(NDArray::close);
         views.clear();
+        pieces.forEach(each -> each.forEach(Tensor::close));
+        pieces.clear();
         flat.close();
     }
 }

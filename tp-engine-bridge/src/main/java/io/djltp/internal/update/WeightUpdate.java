@@ -14,6 +14,7 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.IValue;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -22,6 +23,8 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -65,11 +68,10 @@ public abstract class WeightUpdate implements AutoCloseable {
     /** What the names of state begin with that is there for the computation alone. */
     static final String SCRATCH = "scratch ";
 
-    private static final String NUMBER = SCRATCH + "number";
-
     final Settings settings;
     private final Map<String, Tensor> tensors = new TreeMap<>(); // the state
     float learningRate;
+    private @Nullable Operands operands;
     private long @Nullable []
             rowGroups; // lengths of groups of rows that are updated together; null: all are
 
@@ -168,20 +170,27 @@ public abstract class WeightUpdate implements AutoCloseable {
         rowGroups = rows.clone();
     }
 
+    /** Returns whether some rows are updated by themselves. */
+    final boolean isInGroups() {
+        return rowGroups != null;
+    }
+
     /** Returns the lengths of the groups of all rows. */
     final long[] rowGroups(long rows) {
         return rowGroups == null ? new long[] {rows} : rowGroups;
     }
 
     /**
-     * Updates a weight by its gradient.
+     * Updates a weight by its gradient. {@link ListedUpdates} updates many.
      *
      * @param weight the weight, [rows, x1, ..., xn], contiguous, changed in place
      * @param gradient its gradient, of the same shape, whose elements may be others afterwards, or
      *     {@code null} if it is zero everywhere
      */
     public final void run(NDArray weight, @Nullable NDArray gradient) {
-        DenseUpdate.run(weight, gradient, this);
+        ListedUpdates one = new ListedUpdates();
+        one.add(this, weight, gradient, null);
+        one.run();
     }
 
     /**
@@ -274,20 +283,130 @@ public abstract class WeightUpdate implements AutoCloseable {
         return tensor;
     }
 
-    /** Returns where the number of the step goes, which PyTorch's operators want in float32. */
-    final Tensor number(TensorOptions options) {
-        return tensors.computeIfAbsent(
-                NUMBER, key -> zeros(options.dtype(new ScalarTypeOptional(ScalarType.Float))));
-    }
-
     /** Returns whether a gradient of zero changes nothing. */
     boolean ignoresZeroGradient() {
         return settings.weightDecay() == 0 && state().isEmpty();
     }
 
-    /** Returns whether the update of a gradient that is there is one operation. */
-    boolean isOneOperation(boolean onGpu) {
-        return settings.rescale() == 1 && !settings.isClipped();
+    /**
+     * The operator of PyTorch that is a rule, in one step. Weights for which these are equal are
+     * updated by one call.
+     *
+     * @param operator the operator
+     * @param step the number of the step
+     * @param numbers the numbers that it takes
+     * @param states the names of the state that it changes
+     */
+    record Fused(FusedOperator operator, int step, List<Double> numbers, List<String> states) {}
+
+    /**
+     * A weight and its state as arguments of an operator, which are kept from step to step.
+     *
+     * @param weight the weight
+     * @param range the elements that are updated, or {@code null}
+     * @param memory where the weight is
+     * @param values the elements, {@code null} for their gradient, and their state
+     */
+    private record Operands(
+            NDArray weight, @Nullable ShardRange range, long memory, @Nullable IValue[] values) {
+
+        boolean isOf(NDArray other, @Nullable ShardRange elements, long address) {
+            return weight == other && memory == address && Objects.equals(range, elements);
+        }
+
+        void close() {
+            for (IValue value : values) {
+                if (value != null) {
+                    value.close();
+                }
+            }
+        }
+    }
+
+    /**
+     * Returns the arguments of the operator that is all of the update.
+     *
+     * @param rule the operator
+     * @param weight the weight
+     * @param range the elements that are updated, or {@code null}: all
+     * @param gradient their gradient
+     * @return the elements, their gradient, and their state
+     */
+    final IValue[] operands(
+            Fused rule, NDArray weight, @Nullable ShardRange range, NDArray gradient) {
+        TensorView view = TensorView.of(weight);
+        if (operands == null || !operands.isOf(weight, range, view.address())) {
+            if (operands != null) {
+                operands.close();
+            }
+            Tensor values = elements(view.tensor(), range);
+            prepare(values);
+            List<@Nullable IValue> all = new ArrayList<>();
+            all.add(new IValue(values).retainReference());
+            all.add(null);
+            for (String name : rule.states()) {
+                all.add(new IValue(state(name).view_as(values)).retainReference());
+            }
+            operands = new Operands(weight, range, view.address(), all.toArray(IValue[]::new));
+        }
+        IValue[] values = operands.values.clone();
+        Tensor given = TensorView.of(gradient).tensor();
+        values[1] = new IValue(given.is_contiguous() ? given : given.contiguous());
+        return values;
+    }
+
+    /** Returns the elements of a range, [length], or the weight. */
+    static Tensor elements(Tensor weight, @Nullable ShardRange range) {
+        Tensor all = weight.detach();
+        return range == null ? all : all.view(-1).narrow(0, range.start(), range.length());
+    }
+
+    /** Makes the state of some elements, if there is none, in the type that is computed in. */
+    final TensorOptions prepare(Tensor values) {
+        boolean wide = values.scalar_type().intern() == ScalarType.Double;
+        ScalarType type = wide ? ScalarType.Double : ScalarType.Float;
+        TensorOptions options = values.options().dtype(new ScalarTypeOptional(type));
+        long rows = values.dim() == 0 ? 1 : values.size(0);
+        prepare(rows, values.numel() / rows, options);
+        return options;
+    }
+
+    /** Returns the operator that is the rule in this step, or null if it is several. */
+    @Nullable Fused fused(boolean onGpu) {
+        return null;
+    }
+
+    /**
+     * Returns the operator that is all of the update of a gradient that is there, or null if it
+     * takes more.
+     *
+     * @param type the type of the weight
+     */
+    final @Nullable Fused onlyFused(DataType type, boolean onGpu) {
+        boolean wide = type == DataType.FLOAT32 || type == DataType.FLOAT64;
+        return wide && settings.rescale() == 1 && !settings.isClipped() ? fused(onGpu) : null;
+    }
+
+    /** Returns whether a row's elements are updated together, and not each by itself. */
+    boolean isOfRows() {
+        return false;
+    }
+
+    /** Updates some rows by the operator that is the rule. */
+    final void apply(Fused rule, RowGradient chunk) {
+        List<Tensor> all = new ArrayList<>(List.of(chunk.weight, chunk.whole(settings)));
+        for (String name : rule.states()) {
+            all.add(chunk.rowsOf(state(name), all.size() - 2));
+        }
+        try (PointerScope scope = new PointerScope()) {
+            IValue[] values = all.stream().map(IValue::new).toArray(IValue[]::new);
+            TensorOptions options = chunk.weight.options();
+            rule.operator()
+                    .call(rule.step(), rule.numbers(), options, Collections.singletonList(values));
+        }
+        for (int i = 0; i < rule.states().size(); i++) {
+            chunk.setRows(state(rule.states().get(i)), all.get(2 + i));
+        }
     }
 
     /**
@@ -332,6 +451,10 @@ public abstract class WeightUpdate implements AutoCloseable {
     /** Frees the state. */
     @Override
     public void close() {
+        if (operands != null) {
+            operands.close();
+            operands = null;
+        }
         tensors.values().forEach(Tensor::close);
         tensors.clear();
     }
@@ -357,33 +480,34 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        boolean isOneOperation(boolean onGpu) {
-            return !onGpu && super.isOneOperation(onGpu);
+        public void prepare(long classes, long features, TensorOptions options) {
+            state("sums", options, classes, features); // of the squared gradients so far
         }
 
         /** {@inheritDoc} */
         @Override
-        public void prepare(long classes, long features, TensorOptions options) {
-            state("sums", options, classes, features); // of the squared gradients so far
-            number(options); // which PyTorch's operator wants and does not use
+        @Nullable Fused fused(boolean onGpu) {
+            double decay = settings.weightDecay();
+            List<Double> numbers = List.of((double) learningRate, 0., decay, (double) epsilon);
+            return onGpu ? null : new Fused(FusedOperator.ADAGRAD, 1, numbers, List.of("sums"));
         }
 
         /** {@inheritDoc} */
         @Override
         public void apply(RowGradient chunk) {
+            Tensor weight = chunk.weight;
+            Fused fused = fused(weight.is_cuda());
+            if (fused != null) {
+                apply(fused, chunk);
+                return;
+            }
             Tensor gradient = chunk.whole(settings);
             Tensor sums = state("sums");
             Tensor state = chunk.rowsOf(sums, 0);
-            Tensor weight = chunk.weight;
-            if (weight.is_cuda()) {
-                decay(gradient, weight);
-                state.addcmul_(gradient, gradient);
-                Tensor divisor = state.sqrt().add_(new Scalar(epsilon));
-                weight.addcdiv_(gradient, divisor, new Scalar(-learningRate));
-            } else {
-                double[] numbers = {learningRate, 0, settings.weightDecay(), epsilon};
-                FusedOperator.ADAGRAD.call(1, numbers, weight, gradient, state, state(NUMBER));
-            }
+            decay(gradient, weight);
+            state.addcmul_(gradient, gradient);
+            Tensor divisor = state.sqrt().add_(new Scalar(epsilon));
+            weight.addcdiv_(gradient, divisor, new Scalar(-learningRate));
             chunk.setRows(sums, state);
         }
     }
@@ -417,33 +541,24 @@ public abstract class WeightUpdate implements AutoCloseable {
         public void prepare(long classes, long features, TensorOptions options) {
             state("mean", options, classes, features);
             state("variance", options, classes, features);
-            // by which the state is corrected
-            number(options).fill_(new Scalar((float) step));
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        Fused fused(boolean onGpu) {
+            // DJL adds epsilon to the root as it is, PyTorch to the corrected one
+            double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, step));
+            double decay = settings.weightDecay();
+            double rate = learningRate;
+            List<Double> numbers = List.of(rate, (double) beta1, (double) beta2, decay, corrected);
+            FusedOperator operator = decoupled ? FusedOperator.ADAM_W : FusedOperator.ADAM;
+            return new Fused(operator, step, numbers, List.of("mean", "variance"));
         }
 
         /** {@inheritDoc} */
         @Override
         public void apply(RowGradient chunk) {
-            Tensor gradient = chunk.whole(settings);
-            Tensor mean = state("mean");
-            Tensor variance = state("variance");
-            Tensor means = chunk.rowsOf(mean, 0);
-            Tensor variances = chunk.rowsOf(variance, 1);
-            // DJL adds epsilon to the root as it is, PyTorch to the corrected one
-            double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, step));
-            double[] numbers = {learningRate, beta1, beta2, settings.weightDecay(), corrected};
-            (decoupled ? FusedOperator.ADAM_W : FusedOperator.ADAM)
-                    .call(
-                            2,
-                            numbers,
-                            chunk.weight,
-                            gradient,
-                            means,
-                            variances,
-                            null,
-                            state(NUMBER));
-            chunk.setRows(mean, means);
-            chunk.setRows(variance, variances);
+            apply(fused(false), chunk);
         }
     }
 
@@ -538,8 +653,8 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        boolean isOneOperation(boolean onGpu) {
-            return false;
+        boolean isOfRows() {
+            return true;
         }
 
         /** {@inheritDoc} */
@@ -632,19 +747,24 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
+        Fused fused(boolean onGpu) {
+            boolean kept = momentum != 0;
+            double rate = kept ? 1 : learningRate;
+            double dampening = kept ? 1 - (double) learningRate : 0;
+            double decay = settings.weightDecay();
+            List<Double> numbers = List.of(decay, (double) momentum, rate, dampening);
+            List<String> states = kept ? List.of("momentum") : List.of();
+            return new Fused(FusedOperator.SGD, 0, numbers, states);
+        }
+
+        /** {@inheritDoc} */
+        @Override
         public void apply(RowGradient chunk) {
             if (chunk.isMade() && momentum == 0 && settings.weightDecay() == 0) {
                 // the bits of the fused operator, whose list of arguments takes longer than the sum
                 chunk.weight.add_(chunk.whole(settings), new Scalar(-learningRate));
             } else if (settings.isClipped() || chunk.isMade()) {
-                Tensor moved = momentum == 0 ? null : chunk.rowsOf(state("momentum"), 0);
-                double rate = moved == null ? learningRate : 1;
-                double dampening = moved == null ? 0 : 1 - (double) learningRate;
-                double[] numbers = {settings.weightDecay(), momentum, rate, dampening};
-                FusedOperator.SGD.call(3, numbers, chunk.weight, chunk.whole(settings), moved);
-                if (moved != null) {
-                    chunk.setRows(state("momentum"), moved);
-                }
+                apply(fused(false), chunk);
             } else {
                 addProduct(chunk);
             }

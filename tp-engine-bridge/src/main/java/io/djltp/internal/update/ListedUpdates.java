@@ -1,0 +1,132 @@
+package io.djltp.internal.update;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.FlushDenormals;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
+
+import org.bytedeco.pytorch.IValue;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+
+/**
+ * Updates many weights. Those of one type and device that one operator of PyTorch updates, with the
+ * same numbers, are updated by one call of it; the result is that of a call for each, bit for bit.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class ListedUpdates {
+
+    private final List<Item> items = new ArrayList<>();
+
+    /**
+     * A weight, or a range of its elements.
+     *
+     * @param update its update, begun
+     * @param weight the weight
+     * @param gradient the gradient of what is updated, or {@code null} if it is zero
+     * @param range the elements that are updated, or {@code null}: all
+     */
+    private record Item(
+            WeightUpdate update,
+            NDArray weight,
+            @Nullable NDArray gradient,
+            @Nullable ShardRange range) {
+
+        /** Returns whether nothing is to be done. */
+        boolean isDone() {
+            return (range == null ? weight.size() : range.length()) == 0
+                    || gradient == null && update.ignoresZeroGradient();
+        }
+
+        /** Returns the operator that is all of the update, or null if there is more to do. */
+        WeightUpdate.@Nullable Fused rule() {
+            return gradient == null || update.isInGroups()
+                    ? null
+                    : update.onlyFused(weight.getDataType(), weight.getDevice().isGpu());
+        }
+
+        IValue[] operands(WeightUpdate.Fused rule) {
+            NDArray given = Objects.requireNonNull(gradient);
+            return update.operands(rule, weight, range, given);
+        }
+
+        void run() {
+            Tensor values = WeightUpdate.elements(TensorView.of(weight).tensor(), range);
+            Tensor given = gradient == null ? null : TensorView.of(gradient).tensor();
+            new DenseUpdate(values, given, update).run();
+        }
+    }
+
+    /** Weights that one call updates have the same. */
+    private record Kind(WeightUpdate.Fused rule, DataType type, Device device) {}
+
+    /**
+     * Adds a weight.
+     *
+     * @param update its update, begun
+     * @param weight the weight, contiguous
+     * @param gradient the gradient of what is updated, whose elements may be others afterwards, or
+     *     {@code null} if it is zero everywhere
+     * @param range which of the weight's elements are updated, or {@code null}: all of them. The
+     *     state of the update is that of these
+     */
+    public void add(
+            WeightUpdate update,
+            NDArray weight,
+            @Nullable NDArray gradient,
+            @Nullable ShardRange range) {
+        items.add(new Item(update, weight, gradient, range));
+    }
+
+    /**
+     * Updates what was added, and forgets it.
+     *
+     * @return how many calls that were, of an operator for several weights or of a rule for one
+     */
+    public int run() {
+        if (items.isEmpty()) {
+            return 0;
+        }
+        int calls = 0;
+        Map<Kind, List<Item>> listed = new LinkedHashMap<>();
+        try (TorchScope scope = TorchScope.withoutGraph();
+                FlushDenormals denormals = new FlushDenormals()) {
+            for (Item item : items) {
+                WeightUpdate.Fused rule = item.isDone() ? null : item.rule();
+                if (rule != null) {
+                    NDArray weight = item.weight();
+                    Kind kind = new Kind(rule, weight.getDataType(), weight.getDevice());
+                    listed.computeIfAbsent(kind, key -> new ArrayList<>()).add(item);
+                } else if (!item.isDone()) {
+                    item.run();
+                    calls++;
+                }
+            }
+            listed.forEach((kind, all) -> run(kind.rule(), all));
+        } finally {
+            items.clear();
+        }
+        return calls + listed.size();
+    }
+
+    private static void run(WeightUpdate.Fused rule, List<Item> all) {
+        if (all.size() == 1) {
+            all.get(0).run(); // a rule may know a shorter way
+            return;
+        }
+        List<IValue[]> operands = all.stream().map(each -> each.operands(rule)).toList();
+        TensorOptions options = TensorView.of(all.get(0).weight()).tensor().options();
+        rule.operator().call(rule.step(), rule.numbers(), options, operands);
+    }
+}
