@@ -9,6 +9,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
+import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.util.JsonUtils;
 
@@ -44,6 +45,7 @@ import java.util.Map;
  * @param headMemory the bytes for logits on each rank, or 0 for the head's own default
  * @param headSigma the standard deviation of the head's first weights, or 0 for DJL's default
  * @param margin scale, m1, m2 and m3 of a margin, or nothing
+ * @param oneVsAll whether each class has a loss of its own, and not all of them one softmax
  */
 record NetworkPlan(
         int width,
@@ -59,7 +61,8 @@ record NetworkPlan(
         long seed,
         long headMemory,
         float headSigma,
-        List<Double> margin)
+        List<Double> margin,
+        boolean oneVsAll)
         implements Serializable {
 
     private static final int MARGIN = 4; // numbers
@@ -104,6 +107,10 @@ record NetworkPlan(
             head.optFusedMemory(headMemory);
         }
         ClassificationHead built = head.build();
+        if (oneVsAll) { // from 0 it would take long to learn that nearly all are no labels
+            built.setInitializer(
+                    new ConstantInitializer((float) -Math.log(classes)), Parameter.Type.BIAS);
+        }
         if (headSigma > 0) {
             built.setInitializer(new NormalInitializer(headSigma), Parameter.Type.WEIGHT);
         }

@@ -62,6 +62,8 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
 
     private static final long serialVersionUID = 1L;
 
+    private static final String[] LOSSES = {"softmax", "one-vs-all"};
+
     /** Unique among stages: Spark names parameters by it. */
     private final String uid;
 
@@ -235,7 +237,8 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
                 getSeed(),
                 getHeadMemory(),
                 (float) getHeadSigma(),
-                Arrays.stream(getHeadMargin()).boxed().toList());
+                Arrays.stream(getHeadMargin()).boxed().toList(),
+                isOneVsAll());
     }
 
     /** Returns the optimizer. */
@@ -269,6 +272,7 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
         setDefault(batchSize(), 256);
         setDefault(learningRate(), 1e-3);
         setDefault(optimizer(), "adam");
+        setDefault(loss(), LOSSES[0]);
         setDefault(labelSmoothing(), 0.0);
         setDefault(seed(), 42L);
         setDefault(embeddingUnits(), 0);
@@ -321,8 +325,8 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
 
     /**
      * Sets the column with the labels: the number of a class, from 0, or an array of the numbers
-     * (int, bigint) or the names (string) of several. A row without labels has an empty array. It
-     * has no loss. Of several labels the loss is the mean. Names that are not those of {@link
+     * (int, bigint) or the names (string) of several. A row without labels has an empty array. Its
+     * softmax has no loss, and that of several labels is the mean. Names that are not those of {@link
      * #setClassNames} throw {@code IllegalArgumentException}; if it was not called, the classes are
      * all names of the column, sorted, for which the rows are read once more.
      *
@@ -480,6 +484,41 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
      */
     public ParallelClassifier setLearningRate(double value) {
         return with(learningRate(), value);
+    }
+
+    /**
+     * Returns the loss: softmax or one-vs-all.
+     *
+     * @return the parameter; default softmax
+     */
+    public Param<String> loss() {
+        return new Param<>(
+                this, "loss", "the loss: softmax or one-vs-all", ParamValidators.inArray(LOSSES));
+    }
+
+    /**
+     * Returns the value of {@link #loss}.
+     *
+     * @return the value
+     */
+    public String getLoss() {
+        return getOrDefault(loss());
+    }
+
+    /**
+     * Sets the loss: softmax, where the probabilities of all classes sum up to 1, or one-vs-all,
+     * the binary cross entropy of each class, where each has a probability of its own. The latter
+     * is for rows with several labels or none; the loss of a row is a sum over all classes.
+     *
+     * @param value the value
+     * @return this classifier
+     */
+    public ParallelClassifier setLoss(String value) {
+        return with(loss(), value);
+    }
+
+    private boolean isOneVsAll() {
+        return getLoss().equals(LOSSES[1]);
     }
 
     /**
@@ -1042,6 +1081,11 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
                 batch,
                 ranks,
                 Math.max(1, batch / ranks) * ranks);
+        refuse(
+                isOneVsAll() && getLabelSmoothing() > 0,
+                "labelSmoothing is %s, and the loss one-vs-all has none: set it to 0, or the loss"
+                        + " softmax (setLoss)",
+                getLabelSmoothing());
         double[] margin = getHeadMargin();
         refuse(
                 margin.length > 0 && getHeadBias(),

@@ -11,6 +11,7 @@ import ai.djl.training.listener.DivergenceCheckTrainingListener;
 import ai.djl.training.listener.EpochTrainingListener;
 import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
+import ai.djl.training.loss.Loss;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
@@ -18,6 +19,7 @@ import com.google.gson.JsonElement;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Resumable;
 import io.djltp.head.LossOptions;
+import io.djltp.loss.OneVsAllLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelMode;
 import io.djltp.spark.SparkRanks;
@@ -93,8 +95,12 @@ final class RankTrainer {
     private void train(RankBatches.RowFile file, Model model) throws Exception {
         float smoothing = (float) plan.settings().getLabelSmoothing();
         LossOptions options = new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, smoothing, 0);
+        Loss loss =
+                plan.network().oneVsAll()
+                        ? OneVsAllLoss.binaryCrossEntropy()
+                        : new VocabParallelCrossEntropyLoss("loss", options);
         DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss("loss", options))
+                new DefaultTrainingConfig(loss)
                         .optOptimizer(plan.settings().newOptimizer())
                         .optDevices(new Device[] {model.getNDManager().getDevice()})
                         .addTrainingListeners(

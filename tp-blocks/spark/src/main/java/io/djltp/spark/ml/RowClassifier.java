@@ -1,7 +1,9 @@
 package io.djltp.spark.ml;
 
 import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Activation;
 
 import io.djltp.head.TopClasses;
 import io.djltp.internal.torch.Autograd;
@@ -73,7 +75,11 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                                         manager, records(rows, plan.width()), 0, rows.size()),
                                 k)) {
             long[] classes = best.classes().toLongArray();
-            float[] probabilities = best.probabilities().toFloatArray();
+            NDArray scores =
+                    plan.oneVsAll()
+                            ? Activation.sigmoid(best.logits())
+                            : best.probabilities();
+            float[] probabilities = scores.toFloatArray();
             List<Row> all = new ArrayList<>(rows.size());
             for (int i = 0; i < rows.size(); i++) {
                 Row[] top = new Row[k];

@@ -3,6 +3,7 @@ package io.djltp.spark.ml;
 import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
@@ -118,7 +119,8 @@ final class SharedNetwork implements Serializable {
             if (body.getChildren().size() > 0) {
                 features = body.forward(new ParameterStore(manager, false), features, false);
             }
-            return search.classify(features.singletonOrThrow(), k);
+            NDArray rows = features.singletonOrThrow();
+            return plan.oneVsAll() ? search.topK(rows, k) : search.classify(rows, k);
         }
 
         /** {@inheritDoc} */

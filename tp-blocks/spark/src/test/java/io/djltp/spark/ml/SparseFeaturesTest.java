@@ -71,9 +71,10 @@ public class SparseFeaturesTest extends OnSpark {
         rows = spark.createDataFrame(all, schema).repartition(3).cache();
     }
 
-    private static ParallelClassifier classifier(String label) {
+    private static ParallelClassifier classifier(String label, String loss) {
         return new ParallelClassifier()
                 .setLabelCol(label)
+                .setLoss(loss)
                 .setEmbeddingUnits(16)
                 .setOptimizer("adagrad")
                 .setLearningRate(0.3)
@@ -83,17 +84,23 @@ public class SparseFeaturesTest extends OnSpark {
 
     @DataProvider
     public Object[][] labels() {
-        return new Object[][] {{"numbers"}, {"names"}, {"first"}};
+        return new Object[][] {
+            {"numbers", "softmax"},
+            {"names", "softmax"},
+            {"first", "softmax"},
+            {"names", "one-vs-all"},
+            {"first", "one-vs-all"},
+        };
     }
 
     @Test(dataProvider = "labels", timeOut = 120_000)
-    public void ranksInOneJvmAndInTwoLearnWhatOneRankLearns(String label) throws IOException {
-        ParallelClassificationModel one = classifier(label).setRanks(1).fit(rows);
+    public void ranksInOneJvmAndInTwoLearnWhatOneRankLearns(String label, String loss) throws IOException {
+        ParallelClassificationModel one = classifier(label, loss).setRanks(1).fit(rows);
         double[] losses = one.getTrainingLosses();
         Assert.assertTrue(losses[19] < 0.6 * losses[0], Arrays.toString(losses));
         for (int ranksPerTask = 1; ranksPerTask <= 2; ranksPerTask++) {
             ParallelClassificationModel two =
-                    classifier(label).setRanks(2).setRanksPerTask(ranksPerTask).fit(rows);
+                    classifier(label, loss).setRanks(2).setRanksPerTask(ranksPerTask).fit(rows);
             for (int i = 0; i < losses.length; i++) {
                 Assert.assertEquals(two.getTrainingLosses()[i], losses[i], 1e-5 * losses[i]);
             }
@@ -110,6 +117,13 @@ public class SparseFeaturesTest extends OnSpark {
             List<Row> top = row.getList(row.fieldIndex("topClasses"));
             List<String> best = top.stream().map(each -> each.<String>getAs("name")).toList();
             Assert.assertTrue(best.containsAll(labels), row.toString());
+            if (loss.equals("one-vs-all") && label.equals("names")) { // each class has a probability of its own
+                for (Row each : top) {
+                    float probability = each.getAs("probability");
+                    boolean right = labels.contains(each.getAs("name"));
+                    Assert.assertEquals(probability > 0.5, right, row.toString());
+                }
+            }
         }
         String folder = Files.createTempDirectory("sparse").toString();
         one.write().overwrite().save(folder);
@@ -131,7 +145,7 @@ public class SparseFeaturesTest extends OnSpark {
                 };
         rows.count(); // cached
         spark.sparkContext().addSparkListener(listener);
-        classifier("numbers").setRanks(2).setEpochs(1).fit(rows);
+        classifier("numbers", "softmax").setRanks(2).setEpochs(1).fit(rows);
         spark.sparkContext().listenerBus().waitUntilEmpty(10_000);
         spark.sparkContext().removeSparkListener(listener);
         Assert.assertTrue(written.get() > 0 && written.get() < 200 * ROWS, written + " bytes");
