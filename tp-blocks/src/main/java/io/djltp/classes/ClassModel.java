@@ -421,7 +421,7 @@ public final class ClassModel implements AutoCloseable {
     /**
      * Returns how texts become rows of the table.
      *
-     * @return the features, or {@code null} if rows are no texts
+     * @return the features, or {@code null} if rows are no texts, or a body reads them
      */
     public @Nullable TextFeatures getTextFeatures() {
         return network.text();
@@ -430,7 +430,7 @@ public final class ClassModel implements AutoCloseable {
     /**
      * Returns the number of inputs.
      *
-     * @return the rows of the table, or the dense features
+     * @return the rows of the table, or the dense features; 0 for texts that a body reads
      */
     public int getInputs() {
         return network.inputs();

@@ -50,6 +50,7 @@ public final class EncoderBody implements ClassBody {
     private byte[] words = {};
     private @Nullable Settings settings;
     private @Nullable ModelConfig sizes;
+    private @Nullable Path loaded; // where the tokenizer is that was not opened yet
     private @Nullable HuggingFaceTokenizer tokenizer;
 
     /** What the folder of a classifier has beside the encoder's own files. */
@@ -106,7 +107,7 @@ public final class EncoderBody implements ClassBody {
             sizes = ModelConfig.read(folder.resolve(CONFIG));
             String json = Files.readString(folder.resolve(POOLING));
             settings = Objects.requireNonNull(new Gson().fromJson(json, Settings.class));
-            tokenizer = LanguageModel.tokenizer(folder.resolve(TOKENIZER), sizes);
+            loaded = folder.resolve(TOKENIZER);
         } catch (MalformedModelException | JsonParseException | NullPointerException e) {
             throw new IOException(folder + " has no encoder: " + e.getMessage(), e);
         }
@@ -124,8 +125,23 @@ public final class EncoderBody implements ClassBody {
     @Override
     public int[] apply(String text) {
         Pooling pooling = Objects.requireNonNull(settings).pooling();
-        long[] ids = pooling.ids(Objects.requireNonNull(tokenizer), text);
+        long[] ids = pooling.ids(tokenizer(), text);
         return Arrays.stream(ids).mapToInt(id -> (int) id + 1).toArray();
+    }
+
+    /** Opens the tokenizer for the first text: who only wants the block would not close it. */
+    private synchronized HuggingFaceTokenizer tokenizer() {
+        HuggingFaceTokenizer opened = tokenizer;
+        if (opened == null) {
+            Path file = Objects.requireNonNull(loaded);
+            try {
+                opened = LanguageModel.tokenizer(file, Objects.requireNonNull(sizes));
+                tokenizer = opened;
+            } catch (IOException | MalformedModelException e) {
+                throw new IllegalStateException(e.getMessage(), e);
+            }
+        }
+        return opened;
     }
 
     /** {@inheritDoc} */

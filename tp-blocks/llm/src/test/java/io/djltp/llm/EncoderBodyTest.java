@@ -5,6 +5,8 @@ import ai.djl.modality.Classifications;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Parameter;
+import ai.djl.repository.zoo.Criteria;
+import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.dataset.Batch;
@@ -168,6 +170,21 @@ public class EncoderBodyTest {
             for (int i = 0; i < texts.size(); i++) { // filled up beside longer ones
                 double alone = predictor.predict(texts.get(i)).best().getProbability();
                 Assert.assertEquals(together.get(i).best().getProbability(), alone, 1e-5);
+            }
+            Criteria<String, Classifications> criteria =
+                    Criteria.builder()
+                            .setTypes(String.class, Classifications.class)
+                            .optModelPath(out)
+                            .optTranslatorFactory(new ClassModel.TranslatorFactory())
+                            .optArgument("tensor_parallel_degree", 2)
+                            .build();
+            try (ZooModel<String, Classifications> zoo = criteria.loadModel();
+                    Predictor<String, Classifications> ofDjl = zoo.newPredictor()) {
+                List<Classifications> all = ofDjl.batchPredict(texts);
+                for (int i = 0; i < texts.size(); i++) {
+                    double score = together.get(i).best().getProbability();
+                    Assert.assertEquals(all.get(i).best().getProbability(), score, 1e-5);
+                }
             }
         }
     }
