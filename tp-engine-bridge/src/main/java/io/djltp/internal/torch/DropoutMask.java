@@ -9,8 +9,13 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.javacpp.FloatPointer;
+import org.bytedeco.pytorch.BoolOptional;
 import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.TensorVector;
+import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.List;
@@ -27,7 +32,7 @@ import java.util.List;
  * once. In time that is a tenth of libtorch's {@code bernoulli_} with a generator of its own, which
  * draws one number after the other.
  *
- * <p>The numbers are computed on the CPU; a mask for a GPU is copied there, and is the same.
+ * <p>A GPU computes the same numbers itself, in some twenty operations over the mask.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class DropoutMask {
@@ -74,14 +79,63 @@ public final class DropoutMask {
         ScalarType type = TensorView.of(like).tensor().scalar_type().intern();
         boolean single = type == ScalarType.Float;
         float kept = single && rate < 1 ? 1 / (float) (1 - (double) rate) : 1;
-        NDArray mask = like.getManager().create(like.getShape(), DataType.FLOAT32, Device.cpu());
-        fill(mask, key, rate, kept, part);
-        if (!single) {
-            mask = replace(mask, converted(mask, type, rate));
+        NDArray mask;
+        if (like.getDevice().isGpu()) {
+            mask =
+                    TorchScope.arrayWithoutGraph(
+                            like.getManager(),
+                            () -> onDevice(TensorView.of(like).tensor(), key, rate, kept, part));
+        } else {
+            mask = like.getManager().create(like.getShape(), DataType.FLOAT32, Device.cpu());
+            fill(mask, key, rate, kept, part);
         }
-        return like.getDevice().isGpu()
-                ? replace(mask, mask.toDevice(like.getDevice(), false))
-                : mask;
+        return single ? mask : replace(mask, converted(mask, type, rate));
+    }
+
+    /** Computes a mask by operations on its device, float32 in the shape of an array. */
+    static Tensor onDevice(Tensor like, long key, float rate, float kept, Part part) {
+        long size = like.numel();
+        TensorOptions options =
+                like.options()
+                        .dtype(new ScalarTypeOptional(ScalarType.Long))
+                        .requires_grad(new BoolOptional(false));
+        TensorVector ranges = new TensorVector();
+        long width = 0;
+        for (ShardRange range : part.ranges()) {
+            long length = Math.min(range.length(), size - width);
+            Scalar end = new Scalar(range.start() + length);
+            ranges.push_back(torch.arange(new Scalar(range.start()), end, options));
+            width += length;
+        }
+        Tensor places = torch.cat(ranges);
+        if (width < size) {
+            Tensor rows = torch.arange(new Scalar(size / width), options);
+            places = rows.mul_(new Scalar(part.stride())).unsqueeze(1).add(places).view(-1);
+        }
+        Tensor numbers = places.add_(new Scalar(1L)).mul_(new Scalar(GAMMA)).add_(new Scalar(key));
+        mixed(numbers, 30).mul_(new Scalar(0xbf58476d1ce4e5b9L));
+        mixed(numbers, 27).mul_(new Scalar(0x94d049bb133111ebL));
+        Tensor drawn = shifted(mixed(numbers, 31), 1);
+        return drawn.ge(new Scalar(bound(rate)))
+                .to(ScalarType.Float)
+                .mul_(new Scalar(kept))
+                .view(like.sizes());
+    }
+
+    /** {@code z ^ (z >>> shift)} */
+    private static Tensor mixed(Tensor numbers, int shift) {
+        return numbers.bitwise_xor_(shifted(numbers, shift));
+    }
+
+    /** Without the sign, which libtorch shifts in. */
+    private static Tensor shifted(Tensor numbers, int shift) {
+        return numbers.bitwise_right_shift(new Scalar((long) shift))
+                .bitwise_and_(new Scalar(-1L >>> shift));
+    }
+
+    /** A number of 63 random bits is below this with the probability of the rate. */
+    private static long bound(float rate) {
+        return rate == 1 ? Long.MAX_VALUE : (long) (rate * 0x1p63);
     }
 
     /**
@@ -108,8 +162,7 @@ public final class DropoutMask {
             return;
         }
         float[] chunk = new float[(int) Math.min(CHUNK, size)];
-        // a number of 63 random bits is below this with the probability of the rate
-        long bound = rate == 1 ? Long.MAX_VALUE : (long) (rate * 0x1p63);
+        long bound = bound(rate);
         try (TorchScope scope = TorchScope.open()) {
             FloatPointer memory = TensorView.of(mask).tensor().data_ptr_float();
             long written = 0;

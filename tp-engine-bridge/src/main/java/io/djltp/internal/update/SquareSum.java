@@ -19,12 +19,13 @@ import java.util.List;
 
 /**
  * The sum of the squares of gradients in float64, whatever their type: the square of their norm. It
- * stays on the device, and takes no more memory than that of some thousand elements.
+ * stays on the device. On a CPU it takes 1 MiB of memory, on a GPU 128 MiB.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class SquareSum implements AutoCloseable {
 
     private static final long CHUNK = 1L << 17; // in float64 1 MiB, which stays in the cache
+    private static final long CHUNK_OF_GPU = 1L << 24; // enough work for a kernel
 
     private final NDArray sum; // [1]
 
@@ -62,9 +63,10 @@ public final class SquareSum implements AutoCloseable {
 
     private static void add(Tensor total, Tensor elements) {
         long size = elements.size(0);
-        for (long start = 0; start < size; start += CHUNK) {
+        long most = elements.is_cuda() ? CHUNK_OF_GPU : CHUNK;
+        for (long start = 0; start < size; start += most) {
             try (TorchScope scope = TorchScope.withoutGraph()) {
-                Tensor chunk = elements.narrow(0, start, Math.min(CHUNK, size - start));
+                Tensor chunk = elements.narrow(0, start, Math.min(most, size - start));
                 Tensor wide = chunk.to(ScalarType.Double);
                 total.add_(wide.dot(wide));
             }

@@ -26,7 +26,18 @@ public class DropoutMaskTest extends RecordedTest {
     private static final DropoutMask.Part WHOLE = DropoutMask.Part.from(0);
 
     private NDArray mask(long key, float rate, DropoutMask.Part part, long... shape) {
-        return DropoutMask.of(manager.zeros(new Shape(shape)), key, rate, part);
+        NDArray like = manager.zeros(new Shape(shape));
+        NDArray mask = DropoutMask.of(like, key, rate, part);
+        float kept = rate < 1 ? 1 / (float) (1 - (double) rate) : 1;
+        NDArray ofGpu = // by the operations that a GPU makes
+                TorchScope.arrayWithoutGraph(
+                        manager,
+                        () ->
+                                DropoutMask.onDevice(
+                                        TensorView.of(like).tensor(), key, rate, kept, part));
+        Assert.assertEquals(ofGpu, mask);
+        ofGpu.close();
+        return mask;
     }
 
     @Test
