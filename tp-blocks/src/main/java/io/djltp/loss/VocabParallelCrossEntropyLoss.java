@@ -32,8 +32,8 @@ import org.jspecify.annotations.Nullable;
  *   <li>loss: a scalar in float32, the same on all ranks
  * </ul>
  *
- * <p>Two all-reduces: the largest logit of each row, then the sum of the exponentials and the logit
- * of the label together. The gradient, softmax minus one-hot, is made from the same softmax and
+ * <p>One all-gather: the largest logit of each row, the sum of the exponentials and the logit of
+ * the label, in float64. The gradient, softmax minus one-hot, is made from the same softmax and
  * needs no communication. Logits in 16 bits are computed in 32, and their gradient comes back in
  * 16.
  *
@@ -114,16 +114,14 @@ public class VocabParallelCrossEntropyLoss extends ClassLoss {
         if (predictions.region().isShard()) {
             Shape slice = pass.local(predictions);
             long rows = slice.size() / slice.get(slice.dimension() - 1);
-            int sums = options.labelSmoothing() > 0 ? 3 : 2; // of each row, in float64
-            String issuer = getClass().getSimpleName();
-            for (long bytes : new long[] {rows * Float.BYTES, rows * sums * Double.BYTES}) {
-                pass.add(
-                        issuer,
-                        Direction.FORWARD,
-                        Collective.ALL_REDUCE,
-                        pass.getTensorSize(),
-                        bytes);
-            }
+            // of one label: sum, largest logit, label's logit, and with smoothing the sum of all
+            int numbers = options.labelSmoothing() > 0 ? 4 : 3;
+            pass.add(
+                    getClass().getSimpleName(),
+                    Direction.FORWARD,
+                    Collective.ALL_GATHER,
+                    pass.getTensorSize(),
+                    rows * numbers * Double.BYTES * pass.getTensorSize());
         }
     }
 

@@ -61,9 +61,9 @@ import java.util.Objects;
  *
  * <p>A {@link io.djltp.loss.OneVsAllLoss} trains rows with any number of labels.
  *
- * <p>Collectives: all-reduces of the largest logits, the sums of the exponentials and the gradient
- * of the input; in DATA mode an all-gather of the input instead, in MIXED mode one and a
- * reduce-scatter in place of the third.
+ * <p>Collectives: an all-gather of what the ranks have of the rows, and an all-reduce of the
+ * gradient of the input. In DATA mode an all-gather of the input instead, in MIXED mode one and a
+ * reduce-scatter in place of the all-reduce.
  *
  * <p>Saves and loads what a {@link Linear} does. A margin comes first in the file, and only a
  * {@code ClassificationHead} loads it: built without one it takes that of the file.

@@ -11,6 +11,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
@@ -133,7 +134,7 @@ final class BatchPart {
                 own = Autograd.detach(array, manager);
             }
             if (!own.getDevice().equals(context.getDevice())) {
-                own = own.toDevice(context.getDevice(), false);
+                own = HostReads.toDevice(own, context.getDevice());
                 own.attach(manager);
             }
             own = ArrayMemory.aligned(own); // a pass that is watched copies, and has the same bits

@@ -458,7 +458,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 NDArray exact = Autograd.detach(above, scope).toType(DataType.FLOAT64, false);
                 // not in place: all ranks read the one gradient
                 NDArray factor = exact.mul(part.share()).toType(part.loss().getDataType(), false);
-                NDArray own = factor.toDevice(part.loss().getDevice(), false);
+                NDArray own = HostReads.toDevice(factor, part.loss().getDevice());
                 own.attach(scope);
                 return own;
             }

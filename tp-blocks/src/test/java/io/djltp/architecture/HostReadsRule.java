@@ -11,12 +11,13 @@ import com.tngtech.archunit.core.domain.JavaMethodCall;
 import io.djltp.internal.torch.HostReads;
 
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 
 import java.util.regex.Pattern;
 
 /**
- * Nothing that runs in a training step reads a number from its device but by {@link HostReads},
- * which counts: {@code HostWaitTest} then says how many a step has.
+ * Nothing that runs in a training step reads a number from its device, or brings numbers there, but
+ * by {@link HostReads}, which counts: {@code HostWaitTest} then says how often a step does.
  */
 final class HostReadsRule {
 
@@ -62,6 +63,20 @@ final class HostReadsRule {
                 .should()
                 .callMethodWhere(describe("reads from a device", HostReadsRule::reads))
                 .check(library);
+        noClasses()
+                .that()
+                .resideInAPackage("io.djltp.internal..")
+                .and()
+                .doNotHaveFullyQualifiedName(HostReads.class.getName())
+                .should()
+                .callMethodWhere(describe("brings numbers to a device", HostReadsRule::uploads))
+                .check(library);
+    }
+
+    private static boolean uploads(JavaMethodCall call) {
+        return call.getTargetOwner().isEquivalentTo(torch.class) && "tensor".equals(call.getName())
+                || call.getTargetOwner().isEquivalentTo(Tensor.class)
+                        && "create".equals(call.getName());
     }
 
     private static boolean reads(JavaMethodCall call) {

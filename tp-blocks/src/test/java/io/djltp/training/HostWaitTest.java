@@ -23,11 +23,15 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.head.LossOptions;
+import io.djltp.head.Margin;
 import io.djltp.internal.collective.nccl.NcclDouble;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.launch.Backend;
+import io.djltp.loss.OneVsAllLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
@@ -44,12 +48,14 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.Arrays;
 import java.util.List;
 
 /**
  * Which waits of the host for its device a training step has, on the double of CUDA and NCCL: the
  * ranks are on the CPU and take the path of GPUs. Calls of CUDA that wait are counted by the
- * double, and reads of numbers by the library, which on a GPU are such calls of libtorch.
+ * double. The library counts the reads of numbers, each of which is a wait on a GPU, and its
+ * uploads, which are none.
  */
 public class HostWaitTest {
 
@@ -74,23 +80,55 @@ public class HostWaitTest {
         NcclDouble.computeInStreams(false);
     }
 
-    /** Returns networks, and how many numbers each of the ranks reads in a step. */
+    /** Returns networks, and how often each of the ranks reads and uploads in a step. */
     @DataProvider
     public static Object[][] networks() {
+        Loss plain = new VocabParallelCrossEntropyLoss();
+        LossOptions options = LossOptions.DEFAULT;
+        Loss weighted = loss(options.withClassWeights(1, 2, 1, 1, 1, 3, 1, 1));
+        Loss smoothed = loss(new LossOptions(options.ignoreIndex(), 0.1f, 0));
+        Shape rows = new Shape(8, 12);
+        Block bag = sequence(new EmbeddingBag(20, 6), head().build());
         return new Object[][] {
-            {"MLP, DJL's loss", mlp(true), Loss.softmaxCrossEntropyLoss(), null, 0},
+            {"MLP, DJL's loss", mlp(true), Loss.softmaxCrossEntropyLoss(), null, rows, 0, 0},
             // whether all gradients are finite
-            {"scaled loss", mlp(true), Loss.softmaxCrossEntropyLoss(), SCALING, 1},
-            // labels; sums, and whether all logits are minus infinity; what is above the loss
-            {"MLP, cut loss", mlp(false), new VocabParallelCrossEntropyLoss(), null, 3},
-            // labels; whether the pass can be used; sums of all ranks; above the loss
-            {"fused head", head(), new VocabParallelCrossEntropyLoss(), null, 4},
+            {"scaled loss", mlp(true), Loss.softmaxCrossEntropyLoss(), SCALING, rows, 1, 0},
+            // labels and statistics of the rows at once; factors of the gradient
+            {"MLP, cut loss", mlp(false), plain, null, rows, 1, 1},
+            {"encoder", encoder(), plain, null, new Shape(2, 4, 12), 1, 1},
+            // labels, then statistics; in each pass labels' numbers and their places in chunks, and
+            // between the two the factors of the gradient
+            {"head", head(head()), plain, null, rows, 2, 5},
+            {"class weights", head(head()), weighted, null, rows, 2, 5},
+            {"smoothed", head(head()), smoothed, null, rows, 2, 5},
+            // the rows of labels, for their cosines
+            {
+                "margin",
+                head(head().optBias(false).optMargin(Margin.cosFace(4, 0.1f))),
+                plain,
+                null,
+                rows,
+                2,
+                7
+            },
+            // the sample, in each pass
+            {"sampled", head(head().optSampleShare(0.9f)), plain, null, rows, 2, 7},
+            // the loss of the rank, which is summed, but no factors
+            {"one-vs-all", head(head()), OneVsAllLoss.binaryCrossEntropy(), null, rows, 2, 6},
+            // rows of the bags
+            {"embedding bag", bag, plain, null, new Shape(8, 3), 4, 7},
         };
     }
 
     @Test(dataProvider = "networks", timeOut = 60_000)
     public void theHostDoesNotWaitForOperations(
-            String name, Block network, Loss loss, LossScaling scaling, int reads)
+            String name,
+            Block network,
+            Loss loss,
+            LossScaling scaling,
+            Shape shape,
+            int reads,
+            int uploads)
             throws Exception {
         DefaultTrainingConfig config = Configs.of(loss, Configs.adam(0.01f));
         ParallelConfig.Builder builder =
@@ -106,8 +144,15 @@ public class HostWaitTest {
             model.setBlock(network);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
                     NDManager manager = trainer.getManager().newSubManager()) {
-                NDArray data = manager.randomUniform(-1, 1, new Shape(8, 12));
-                NDArray labels = manager.arange(8f).toType(DataType.INT64, false);
+                boolean ids = shape.get(1) == 3;
+                NDArray data =
+                        ids
+                                ? manager.arange(1, 25, 1, DataType.INT64).mod(20).reshape(shape)
+                                : manager.randomUniform(-1, 1, shape);
+                NDArray labels =
+                        manager.arange(8f)
+                                .toType(DataType.INT64, false)
+                                .reshape(shape.slice(0, shape.dimension() - 1));
                 trainer.initialize(data.getShape());
                 float first = step(trainer, data.duplicate(), labels.duplicate());
                 for (int i = 2; i < FIRST; i++) {
@@ -116,12 +161,16 @@ public class HostWaitTest {
                 long waits = NcclDouble.hostWaits();
                 long ofStreams = NcclDouble.streamWaits();
                 long read = HostReads.getCount();
+                long uploaded = HostReads.getUploads();
                 float last = 0;
                 for (int i = 0; i < STEPS; i++) {
                     last = step(trainer, data.duplicate(), labels.duplicate());
                 }
                 assertEquals(NcclDouble.hostWaits() - waits, 0, name);
-                assertEquals(HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
+                long perRank = (long) RANKS * STEPS;
+                double[] counts = {HostReads.getCount() - read, HostReads.getUploads() - uploaded};
+                double[] expected = {reads * perRank, uploads * perRank};
+                assertEquals(counts, expected, name + ": " + Arrays.toString(counts));
                 assertTrue(NcclDouble.streamWaits() > ofStreams, name);
                 assertEquals(NcclDouble.live().get(4), 0L, "threads on no GPU of theirs");
                 assertTrue(last < first, first + " " + last); // what was computed is right
@@ -189,7 +238,33 @@ public class HostWaitTest {
         return sequence(column(16), relu(), row(12), whole ? linear(8) : column(8));
     }
 
-    private static Block head() {
-        return sequence(linear(6), ClassificationHead.builder().setUnits(8).build());
+    private static Block encoder() {
+        ParallelMultiHeadAttention attention =
+                ParallelMultiHeadAttention.builder()
+                        .setEmbeddingSize(12)
+                        .setHeads(2)
+                        .optDropout(0.1f)
+                        .build();
+        ParallelMlp mlp = ParallelMlp.builder().setUnits(12).setHiddenFeatures(24).build();
+        Block layer =
+                ParallelTransformerEncoderLayer.builder()
+                        .setAttention(attention)
+                        .setMlp(mlp)
+                        .setNorm(() -> LayerNorm.builder().axis(2).build())
+                        .optDropout(0.1f)
+                        .build();
+        return sequence(layer, column(8));
+    }
+
+    private static Loss loss(LossOptions options) {
+        return new VocabParallelCrossEntropyLoss("loss", options);
+    }
+
+    private static ClassificationHead.Builder head() {
+        return ClassificationHead.builder().setUnits(8);
+    }
+
+    private static Block head(ClassificationHead.Builder head) {
+        return sequence(linear(6), head.build());
     }
 }

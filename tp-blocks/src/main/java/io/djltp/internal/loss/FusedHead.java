@@ -21,6 +21,8 @@ import io.djltp.internal.rank.ParticipantStep;
 import io.djltp.internal.rank.StepParticipant;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.GradientScale;
 import io.djltp.internal.update.WeightUpdate;
 
@@ -203,7 +205,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
             return context.getGradientKeeper()
-                    .scalar(features, value, gradient, above -> begin(loss, (float) above));
+                    .scalar(features, value, gradient, above -> begin(loss, above));
         }
     }
 
@@ -310,7 +312,8 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     public boolean unscale(float factor) {
         boolean finite = accumulated.unscale(factor);
         finite &= otherUse == null || otherUse.unscale(factor);
-        return finite & last.unscale(factor);
+        finite &= last.unscale(factor);
+        return finite && (!last.isDifferentiated() || function.hasFiniteGradient());
     }
 
     /**
@@ -457,7 +460,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     }
 
     /** Notes the backward pass of a loss, and what the loss is multiplied with in it. */
-    private void begin(LastLoss loss, float above) {
+    private void begin(LastLoss loss, TensorView above) {
         if (loss != last) {
             throw new IllegalStateException(
                     "Another loss of the same fused head has been computed since"
@@ -465,14 +468,16 @@ public final class FusedHead implements StepParticipant, DeferredHead {
                             + " one loss, go backward and call trainer.step() before the next, or"
                             + " build it with optFusedLoss(false)");
         }
-        if (updated && above != 1) {
+        double factor = updated ? HostReads.number(above) : 1;
+        if (factor != 1) {
             throw new IllegalStateException(
                     ("A head with optUpdateInLoss has updated its weight by its loss times 1, and"
                                     + " the backward pass multiplies it with %s: leave the option"
                                     + " out, or change the learning rate")
-                            .formatted(above));
+                            .formatted((float) factor));
         }
-        loss.begin(above, trainedNow());
+        function.scale(above);
+        loss.begin(trainedNow());
     }
 
     private void accumulate(ParticipantStep step) {
@@ -615,7 +620,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     private static final class LastLoss {
 
         private Parts parts; // that get a gradient, or have it
-        private @Nullable Float scale; // of the loss in the backward pass, null before it
+        private @Nullable Float scale; // of the gradient since the backward pass, null before it
 
         /**
          * Notes a loss.
@@ -629,11 +634,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         /**
          * Notes the backward pass.
          *
-         * @param above what the loss is multiplied with
          * @param trained what is trained now
          */
-        void begin(float above, Parts trained) {
-            scale = above;
+        void begin(Parts trained) {
+            scale = 1f;
             parts = parts.and(trained);
         }
 
@@ -652,7 +656,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             return scale == null ? Parts.NONE : parts;
         }
 
-        /** Returns the factor of the loss in the backward pass. */
+        /** Returns what the gradient is to be multiplied with. */
         float scale() {
             if (scale == null) {
                 throw new IllegalStateException("The backward pass of the loss has not come");

@@ -1,6 +1,7 @@
 package io.djltp.internal.head;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.javacpp.PointerScope;
@@ -293,7 +294,7 @@ final class ChunkMemory implements AutoCloseable {
 
     /** Returns numbers as a tensor on the device. */
     Tensor index(long... values) {
-        return torch.tensor(values).to(options.device(), ScalarType.Long);
+        return HostReads.toDevice(options.device(), values);
     }
 
     /** Returns a {@link #part} that is made once for all batches of the size. */

@@ -43,8 +43,12 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
      */
     private static final long EVALUATION_BYTES = 4L << 20;
 
-    /** A GPU needs enough work for each of its kernels instead. */
-    private static final long GPU_BYTES = 256L << 20;
+    /**
+     * The bytes that the logits of a chunk take on a GPU: enough work for each of its kernels, and
+     * a part of a second-level cache of 40 to 60 MB, where the operations after one another find
+     * them. Computed, not measured.
+     */
+    private static final long GPU_BYTES = 16L << 20;
 
     private static final long SMALLEST = 256;
 
@@ -147,7 +151,10 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
             long rows, long features, long budget, boolean rounded, boolean gpu) {
         long ofLogit = Float.BYTES + (rounded ? Short.BYTES : 0);
         long ofClass = ofLogit * rows + (rounded ? Short.BYTES : Float.BYTES) * features;
-        long fitting = (gpu ? GPU_BYTES : rounded ? ROUNDED_BYTES : TRAINING_BYTES) / ofClass;
+        long fitting =
+                gpu
+                        ? GPU_BYTES / (Float.BYTES * Math.max(1, rows))
+                        : (rounded ? ROUNDED_BYTES : TRAINING_BYTES) / ofClass;
         long affordable = budget / (ofLogit * Math.max(1, rows));
         return powerOfTwo(Math.min(fitting, affordable));
     }

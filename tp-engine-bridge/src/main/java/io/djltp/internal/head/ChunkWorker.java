@@ -129,7 +129,7 @@ final class ChunkWorker {
     private void addChunk(
             int index, @Nullable Tensor biasGradient, @Nullable Consumer<RowGradient> update) {
         Tensor weight = linear.weight(memory, index);
-        Tensor exponentials = compute(index, weight, false);
+        Tensor exponentials = compute(index, weight, false, update != null);
         if (slopes != null) {
             Tensor kept = keep(index, exponentials);
             products.addToFeatures(index, kept, weight, products());
@@ -153,13 +153,13 @@ final class ChunkWorker {
      *
      * <p>Of a one-vs-all loss it is the gradient of the logits, but for the factor of all.
      */
-    private Tensor compute(int index, Tensor weight, boolean again) {
+    private Tensor compute(int index, Tensor weight, boolean again, boolean updates) {
         Tensor logits = logits(index, weight, again);
         if (slopes != null) {
             ClassLabels.OfChunk labels = Objects.requireNonNull(places).of(index);
             if (again || !slopes.areQuick(index, logits)) {
                 logits = again ? logits : logits(index, weight, true);
-                slopes.compute(index, logits, !again);
+                slopes.compute(index, logits, !again, updates);
             }
             if (labels != null) {
                 slopes.setLabels(labels, logits);
@@ -265,7 +265,7 @@ final class ChunkWorker {
             int index, @Nullable Tensor biasGradient, @Nullable Consumer<RowGradient> update) {
         Tensor weight = linear.weight(memory, index);
         if (!memory.isKept(index)) {
-            keep(index, compute(index, weight, true));
+            keep(index, compute(index, weight, true, false));
         }
         Tensor factor = sameFactor == null ? factor(index) : sameFactor;
         ClassLabels.OfChunk labels = // of a one-vs-all loss they are in the gradient of the logits

@@ -10,7 +10,6 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.libtorch.LibTorch;
-import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 import io.djltp.internal.update.UnitRows;
@@ -195,8 +194,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     /**
-     * Returns the loss that {@link ChunkedHead#evaluate} computes, without a gradient. Two
-     * all-reduces.
+     * Returns the loss that {@link ChunkedHead#evaluate} computes, without a gradient. One
+     * all-gather.
      *
      * @param features the features, [x1, ..., xn, features]
      * @param weight the rank's shard of the weight
@@ -229,9 +228,16 @@ public final class ChunkedEvaluation implements AutoCloseable {
                         }
                         sums.add(logits, logits.amax(new long[] {1}, false));
                     });
-            SoftmaxLoss loss =
-                    SoftmaxLoss.reduced(
-                            rows, sums.largest, sums.sum, labelLogits, sumOfLogits, true);
+            SoftmaxLoss.Statistics statistics =
+                    SoftmaxLoss.Statistics.gather(
+                            shard,
+                            sums.sum,
+                            sums.largest,
+                            sumOfLogits,
+                            rows.atPlaces(labelLogits, chunks.memory.index(rows.places)),
+                            null);
+            double[] ofLabels = statistics.labelLogits(rows.all.length);
+            SoftmaxLoss loss = new SoftmaxLoss(rows, statistics, ofLabels, true);
             return ShardedCrossEntropy.shaped(
                     loss.value(chunks.memory.options()), options, features);
         }
@@ -272,9 +278,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
                         }
                         ofRows.add_(losses.sum(new long[] {1}, false, new ScalarTypeOptional()));
                     });
-            double[] ofLabels = loss.lossesOfLabels(rows, HostReads.doubles(labelLogits));
-            sums.add_(SoftmaxLoss.tensor(chunks.memory.options(), ofLabels));
-            return ShardedCrossEntropy.shaped(loss.value(rows, sums), loss.options(), features);
+            Tensor all = loss.addLabels(rows, sums, labelLogits);
+            return ShardedCrossEntropy.shaped(loss.value(rows, all), loss.options(), features);
         }
     }
 

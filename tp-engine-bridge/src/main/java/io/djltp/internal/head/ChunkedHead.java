@@ -8,6 +8,7 @@ import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.torch.DropoutMask;
 import io.djltp.internal.torch.Float16Product;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 import io.djltp.internal.update.RowGradient;
@@ -15,7 +16,7 @@ import io.djltp.internal.update.WeightUpdate;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
@@ -145,20 +146,37 @@ public final class ChunkedHead implements AutoCloseable {
                 weight,
                 labels,
                 options,
+                false,
                 (x, rows) -> softmax(x, corrected(weight, bias, rows), rows));
     }
 
-    /** Computes a loss of features, [rows, features], and its gradient. */
+    /**
+     * Computes a loss of features, [rows, features], and its gradient.
+     *
+     * @param finite whether the features are to be looked through first: a one-vs-all loss may
+     *     update the weight before it knows anything
+     */
     private Result evaluate(
             NDArray features,
             NDArray weight,
             NDArray labels,
             LossOptions options,
+            boolean finite,
             BiFunction<Tensor, ClassLabels, HeadPass.Found> loss) {
-        ClassLabels all = ClassLabels.of(features, labels, shard, options);
-        ClassLabels rows = sampler == null ? all : sampled(all, sampler);
+        ClassLabels.Given given = ClassLabels.Given.of(features, labels, shard, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = ClassLabels.rows(features);
+            Tensor bits = given.bits();
+            if (finite) {
+                Tensor zero = HeadPass.zeroIfFinite(x).to(ScalarType.Double);
+                bits = torch.cat(new TensorVector(bits, zero.view(1)));
+            }
+            double[] read = HostReads.doubles(bits);
+            ClassLabels all = given.checked(read);
+            if (finite && read[read.length - 1] != 0) {
+                throw notFinite("features", shard.rank());
+            }
+            ClassLabels rows = sampler == null ? all : sampled(all, sampler);
             checkPrecision(weight);
             prepareMemory(x, rows, options);
             HeadPass.Found found = loss.apply(x, rows);
@@ -173,16 +191,13 @@ public final class ChunkedHead implements AutoCloseable {
     }
 
     private HeadPass.Found softmax(Tensor features, ChunkedLinear linear, ClassLabels rows) {
-        Tensor x = features;
-        MarginLabels margin = null;
-        if (head.margin() != null) {
-            checkFinite(x);
-            margin = new MarginLabels(head.margin(), memory.shared(), rows, x, linear);
-            x = margin.features();
-        }
-        HeadPass first = run(x, linear, rows);
-        SoftmaxLoss loss = first.loss(linear, margin);
-        Tensor gradient = first.featureGradient(loss, linear, margin);
+        MarginLabels margin =
+                head.margin() == null
+                        ? null
+                        : new MarginLabels(head.margin(), memory.shared(), rows, features, linear);
+        HeadPass first = run(margin == null ? features : margin.features(), linear, rows, margin);
+        SoftmaxLoss loss = first.loss();
+        Tensor gradient = first.featureGradient(loss, linear);
         pass = first;
         return new HeadPass.Found(loss.value(memory.shared().options()), gradient);
     }
@@ -228,6 +243,7 @@ public final class ChunkedHead implements AutoCloseable {
                 weight,
                 labels,
                 loss.options(),
+                true,
                 (x, rows) -> oneVsAll(x, weight, bias, rows, loss, now));
     }
 
@@ -238,7 +254,6 @@ public final class ChunkedHead implements AutoCloseable {
             ClassLabels rows,
             OneVsAll loss,
             @Nullable InLoss now) {
-        checkFinite(x);
         ChunkedLinear linear = linear(weight, bias, rows);
         HeadPass run = new HeadPass(memory, rows, false, head.precision(), loss);
         WeightUpdate update = now == null ? null : now.update();
@@ -248,8 +263,9 @@ public final class ChunkedHead implements AutoCloseable {
         HeadPass.Found found =
                 run.runOneVsAll(
                         x, linear, biasGradient, update == null ? null : rule(update, weight));
-        if (!run.isUsable()) {
-            throw notFinite("logits");
+        int unusable = run.firstUnusable(true);
+        if (unusable >= 0) {
+            throw notFinite("logits", unusable);
         }
         if (target != null && biasGradient != null) {
             linear.setBiasGradient(target, biasGradient);
@@ -270,7 +286,7 @@ public final class ChunkedHead implements AutoCloseable {
 
     private void checkFinite(Tensor x) {
         if (!HeadPass.isFinite(x)) {
-            throw notFinite("features");
+            throw notFinite("features", shard.rank());
         }
     }
 
@@ -332,9 +348,7 @@ public final class ChunkedHead implements AutoCloseable {
         float[] added = new float[rows.sample.length];
         Arrays.fill(added, (float) Math.log(rows.weightOfOthers()));
         LongStream.of(rows.columnsOfBatch()).forEach(column -> added[(int) column] = 0);
-        return linear.withAdded(
-                torch.tensor(added, new TensorOptions(ScalarType.Float))
-                        .to(memory.shared().options().device(), ScalarType.Float));
+        return linear.withAdded(HostReads.toDevice(memory.shared().options().device(), added));
     }
 
     /** Draws the classes of this step. */
@@ -355,6 +369,27 @@ public final class ChunkedHead implements AutoCloseable {
     }
 
     /**
+     * Multiplies the gradient of the last loss.
+     *
+     * @param factor one element: what the backward pass multiplies the loss with
+     */
+    @SuppressWarnings("try") // a scope is used by being open
+    public void scale(TensorView factor) {
+        if (pass != null && HostReads.known(factor.tensor()) != 1) {
+            try (TorchScope scope = TorchScope.withoutGraph()) {
+                pass.scale(factor.tensor());
+            }
+        }
+    }
+
+    /** {@return whether the gradient of the last loss, if there is one, is finite} */
+    public boolean hasFiniteGradient() {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            return pass == null || pass.hasFiniteFactors();
+        }
+    }
+
+    /**
      * Updates the weight by the gradient of the last loss, which is used up. If an exception is
      * thrown in the middle, a part of the weight may be updated, and the gradient is used up too.
      *
@@ -363,7 +398,7 @@ public final class ChunkedHead implements AutoCloseable {
      * @param biasGradient where the gradient of the bias goes, [classes/p], or {@code null} if it
      *     is not wanted
      * @param update the update, or {@code null} if the weight is not to be changed
-     * @param scale the factor of the loss in the backward pass
+     * @param scale what the gradient of the loss is multiplied with
      * @param added what else the gradient of the weight has, or {@code null}
      * @throws IllegalStateException if there is no loss whose gradient is not used up
      */
@@ -395,7 +430,7 @@ public final class ChunkedHead implements AutoCloseable {
      * @param sum what the gradient of the weight is added to, float32 [classes/p, features], or
      *     {@code null}
      * @param first whether what is in the sum does not count
-     * @param scale the factor of the loss in the backward pass
+     * @param scale what the gradient of the loss is multiplied with
      */
     public void accumulate(
             NDArray weight,
@@ -485,25 +520,30 @@ public final class ChunkedHead implements AutoCloseable {
         return memory;
     }
 
-    private HeadPass run(Tensor x, ChunkedLinear linear, ClassLabels labels) {
+    /** Computes the loss of all chunks; all ranks again with a guard, if one has to. */
+    private HeadPass run(
+            Tensor x, ChunkedLinear linear, ClassLabels labels, @Nullable MarginLabels margin) {
         HeadPass first = new HeadPass(memory, labels, guarded, head.precision());
-        first.run(x, linear);
-        if (first.isUsable()) { // of features that are not finite it is not
+        first.run(x, linear, margin);
+        if (first.firstUnusable(false) < 0) {
             return first;
         }
         checkFinite(x);
-        if (first.isGuarded()) {
-            throw notFinite(first.uncheckedName());
-        }
         guarded = true;
-        return run(x, linear, labels);
+        HeadPass second = new HeadPass(memory, labels, true, head.precision());
+        second.run(x, linear, margin);
+        int unusable = second.firstUnusable(true);
+        if (unusable >= 0) {
+            throw notFinite(second.uncheckedName(), unusable);
+        }
+        return second;
     }
 
-    private ArithmeticException notFinite(String what) {
+    private ArithmeticException notFinite(String what, int rank) {
         return new ArithmeticException(
                 ("The %s hold NaN or infinite values on rank %d in step %d; the weights are as"
                                 + " they were before")
-                        .formatted(what, shard.rank(), steps + 1));
+                        .formatted(what, rank, steps + 1));
     }
 
     /** Frees the memory. */

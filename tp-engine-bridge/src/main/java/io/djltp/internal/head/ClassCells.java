@@ -229,7 +229,7 @@ public record ClassCells(
             for (int i = 0; i < cells.length; i++) {
                 cells[i] = cellOf[(int) asked[i]];
             }
-            Tensor index = torch.tensor(cells).to(places.device(), ScalarType.Long);
+            Tensor index = HostReads.toDevice(places.device(), cells);
             return ints(places.gather(1, index.view(classes.getShape().getShape())));
         }
     }
@@ -295,7 +295,7 @@ public record ClassCells(
                 shares[cell] = (float) Math.log((taken - starts[cell]) / (double) size);
             }
             columns = Arrays.copyOf(found, taken);
-            Tensor rows = torch.tensor(cells.means).to(like.device(), ScalarType.Float);
+            Tensor rows = HostReads.toDevice(like.device(), cells.means);
             means = rows.view(count, cells.features).retainReference();
             biases = kept(like, cells.biases);
             spreads = kept(like, cells.spreads);
@@ -309,7 +309,7 @@ public record ClassCells(
         }
 
         private static Tensor kept(Tensor like, float... values) {
-            return torch.tensor(values).to(like.device(), ScalarType.Float).retainReference();
+            return HostReads.toDevice(like.device(), values).retainReference();
         }
 
         boolean isOf(@Nullable ClassCells others) {
@@ -377,7 +377,7 @@ public record ClassCells(
                     if (found.length == 0) {
                         continue;
                     }
-                    Tensor index = torch.tensor(found).to(x.device(), ScalarType.Long);
+                    Tensor index = HostReads.toDevice(x.device(), found);
                     Tensor logits = linear.unitRows(index).mv(x.select(0, row));
                     if (linear.bias() != null) {
                         logits.add_(linear.bias().index_select(0, index));

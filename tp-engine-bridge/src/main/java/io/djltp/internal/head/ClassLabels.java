@@ -8,8 +8,10 @@ import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
@@ -25,6 +27,7 @@ import java.util.stream.LongStream;
  * rows have classes of this rank as their labels. DJL's own losses cut 1.5 down to the class 1
  * without a word; here it is an error.
  */
+@SuppressWarnings("try") // a scope is used by being open
 public final class ClassLabels {
 
     /** What fills up the labels of a row that has fewer than others. */
@@ -48,7 +51,7 @@ public final class ClassLabels {
     final long[] places; // where they are in all
     final long[] rows; // their rows
     final long[] columns; // their columns, in ascending order
-    final double[] parts; // what each has in the weight of its row
+    final double[] parts; // what each of all has in the weight of its row, by place
     final long @Nullable [] sample; // the columns that the step is over, null if it is over all
     final long classes; // how many the step is over, over all ranks
 
@@ -79,10 +82,12 @@ public final class ClassLabels {
         labels = LongStream.of(places).map(place -> all[(int) place]).toArray();
         rows = LongStream.of(places).map(place -> place / width).toArray();
         columns = LongStream.of(sorted).map(each -> each / all.length).toArray();
-        parts = new double[here];
-        for (int i = 0; i < here; i++) {
-            double sum = weights[(int) rows[i]];
-            parts[i] = sum == 0 ? 1.0 / numbers[(int) rows[i]] : options.weightOf(labels[i]) / sum;
+        parts = new double[all.length];
+        for (int i = 0; i < all.length; i++) {
+            if (all[i] != options.ignoreIndex()) {
+                double sum = weights[i / width];
+                parts[i] = sum == 0 ? 1.0 / numbers[i / width] : options.weightOf(all[i]) / sum;
+            }
         }
         Arrays.setAll(weights, row -> weights[row] / Math.max(1, numbers[row]));
         sample = null;
@@ -117,20 +122,60 @@ public final class ClassLabels {
      *     row has one twice
      */
     static ClassLabels of(NDArray rows, NDArray labels, ClassShard shard, LossOptions options) {
-        Shape each = leading(rows);
-        boolean many = areMany(labels.getShape(), each);
-        if (many ? labels.size() == 0 && each.size() > 0 : labels.size() != each.size()) {
-            throw new IllegalArgumentException(
-                    ("The labels %s do not fit the logits %s over all ranks: one label"
-                                    + " for each row is needed, or several as %s")
-                            .formatted(
-                                    labels.getShape(),
-                                    each.add(shard.total()),
-                                    each + " and an axis more"));
+        Given given = Given.of(rows, labels, shard, options);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            return given.checked(HostReads.doubles(given.bits()));
         }
-        long[] all = read(labels, shard.total(), options.ignoreIndex(), many);
-        int width = many ? (int) labels.getShape().get(each.dimension()) : 1;
-        return new ClassLabels(all, Math.max(1, width), shard, options);
+    }
+
+    /**
+     * Labels that the host has not read yet.
+     *
+     * @param labels the labels
+     * @param many whether a row may have several
+     * @param shard the classes of the rank
+     * @param options the options of the loss
+     */
+    record Given(NDArray labels, boolean many, ClassShard shard, LossOptions options) {
+
+        /** The same as {@link ClassLabels#of}, but for the numbers. */
+        static Given of(NDArray rows, NDArray labels, ClassShard shard, LossOptions options) {
+            Shape each = leading(rows);
+            boolean many = areMany(labels.getShape(), each);
+            if (many ? labels.size() == 0 && each.size() > 0 : labels.size() != each.size()) {
+                throw new IllegalArgumentException(
+                        ("The labels %s do not fit the logits %s over all ranks: one label"
+                                        + " for each row is needed, or several as %s")
+                                .formatted(
+                                        labels.getShape(),
+                                        each.add(shard.total()),
+                                        each + " and an axis more"));
+            }
+            return new Given(labels, many, shard, options);
+        }
+
+        /** Returns the columns of the labels, -1 for those of other ranks, int64 [places]. */
+        Tensor columns() {
+            Tensor all = TensorView.of(labels).tensor().detach();
+            return shard.columnsOf(all.reshape(-1).to(ScalarType.Long));
+        }
+
+        /** Returns what {@link #checked} needs to have read, [places]. */
+        Tensor bits() {
+            return ClassLabels.bits(labels);
+        }
+
+        /** Checks the labels, and finds those of the rank. What is read behind them is left out. */
+        ClassLabels checked(double... bits) {
+            long[] all =
+                    ClassLabels.checked(labels, bits, shard.total(), options.ignoreIndex(), many);
+            return new ClassLabels(all, width(), shard, options);
+        }
+
+        int width() {
+            Shape shape = labels.getShape();
+            return many ? (int) Math.max(1, shape.get(shape.dimension() - 1)) : 1;
+        }
     }
 
     /** Returns whether labels have an axis more than the rows: several labels of a row. */
@@ -160,6 +205,11 @@ public final class ClassLabels {
      */
     ClassLabels restrictedTo(long[] sampled, long classes) {
         return new ClassLabels(this, sampled, classes);
+    }
+
+    /** Returns numbers of this rank's labels at their places in {@link #all}, and 0 elsewhere. */
+    Tensor atPlaces(Tensor ofLabels, Tensor indexOfPlaces) {
+        return ofLabels.new_zeros(new long[] {all.length}).index_copy_(0, indexOfPlaces, ofLabels);
     }
 
     /** Returns the labels that count, over all ranks. */
@@ -238,14 +288,20 @@ public final class ClassLabels {
             int first = from(start);
             int end = from(plan.range().end());
             long rows = memory.batchRows();
+            if (first == end) {
+                all = null;
+                return;
+            }
+            long[] inClasses = places(first, end, start, plan.chunk(), 1, 0);
+            long[] inLogits = places(first, end, start, plan.chunk(), rows, 1);
+            Tensor both =
+                    memory.index(
+                            LongStream.concat(LongStream.of(inClasses), LongStream.of(inLogits))
+                                    .toArray());
+            long length = end - first;
             all =
-                    first == end
-                            ? null
-                            : new OfChunk(
-                                    first,
-                                    end,
-                                    memory.index(places(first, end, start, plan.chunk(), 1, 0)),
-                                    memory.index(places(first, end, start, plan.chunk(), rows, 1)));
+                    new OfChunk(
+                            first, end, both.narrow(0, 0, length), both.narrow(0, length, length));
         }
 
         /** Returns the labels of a chunk, {@code null} if it has none. */
@@ -312,20 +368,33 @@ public final class ClassLabels {
         Shape each = predictions.slice(0, predictions.dimension() - 1);
         boolean many = areMany(labels.getShape(), each);
         long[] all = read(labels, Long.MAX_VALUE, options.ignoreIndex(), many);
-        long width = many ? Math.max(1, labels.getShape().get(each.dimension())) : 1;
         ClassShard none = new ClassShard(Cut.ofLengths(0), null);
-        return DoubleStream.of(new ClassLabels(all, (int) width, none, options).weights).sum();
+        int width = new Given(labels, many, none, options).width();
+        return DoubleStream.of(new ClassLabels(all, width, none, options).weights).sum();
     }
 
-    /** Reads labels: where they are several of a row, what fills it up becomes the ignored one. */
     private static long[] read(NDArray labels, long classes, long ignoreIndex, boolean many) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            return checked(labels, HostReads.doubles(bits(labels)), classes, ignoreIndex, many);
+        }
+    }
+
+    /** Returns labels as they are read with numbers in float64: those of integers are bits. */
+    private static Tensor bits(NDArray labels) {
+        Tensor all = TensorView.of(labels).tensor().detach().reshape(-1);
+        return all.is_floating_point()
+                ? all.to(ScalarType.Double)
+                : all.to(ScalarType.Long).contiguous().view(ScalarType.Double);
+    }
+
+    /** Checks labels: where they are several of a row, what fills it up becomes the ignored one. */
+    private static long[] checked(
+            NDArray labels, double[] bits, long classes, long ignoreIndex, boolean many) {
         DataType type = labels.getDataType();
-        double[] values = type.isFloating() ? doubles(labels) : null;
-        long[] numbers =
-                values == null
-                        ? longs(labels)
-                        : DoubleStream.of(values).mapToLong(value -> (long) value).toArray();
+        double[] values = type.isFloating() ? bits : null;
+        long[] numbers = new long[(int) labels.size()];
         for (int i = 0; i < numbers.length; i++) {
+            numbers[i] = values == null ? Double.doubleToRawLongBits(bits[i]) : (long) bits[i];
             boolean whole = values == null || values[i] == numbers[i];
             boolean known = numbers[i] >= 0 && numbers[i] < classes || numbers[i] == ignoreIndex;
             if (!whole || !known && !(many && numbers[i] == FILL)) {
@@ -362,21 +431,6 @@ public final class ClassLabels {
             if (numbers[i] != ignoreIndex && !ofRow.add(numbers[i])) {
                 throw refused(labels, i, numbers[i], "which its row has twice: leave one out");
             }
-        }
-    }
-
-    private static double[] doubles(NDArray labels) {
-        try (NDArray copy = labels.toType(DataType.FLOAT64, true)) {
-            return HostReads.doubles(copy);
-        }
-    }
-
-    private static long[] longs(NDArray labels) {
-        if (labels.getDataType() == DataType.INT64) {
-            return HostReads.longs(labels);
-        }
-        try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            return HostReads.longs(copy);
         }
     }
 

@@ -8,6 +8,7 @@ import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
@@ -127,6 +128,22 @@ final class ClassShard {
         boolean isHere =
                 ranges.stream().anyMatch(r -> classNumber >= r.start() && classNumber < r.end());
         return isHere ? columnsBefore(classNumber) : -1;
+    }
+
+    /**
+     * Returns the column of each of some classes, or -1 if another rank or none holds it, int64.
+     */
+    Tensor columnsOf(Tensor classes) {
+        Tensor columns = torch.full_like(classes, new Scalar(-1L));
+        long before = 0;
+        for (ShardRange range : ranges) {
+            Tensor inside = classes.ge(new Scalar(range.start()));
+            inside.logical_and_(classes.lt(new Scalar(range.end())));
+            Tensor here = classes.add(new Scalar(before - range.start()));
+            columns = torch.where(inside, here, columns);
+            before += range.length();
+        }
+        return columns;
     }
 
     /** Returns the column of each class of all ranks, or -1 if another rank holds it. */

@@ -11,15 +11,16 @@ import io.djltp.torch.Precision;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
-import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.Consumer;
+import java.util.stream.DoubleStream;
+import java.util.stream.LongStream;
+import java.util.stream.Stream;
 
 /**
  * One step of a {@link ChunkedHead} on one rank: the pass over the weights that computes the loss,
@@ -29,8 +30,8 @@ import java.util.function.Consumer;
  *
  * <p>Exponentials are those of the logits less an {@link #offset()}. It is 0, which is as exact as
  * the largest logit as long as the sum of the exponentials is neither too large nor too small for
- * float32; {@link #isUsable()} says whether it was. A guarded pass subtracts the largest logit so
- * far, at the cost of some more operations a chunk, and can always be used. So is a pass over no
+ * float32; {@link #firstUnusable} says whether it was. A guarded pass subtracts the largest logit
+ * so far, at the cost of some more operations a chunk, and can always be used. So is a pass over no
  * class at all, whose offset is below all logits.
  *
  * <p>With label smoothing the features get one more row, of zeros. Its logits are zero and their
@@ -57,7 +58,11 @@ final class HeadPass {
     private final boolean guarded;
     private final @Nullable OneVsAll loss; // null: a softmax
     private @Nullable Tensor classWeights; // of a one-vs-all loss
-    private double[] numbers = {}; // sums, offsets, labels' logits; and 0 if all is finite
+    private SoftmaxLoss.@Nullable Statistics statistics; // of the rows, once they are known
+    private @Nullable MarginLabels margin;
+    private double[] found = {}; // by place: labels' logits, or with a margin their cosines
+    private double[] labelLogits = {}; // by place
+    private @Nullable Tensor index; // of the labels: columns, rows and places, [3, labels]
 
     HeadPass(HeadMemory memories, ClassLabels labels, boolean guarded, Precision precision) {
         this(memories, labels, guarded, precision, null);
@@ -143,8 +148,10 @@ final class HeadPass {
      *
      * @param x the features, [rows, features]
      * @param linear the layer
+     * @param withMargin the labels with their margin, or {@code null}
      */
-    void run(Tensor x, ChunkedLinear linear) {
+    void run(Tensor x, ChunkedLinear linear, @Nullable MarginLabels withMargin) {
+        margin = withMargin;
         prepare(x, linear);
         forward(x, linear, null, null);
     }
@@ -157,7 +164,7 @@ final class HeadPass {
         List<ChunkWorker> workers = workers(linear);
         memories.run(workers.size(), i -> workers.get(i).forward(biasGradient, update));
         combine(workers);
-        read(x);
+        gather(x, linear);
     }
 
     /**
@@ -182,11 +189,9 @@ final class HeadPass {
         ofLabels(Place.LABEL_PARTS).copy_(doubles(rule.weightsOfLabels(labels))).neg_();
         classWeights = rule.classWeights(labels, memory.options());
         forward(x, linear, biasGradient, update);
-        double[] logits = new double[labels.rows.length];
-        Arrays.setAll(logits, this::labelLogit);
-        double sum = Arrays.stream(rule.lossesOfLabels(labels, logits)).sum();
+        double sum = rule.lossesOfLabels(labels, labelLogits);
         for (int i = 0; i < rows; i++) {
-            sum += sum(i);
+            sum += statistics().get(0, i);
         }
         Tensor value = doubles(sum * rule.share(labels));
         labels.shard.allReduce(value, ReduceOp.SUM);
@@ -203,6 +208,7 @@ final class HeadPass {
     }
 
     private void prepare(Tensor x, ChunkedLinear linear) {
+        setIndex();
         Tensor features = memory.rows(Place.FEATURES);
         batch(features).copy_(x);
         features.narrow(0, rows, features.size(0) - rows).zero_();
@@ -212,17 +218,35 @@ final class HeadPass {
         }
     }
 
+    private void setIndex() {
+        LongStream all =
+                Stream.of(labels.columns, labels.rows, labels.places).flatMapToLong(LongStream::of);
+        index = memory.index(all.toArray()).view(3, labels.rows.length);
+    }
+
+    private Tensor index(int which) {
+        return Objects.requireNonNull(index, "a run").select(0, which);
+    }
+
+    private Tensor columnsOfLabels() {
+        return index(0);
+    }
+
+    private Tensor rowsOfLabels() {
+        return index(1);
+    }
+
     /**
      * Computes the logits of the labels, rounded as those that the exponentials are of. The loss is
      * the logarithm of the normaliser less the label's logit; where the label has most of the
      * normaliser, an error of its logit is in both and cancels only if it is the same.
      */
     private void computeLabelLogits(Tensor x, ChunkedLinear linear) {
-        Tensor columns = memory.index(labels.columns);
+        Tensor columns = columnsOfLabels();
         Tensor logits =
                 linear.rows(columns)
                         .to(ScalarType.Double)
-                        .mul_(x.index_select(0, memory.index(labels.rows)).to(ScalarType.Double))
+                        .mul_(x.index_select(0, rowsOfLabels()).to(ScalarType.Double))
                         .sum(1);
         if (linear.bias() != null) {
             logits.add_(linear.bias().index_select(0, columns));
@@ -287,53 +311,79 @@ final class HeadPass {
         products.addcmul_(factors.unsqueeze(1), weights.unsqueeze(0));
     }
 
-    /** Reads what has become of the rows: all of it at once. */
-    private void read(Tensor x) {
+    /**
+     * Reads what has become of the rows, all of it at once: on all ranks, or for a one-vs-all loss
+     * on this one.
+     */
+    private void gather(Tensor x, ChunkedLinear linear) {
         Tensor products = memory.rows(Place.PRODUCTS);
-        Tensor zero = zeroIfFinite(guarded ? x : products);
+        Tensor sums = column(Place.SUMS).add_(zeroIfFinite(guarded ? x : products));
         if (precision == Precision.FLOAT16) { // some weights may be infinite with no part in p
-            zero.add_(zeroIfFinite(products));
+            sums.add_(zeroIfFinite(products));
         }
-        TensorVector all =
-                new TensorVector(
-                        column(Place.SUMS), column(Place.OFFSET), ofLabels(Place.LABEL_LOGITS));
-        all.push_back(zero.view(1));
-        numbers = HostReads.doubles(torch.cat(all));
+        Tensor ofLabels = margin == null ? ofLabels(Place.LABEL_LOGITS) : margin.cosines();
+        boolean alone = loss != null || labels.shard.isAlone();
+        statistics =
+                SoftmaxLoss.Statistics.gather(
+                        alone ? null : labels.shard,
+                        sums,
+                        column(Place.OFFSET),
+                        isSmooth() ? sumsOfLogits(linear) : null,
+                        alone ? ofLabels : labels.atPlaces(ofLabels, index(2)),
+                        null);
+        found = new double[labels.all.length];
+        for (int i = 0; alone && i < labels.places.length; i++) {
+            found[(int) labels.places[i]] = statistics.get(0, statistics.labels() + i);
+        }
+        found = alone ? found : statistics.labelLogits(found.length);
+        labelLogits = margin == null ? found : margin.logits(found);
     }
 
-    /** Returns the sum of the exponentials of a row but for its label. */
-    private double sum(int row) {
-        return numbers[row];
+    private SoftmaxLoss.Statistics statistics() {
+        return Objects.requireNonNull(statistics, "a pass");
     }
 
-    /** Returns what was subtracted from the logits of a row before the exponential. */
-    private double offset(int row) {
-        return numbers[(int) rows + row];
-    }
-
-    private double labelLogit(int label) {
-        return numbers[2 * (int) rows + label];
+    /** Returns which of the ranks in the statistics this one is. */
+    private int own() {
+        return statistics().ranks() == 1 ? 0 : labels.shard.rank();
     }
 
     /**
-     * Returns whether nothing was lost by exponentials that were too large or too small; of a
-     * guarded pass, whether nothing is infinite or NaN.
+     * Returns the first rank that has something infinite or NaN, or has lost something by
+     * exponentials that were too large or too small. All ranks find the same. Of guarded passes
+     * only the former matters: they have an offset, and where it is 0 the sum is 1 or more.
+     *
+     * @param allGuarded whether the passes of all ranks are guarded
+     * @return the rank, or -1 if there is none
      */
-    boolean isUsable() {
+    int firstUnusable(boolean allGuarded) {
+        for (int rank = 0; rank < statistics().ranks(); rank++) {
+            if (!isUsable(rank, allGuarded || loss != null)) {
+                return statistics().ranks() == 1 ? labels.shard.rank() : rank;
+            }
+        }
+        return -1;
+    }
+
+    private boolean isUsable(int rank, boolean finite) {
         boolean usable = true;
         for (int i = 0; i < rows; i++) {
-            double sum = sum(i);
+            double sum = statistics().get(rank, i);
             usable &=
-                    guarded || loss != null
+                    finite || statistics().offset(rank, i) != 0
                             ? Double.isFinite(sum)
                             : sum >= LEAST_SUM && sum <= LARGEST_SUM;
         }
-        for (int i = 0; i < labels.rows.length; i++) {
-            double logit = labelLogit(i);
-            boolean isSmall = guarded || loss != null || logit <= LARGEST_LOGIT;
-            usable &= Double.isFinite(logit) && isSmall;
+        boolean alone = statistics().ranks() == 1;
+        for (int i = statistics().labels(); i < statistics().size(); i++) {
+            int label = i - statistics().labels();
+            int row = alone ? (int) labels.rows[label] : label / labels.width;
+            double logit = statistics().get(rank, i);
+            logit = margin == null ? logit : margin.logit(logit);
+            boolean any = finite || statistics().offset(rank, row) != 0;
+            usable &= Double.isFinite(logit) && (any || logit <= LARGEST_LOGIT);
         }
-        return usable && numbers[numbers.length - 1] == 0;
+        return usable;
     }
 
     /** Returns what an error calls what is infinite or NaN in a guarded pass. */
@@ -349,67 +399,30 @@ final class HeadPass {
     }
 
     /** NaN and infinite values are NaN times 0. */
-    private static Tensor zeroIfFinite(Tensor tensor) {
+    static Tensor zeroIfFinite(Tensor tensor) {
         return tensor.mul(new Scalar(0f)).sum();
     }
 
-    /**
-     * Brings together what the ranks have. Two all-reduces.
-     *
-     * @param linear the layer
-     * @param margin the margin, or {@code null}
-     */
-    SoftmaxLoss loss(ChunkedLinear linear, @Nullable MarginLabels margin) {
-        if (labels.shard.isAlone() && !isSmooth()) {
-            return new SoftmaxLoss(labels, ofRank(), false);
-        }
-        return SoftmaxLoss.reduced(
-                labels,
-                column(Place.OFFSET),
-                column(Place.SUMS),
-                ofLabels(Place.LABEL_LOGITS),
-                isSmooth() ? sumsOfLogits(linear, margin) : null,
-                false);
-    }
-
-    /**
-     * Returns what {@link SoftmaxLoss#reduced} makes of a rank alone, without calls of libtorch.
-     */
-    private double[] ofRank() {
-        int count = (int) rows;
-        int ofOffsets = labels.areMany() ? 3 * count : 2 * count;
-        double[] sums = new double[ofOffsets + count];
-        for (int i = 0; i < count; i++) {
-            sums[ofOffsets + i] = offset(i);
-        }
-        for (int i = 0; i < labels.rows.length; i++) {
-            int largest = ofOffsets + (int) labels.rows[i];
-            sums[largest] = Math.max(sums[largest], labelLogit(i));
-        }
-        for (int i = 0; i < count; i++) {
-            sums[i] = sum(i) * Math.exp(offset(i) - sums[ofOffsets + i]);
-        }
-        for (int i = 0; i < labels.rows.length; i++) {
-            int row = (int) labels.rows[i];
-            double logit = labelLogit(i) - sums[ofOffsets + row];
-            sums[count + row] += labels.parts[i] * logit;
-            if (labels.areMany()) {
-                sums[2 * count + row] += Math.exp(logit);
+    /** Returns the loss of all ranks. */
+    SoftmaxLoss loss() {
+        if (margin != null && isSmooth()) {
+            for (int i = 0; i < found.length; i++) {
+                if (labels.all[i] != labels.options.ignoreIndex()) {
+                    double raised = labelLogits[i] - margin.scale() * found[i];
+                    statistics().addToLogits(i / labels.width, raised);
+                }
             }
         }
-        return sums;
+        return new SoftmaxLoss(labels, statistics(), labelLogits, false);
     }
 
     /** Returns the sums of this rank's logits: \(x \sum_k w_k + \sum_k b_k\), [rows]. */
-    private Tensor sumsOfLogits(ChunkedLinear linear, @Nullable MarginLabels margin) {
+    private Tensor sumsOfLogits(ChunkedLinear linear) {
         Tensor allWeights = memory.rows(Place.PRODUCTS).select(0, rows);
         Tensor x = batch(memory.rows(Place.FEATURES)).to(ScalarType.Double);
         Tensor logits = x.mv(allWeights.to(ScalarType.Double));
         if (linear.bias() != null) {
             logits.add_(linear.bias().sum(new ScalarTypeOptional(ScalarType.Double)));
-        }
-        if (margin != null) {
-            logits.index_add_(0, memory.index(labels.rows), margin.raised());
         }
         return logits;
     }
@@ -420,17 +433,33 @@ final class HeadPass {
      *
      * @param loss the loss
      * @param linear the layer
-     * @param margin the margin, or {@code null}
      */
-    Tensor featureGradient(SoftmaxLoss loss, ChunkedLinear linear, @Nullable MarginLabels margin) {
-        double[] factors =
-                loss.softmaxFactors(Arrays.copyOfRange(numbers, (int) rows, 2 * (int) rows));
-        Tensor softmax = column(Place.SOFTMAX_FACTOR).copy_(doubles(factors));
+    Tensor featureGradient(SoftmaxLoss loss, ChunkedLinear linear) {
+        int count = labels.rows.length;
+        double[] offsets = statistics().ofRows(own(), 1);
+        double[] smoothed = loss.smoothedShares();
+        double[] ofWeights = new double[count];
+        double[] ofFeatures = new double[count];
+        for (int i = 0; i < count; i++) {
+            int place = (int) labels.places[i];
+            double slope = margin == null ? 1 : margin.slope(found[place]);
+            int row = (int) labels.rows[i];
+            double ofLogit = loss.labelGradient(row, labels.parts[place], labelLogits[place]);
+            ofWeights[i] = (ofLogit - smoothed[row]) * slope;
+            ofFeatures[i] = ofWeights[i] + smoothed[row]; // which is subtracted of every class
+        }
+        Tensor all = // in one copy to the device
+                doubles(
+                        Stream.of(loss.softmaxFactors(offsets), ofWeights, ofFeatures, smoothed)
+                                .flatMapToDouble(DoubleStream::of)
+                                .toArray());
+        Tensor softmax = column(Place.SOFTMAX_FACTOR).copy_(all.narrow(0, 0, rows));
         Tensor products = memory.rows(Place.PRODUCTS);
         Tensor gradient = batch(products).mul(softmax.unsqueeze(1));
-        addLabels(gradient, loss, linear, margin);
+        ofLabels(Place.LABEL_PARTS).copy_(all.narrow(0, rows, count));
+        addLabels(gradient, all.narrow(0, rows + count, count).to(ScalarType.Float), linear);
         if (isSmooth()) {
-            Tensor share = doubles(loss.smoothedShares());
+            Tensor share = all.narrow(0, rows + 2L * count, rows);
             column(Place.SMOOTHED_PART).copy_(share).neg_();
             // what the shift has not subtracted already
             Tensor rest = softmax.to(ScalarType.Double).mul_(column(Place.SHIFT)).sub_(share);
@@ -439,36 +468,35 @@ final class HeadPass {
         return margin == null ? gradient : margin.ofFeatures(gradient);
     }
 
+    /** Multiplies the gradient with a number. */
+    void scale(Tensor factor) {
+        memories.setRows(rows(rows, labels.options, precision));
+        column(Place.SOFTMAX_FACTOR).mul_(factor);
+        if (loss == null) {
+            ofLabels(Place.LABEL_PARTS).mul_(factor);
+        }
+        if (isSmooth()) {
+            column(Place.SMOOTHED_PART).mul_(factor);
+        }
+    }
+
+    /** Returns whether what the update multiplies with is finite. */
+    boolean hasFiniteFactors() {
+        memories.setRows(rows(rows, labels.options, precision));
+        return isFinite(column(Place.SOFTMAX_FACTOR));
+    }
+
     private Tensor doubles(double... values) {
         return SoftmaxLoss.tensor(memory.options(), values);
     }
 
-    /**
-     * Adds what the labels have in the gradient of the features, and keeps that of the weights: the
-     * gradient of each label's logit, times the slope where the logit has a margin.
-     */
-    private void addLabels(
-            Tensor gradient,
-            SoftmaxLoss loss,
-            ChunkedLinear linear,
-            @Nullable MarginLabels margin) {
-        double[] smoothed = loss.smoothedShares();
-        double[] ofWeights = new double[labels.rows.length];
-        double[] ofFeatures = new double[ofWeights.length];
-        for (int i = 0; i < ofWeights.length; i++) {
-            int row = (int) labels.rows[i];
-            double slope = margin == null ? 1 : margin.slope(i);
-            double ofLogit = loss.labelGradient(row, labels.parts[i], labelLogit(i));
-            ofWeights[i] = (ofLogit - smoothed[row]) * slope;
-            ofFeatures[i] = ofWeights[i] + smoothed[row]; // which is subtracted of every class
-        }
-        ofLabels(Place.LABEL_PARTS).copy_(doubles(ofWeights));
-        Tensor weights = linear.rows(memory.index(labels.columns));
+    /** Adds what the labels have in the gradient of the features. */
+    private void addLabels(Tensor gradient, Tensor factors, ChunkedLinear linear) {
+        Tensor weights = linear.rows(columnsOfLabels());
         if (linear.isUnit()) {
             weights.mul_(UnitRows.inverseLengths(weights).unsqueeze(1));
         }
-        Tensor factors = doubles(ofFeatures).to(ScalarType.Float);
-        gradient.index_add_(0, memory.index(labels.rows), weights.mul_(factors.unsqueeze(1)));
+        gradient.index_add_(0, rowsOfLabels(), weights.mul_(factors.unsqueeze(1)));
     }
 
     /**
@@ -487,21 +515,19 @@ final class HeadPass {
             float scale,
             AddedGradient.@Nullable Chunks added) {
         memories.setRows(rows(rows, labels.options, precision));
-        Scalar factor = new Scalar(scale);
-        Tensor ofSoftmax = column(Place.SOFTMAX_FACTOR).mul_(factor);
+        setIndex(); // that of before is freed
+        if (scale != 1) {
+            scale(torch.scalar_tensor(new Scalar(scale), memory.options()));
+        }
+        Tensor ofSoftmax = column(Place.SOFTMAX_FACTOR);
         if (loss != null) {
             classWeights = loss.classWeights(labels, memory.options()); // that of before is freed
         } else {
-            Tensor parts = ofLabels(Place.LABEL_PARTS).mul_(factor);
+            Tensor parts = ofLabels(Place.LABEL_PARTS);
             Tensor x = batch(memory.rows(Place.FEATURES));
-            torch.mul_out(
-                    labelGradients(),
-                    x.index_select(0, memory.index(labels.rows)),
-                    parts.unsqueeze(1));
+            torch.mul_out(labelGradients(), x.index_select(0, rowsOfLabels()), parts.unsqueeze(1));
         }
-        if (isSmooth()) {
-            column(Place.SMOOTHED_PART).mul_(factor);
-        } else if (!guarded) {
+        if (!isSmooth() && !guarded) {
             scaleFeatures(memory, ofSoftmax); // the same for all chunks
         }
         if (precision == Precision.FLOAT16) {

@@ -1,7 +1,6 @@
 package io.djltp.internal.head;
 
 import io.djltp.head.Margin;
-import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.UnitRows;
 
 import org.bytedeco.pytorch.Scalar;
@@ -12,9 +11,9 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 import java.util.stream.DoubleStream;
 
 /**
- * The logits of a batch's labels under a {@link Margin}, where the label is a class of this rank.
- * They are computed before the pass over the weights, in float64, and the pass has them instead of
- * the cosines that it computes.
+ * The cosines of a batch's labels, where the label is a class of this rank, and the logits that
+ * they are under a {@link Margin}. The cosines are computed before the pass over the weights, in
+ * float64. The pass leaves out the labels, and its {@link SoftmaxLoss} has their logits.
  *
  * <p>In the pass the features are {@code scale * x / |x|} and the rows of the weight {@code w /
  * |w|}, so that their products are the logits of all other classes.
@@ -30,14 +29,13 @@ final class MarginLabels {
     private final Margin margin;
     private final Tensor inverseLengths; // of the features, [rows], float64
     private final Tensor features; // [rows, features], float32
-    private final double[] slopes; // by what the logit of a label changes with the cosine's
-    private final Tensor raised; // the logits less those without the margin, [labels], float64
+    private final Tensor cosines; // of the labels, [labels], float64
 
     /**
-     * Computes the logits of the labels. What is kept lives as long as the caller's scope.
+     * Computes the cosines of the labels. What is kept lives as long as the caller's scope.
      *
      * @param margin the margin
-     * @param memory where the logits go
+     * @param memory the memory of the rank
      * @param labels the labels
      * @param x the features, [rows, features]
      * @param linear the layer
@@ -51,30 +49,38 @@ final class MarginLabels {
         Tensor directions = wide.mul(inverseLengths.unsqueeze(1));
         features = directions.mul(scale).to(ScalarType.Float);
         Tensor weights = linear.rows(memory.index(labels.columns)).to(ScalarType.Double);
-        Tensor cosines =
+        cosines =
                 directions
                         .index_select(0, memory.index(labels.rows))
                         .mul_(weights)
                         .sum(1)
                         .mul_(UnitRows.inverseLengths(weights));
-        double[] values = HostReads.doubles(cosines);
-        slopes = DoubleStream.of(values).map(cosine -> slope(margin, cosine)).toArray();
-        double[] applied = DoubleStream.of(values).map(cosine -> apply(margin, cosine)).toArray();
-        Tensor logits = SoftmaxLoss.tensor(memory.options(), applied).mul_(scale);
-        raised = logits.sub(cosines.mul_(scale));
-        memory.ofLabels(ChunkMemory.Place.LABEL_LOGITS, values.length).copy_(logits);
     }
 
     Tensor features() {
         return features;
     }
 
-    double slope(int label) {
-        return slopes[label];
+    Tensor cosines() {
+        return cosines;
     }
 
-    Tensor raised() {
-        return raised;
+    double scale() {
+        return margin.scale();
+    }
+
+    /** Returns the logit of a label with this cosine. */
+    double logit(double cosine) {
+        return scale() * apply(margin, cosine);
+    }
+
+    double[] logits(double... ofLabels) {
+        return DoubleStream.of(ofLabels).map(this::logit).toArray();
+    }
+
+    /** Returns by what the logit of a label changes with that without the margin. */
+    double slope(double cosine) {
+        return slope(margin, cosine);
     }
 
     /** Returns the gradient of the features from that of what the pass has in their place. */

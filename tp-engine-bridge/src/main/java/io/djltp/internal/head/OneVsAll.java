@@ -8,6 +8,7 @@ import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
@@ -117,10 +118,11 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
 
     /** Returns \(c_k w_k\) of the rank's labels. */
     double[] weightsOfLabels(ClassLabels labels) {
-        return LongStream.of(labels.labels)
-                .mapToDouble(
-                        k -> options.weightOf(k) * (positives == null ? 1 : positives[(int) k]))
-                .toArray();
+        return LongStream.of(labels.labels).mapToDouble(this::weightOf).toArray();
+    }
+
+    private double weightOf(long label) {
+        return options.weightOf(label) * (positives == null ? 1 : positives[(int) label]);
     }
 
     /** Returns \(c_k\) of the classes that the rank computes with, or {@code null} for 1. */
@@ -146,18 +148,16 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
             }
             weights = drawn;
         }
-        return torch.tensor(weights, new TensorOptions(ScalarType.Float))
-                .to(device.device(), ScalarType.Float);
+        return HostReads.toDevice(device.device(), weights);
     }
 
-    /** Returns the losses of the rank's labels, by row. */
-    double[] lossesOfLabels(ClassLabels labels, double... logits) {
-        double[] weights = weightsOfLabels(labels);
-        double[] sums = new double[labels.counts.length];
-        for (int i = 0; i < weights.length; i++) {
-            sums[(int) labels.rows[i]] += weights[i] * kind.loss(-logits[i]);
+    /** Returns the sum of the losses of the rank's labels, from logits by place. */
+    double lossesOfLabels(ClassLabels labels, double... logits) {
+        double sum = 0;
+        for (int i = 0; i < labels.labels.length; i++) {
+            sum += weightOf(labels.labels[i]) * kind.loss(-logits[(int) labels.places[i]]);
         }
-        return sums;
+        return sum;
     }
 
     /**
@@ -251,11 +251,16 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
         Tensor losses = kind.losses(others);
         losses = weights == null ? losses : losses.mul(weights);
         Tensor sums = losses.sum(new long[] {1}, false, new ScalarTypeOptional(ScalarType.Double));
+        return addLabels(rows, sums, ofLabels);
+    }
+
+    /** Returns the losses of rows with those of this rank's labels, whose logits are given. */
+    Tensor addLabels(ClassLabels rows, Tensor sums, Tensor ofLabels) {
         Tensor weighted =
                 kind.losses(ofLabels.neg())
                         .to(ScalarType.Double)
-                        .mul(SoftmaxLoss.tensor(others.options(), weightsOfLabels(rows)));
-        return sums.index_add(0, SoftmaxLoss.index(others, rows.rows), weighted);
+                        .mul(SoftmaxLoss.tensor(sums.options(), weightsOfLabels(rows)));
+        return sums.index_add(0, SoftmaxLoss.index(sums, rows.rows), weighted);
     }
 
     /** Returns the loss of the batch, or of the rows, from a rank's sums without r. */

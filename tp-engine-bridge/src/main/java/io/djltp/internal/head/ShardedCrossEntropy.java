@@ -7,6 +7,7 @@ import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
@@ -14,13 +15,13 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
-import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.stream.DoubleStream;
+import java.util.stream.Stream;
 
 /**
  * The softmax cross entropy of logits that are there, each rank having a shard of the classes, by
@@ -56,7 +57,8 @@ public final class ShardedCrossEntropy {
     public record Result(NDArray value, @Nullable NDArray gradient) {}
 
     /**
-     * Computes the loss. Two all-reduces: of the largest logits, and of the sums of the formula.
+     * Computes the loss. One all-gather of what the ranks have of the rows, which is read together
+     * with the labels: the host waits once for the device.
      *
      * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
      * @param labels the labels over all ranks, [x1, ..., xn] or [x1, ..., xn, width], of any
@@ -77,21 +79,25 @@ public final class ShardedCrossEntropy {
             boolean withGradient) {
         ClassShard shard = new ClassShard(cut, group);
         SoftmaxLoss.check(options, shard.total(), false);
-        ClassLabels rows = ClassLabels.of(logits, labels, shard, options);
+        ClassLabels.Given labelsGiven = ClassLabels.Given.of(logits, labels, shard, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor given = ClassLabels.rows(logits);
             Tensor z = given.to(ScalarType.Float);
             Tensor classWeights = classWeights(shard, z);
-            Tensor places =
-                    SoftmaxLoss.index(
-                            z, rows.places(0, rows.rows.length, 0, Long.MAX_VALUE, 1, z.size(1)));
+            boolean none = z.size(1) == 0; // no class is on this rank
+            Tensor columns = labelsGiven.columns().view(z.size(0), labelsGiven.width());
+            Tensor index = columns.clamp_min(new Scalar(0L));
+            Tensor ofLabels =
+                    none
+                            ? z.new_zeros(columns.sizes())
+                            : z.gather(1, index)
+                                    .masked_fill_(columns.lt(new Scalar(0L)), new Scalar(0f));
             Tensor largest = largestOfRows(z);
             Tensor softmax = z.softmax(1); // of this rank's classes among themselves
             // one over the largest part of the softmax, which is never tiny, is the normaliser: so
             // the exponentials are not computed a second time
-            Tensor wide = largest.to(ScalarType.Double);
-            Tensor normaliser = torch.zeros_like(wide);
-            if (z.size(1) > 0) {
+            Tensor normaliser = torch.zeros_like(largest).to(ScalarType.Double);
+            if (!none) {
                 normaliser.copy_(softmax.amax(new long[] {1}, false)).reciprocal_();
                 normaliser.masked_fill_(largest.isneginf(), new Scalar(0)); // its softmax is NaN
             }
@@ -99,28 +105,49 @@ public final class ShardedCrossEntropy {
                     options.labelSmoothing() > 0
                             ? sumOfRows(classWeights == null ? z : z.mul(classWeights))
                             : null;
-            Tensor labelLogits = z.reshape(-1).index_select(0, places);
-            SoftmaxLoss loss =
-                    SoftmaxLoss.reduced(
-                            rows, largest, normaliser, labelLogits, sums, true, wide, normaliser);
+            SoftmaxLoss.Statistics statistics =
+                    SoftmaxLoss.Statistics.gather(
+                            shard,
+                            normaliser,
+                            largest,
+                            sums,
+                            ofLabels.view(-1),
+                            labelsGiven.bits());
+            ClassLabels rows = labelsGiven.checked(statistics.more());
+            double[] labelLogits = statistics.labelLogits(rows.all.length);
+            SoftmaxLoss loss = new SoftmaxLoss(rows, statistics, labelLogits, true);
             NDArray value = shaped(loss.value(z.options()), options, logits);
             if (!withGradient) {
                 return new Result(value, null);
             }
-            double[] factors = loss.softmaxFactors(loss.other(0));
-            double[] normalisers = loss.other(1);
+            int own = shard.isAlone() ? 0 : shard.rank();
+            double[] normalisers = statistics.ofRows(own, 0);
+            double[] factors = loss.softmaxFactors(statistics.ofRows(own, 1));
             Arrays.setAll(factors, i -> factors[i] * normalisers[i]);
+            double[] parts = new double[rows.all.length];
+            for (long place : rows.places) {
+                int i = (int) place;
+                parts[i] = loss.labelPart(i / rows.width) * rows.parts[i];
+            }
+            Tensor all = // in one copy to the device
+                    floats(
+                            z,
+                            Stream.of(factors, loss.smoothedShares(), parts)
+                                    .flatMapToDouble(DoubleStream::of)
+                                    .toArray());
             if (DoubleStream.of(normalisers).anyMatch(each -> each == 0)) {
                 softmax.masked_fill_(largest.isneginf().unsqueeze(1), new Scalar(0));
             }
-            softmax.mul_(floats(z, factors).unsqueeze(1)); // the gradient from here on
+            long count = z.size(0);
+            softmax.mul_(all.narrow(0, 0, count).unsqueeze(1)); // the gradient from here on
             if (options.labelSmoothing() > 0) {
-                Tensor share = floats(z, loss.smoothedShares()).unsqueeze(1);
+                Tensor share = all.narrow(0, count, count).unsqueeze(1);
                 softmax.sub_(classWeights == null ? share : share.mul(classWeights));
             }
-            double[] parts = new double[rows.rows.length];
-            Arrays.setAll(parts, i -> loss.labelPart((int) rows.rows[i]) * rows.parts[i]);
-            softmax.view(-1).index_add_(0, places, floats(z, parts));
+            if (!none) {
+                Tensor ofPlaces = all.narrow(0, 2 * count, parts.length).view(columns.sizes());
+                softmax.scatter_add_(1, index, ofPlaces); // 0 for labels of other ranks
+            }
             Tensor gradient = softmax.to(given.scalar_type()).view(logits.getShape().getShape());
             return new Result(value, TensorView.toArray(gradient, logits.getManager()));
         }
@@ -186,11 +213,13 @@ public final class ShardedCrossEntropy {
         Tensor logSoftmax = z.log_softmax(1).neg();
         long[] places = rows.places(0, rows.rows.length, 0, Long.MAX_VALUE, 1, z.size(1));
         Tensor index = SoftmaxLoss.index(z, rows.rows);
+        double[] parts = new double[rows.rows.length];
+        Arrays.setAll(parts, i -> rows.parts[(int) rows.places[i]]);
         Tensor ofLabels =
                 logSoftmax
                         .reshape(-1)
                         .index_select(0, SoftmaxLoss.index(z, places))
-                        .mul(SoftmaxLoss.tensor(z.options(), rows.parts).to(z.scalar_type()));
+                        .mul(SoftmaxLoss.tensor(z.options(), parts).to(z.scalar_type()));
         Tensor plain = torch.zeros_like(ofRows).to(z.scalar_type()).index_add(0, index, ofLabels);
         double alpha = options.labelSmoothing();
         Tensor loss = plain.mul(ofRows).mul(new Scalar(1 - alpha));
@@ -215,10 +244,7 @@ public final class ShardedCrossEntropy {
     private @Nullable Tensor classWeights(ClassShard shard, Tensor like) {
         return options.classWeights() == null
                 ? null
-                : torch.tensor(
-                                shard.part(options.classWeights()),
-                                new TensorOptions(ScalarType.Float))
-                        .to(like.device(), ScalarType.Float);
+                : HostReads.toDevice(like.device(), shard.part(options.classWeights()));
     }
 
     private static Tensor largestOfRows(Tensor logits) {

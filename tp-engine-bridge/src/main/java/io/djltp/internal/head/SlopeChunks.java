@@ -24,6 +24,7 @@ final class SlopeChunks {
     private static final int LEVELS = 3; // of products of two
 
     private final OneVsAll.Kind kind;
+    private final boolean gpu;
     private final HeadPass pass;
     private final ChunkMemory memory;
     private final Scalar toLogits;
@@ -36,6 +37,7 @@ final class SlopeChunks {
         this.pass = pass;
         this.memory = memory;
         kind = pass.oneVsAll().kind();
+        gpu = memory.options().device().is_cuda();
         toLogits = new Scalar(1 / pass.unit());
         one = torch.ones(new long[0], memory.options());
         if (memory.plan().count() > 0 && isQuick(memory.plan().length(0))) {
@@ -44,7 +46,8 @@ final class SlopeChunks {
     }
 
     private boolean isQuick(long classes) {
-        return kind == OneVsAll.Kind.BINARY_CROSS_ENTROPY
+        return !gpu // where it would take more operations
+                && kind == OneVsAll.Kind.BINARY_CROSS_ENTROPY
                 && pass.classWeights() == null
                 && classes % (1 << LEVELS) == 0;
     }
@@ -67,7 +70,7 @@ final class SlopeChunks {
         }
         Tensor sum =
                 torch.sum_out(memory.column(Place.FACTOR), own.log(), new long[] {0}, false, same);
-        if (!isFinite(sum)) { // of exponentials, or of their products
+        if (!Double.isFinite(HostReads.known(sum.sum()))) { // of exponentials, or of their products
             return false;
         }
         memory.column(Place.SUMS).add_(sum);
@@ -81,9 +84,10 @@ final class SlopeChunks {
      *
      * @param logits the logits times the unit of the pass, [classes of the chunk, rows]
      * @param withLosses whether the losses are wanted
-     * @throws ArithmeticException if they are not finite
+     * @param updates whether the weight is updated before those of all chunks are known
+     * @throws ArithmeticException if they are not finite; on a GPU only if the weight is updated
      */
-    void compute(int index, Tensor logits, boolean withLosses) {
+    void compute(int index, Tensor logits, boolean withLosses, boolean updates) {
         if (pass.unit() != 1) {
             logits.mul_(toLogits);
         }
@@ -95,7 +99,7 @@ final class SlopeChunks {
             losses = weights == null ? losses : losses.mul_(weights);
             Tensor sum =
                     torch.sum_out(memory.column(Place.FACTOR), losses, new long[] {0}, false, same);
-            if (!isFinite(sum)) {
+            if (updates && !Double.isFinite(HostReads.number(sum.sum()))) {
                 throw new ArithmeticException(
                         "The logits hold NaN or infinite values on rank %d; with optUpdateInLoss the weights of some classes were updated"
                                 .formatted(pass.labels.shard.rank()));
@@ -106,10 +110,6 @@ final class SlopeChunks {
         if (weights != null) {
             logits.mul_(weights);
         }
-    }
-
-    private static boolean isFinite(Tensor sums) {
-        return Double.isFinite(HostReads.number(sums.sum()));
     }
 
     /** Puts the gradient of the labels of a chunk into its place. */

@@ -1,12 +1,9 @@
 package io.djltp.internal.head;
 
-import io.djltp.collective.ReduceOp;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.internal.torch.HostReads;
 
-import org.bytedeco.javacpp.DoublePointer;
-import org.bytedeco.pytorch.DoubleArrayRef;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
@@ -18,7 +15,6 @@ import org.jspecify.annotations.Nullable;
 import java.util.Arrays;
 import java.util.function.IntToDoubleFunction;
 import java.util.stream.DoubleStream;
-import java.util.stream.IntStream;
 
 /**
  * The softmax cross entropy with label smoothing and z-loss, and its gradient. For a row with the
@@ -44,37 +40,30 @@ import java.util.stream.IntStream;
  */
 final class SoftmaxLoss {
 
-    private static final int NORMALISER = 0; // S
-    private static final int LABEL = 1; // z_y - m
-
     private final LossOptions options;
     private final long classes;
     private final int rows;
-    private final double[] numbers; // that follow, by row
     private final double smoothing; // α
     private final double meanWeight; // of the classes
     private final double[] weights; // w
     private final double[] shares; // r
     private final double[] normalisers; // S
     private final double[] labelLogits; // z_y - m, the mean of several by their weights
-    private final double @Nullable [] labelSums; // of exp(z_y - m), where they may be several
-    private final double @Nullable [] logits; // the sums of all z_k, with label smoothing
+    private final double[] labelSums; // of exp(z_y - m)
+    private final double[] logits; // the sums of all z_k, with label smoothing
     private final double[] largest; // m
-    private final double[] others; // the normalisers without the labels
-    private final int known; // how many of the numbers by row these are
+    private final double[] others; // the normalisers without the labels, if they are in none
 
     /**
      * Creates the loss of a batch.
      *
      * @param labels the labels, and the options of the loss
-     * @param numbers the sums over all classes, first that of the exponentials, then the label's
-     *     logit less the largest one; where labels are several, that of their exponentials; with
-     *     label smoothing, that of the logits; then the largest logits
+     * @param statistics what the ranks have of the rows
+     * @param ofLabels the logits of the labels, by place
      * @param withLabels whether the labels' exponentials are in the sums
      */
-    SoftmaxLoss(ClassLabels labels, double[] numbers, boolean withLabels) {
+    SoftmaxLoss(ClassLabels labels, Statistics statistics, double[] ofLabels, boolean withLabels) {
         options = labels.options;
-        this.numbers = numbers;
         classes = labels.classes;
         rows = labels.counts.length;
         smoothing = options.labelSmoothing();
@@ -82,83 +71,147 @@ final class SoftmaxLoss {
         double share = share(labels);
         weights = byRow(i -> share * labels.weights[i]);
         shares = byRow(i -> labels.counts[i] ? share : 0);
-        int next = 0;
-        others = part(numbers, next++);
-        labelLogits = part(numbers, next++);
-        labelSums = labels.areMany() ? part(numbers, next++) : null;
-        logits = smoothing > 0 ? part(numbers, next++) : null;
-        largest = part(numbers, next++);
-        known = next;
-        normalisers = byRow(i -> others[i] + (withLabels ? 0 : labelSum(i)));
-    }
-
-    private double labelSum(int row) {
-        return labelSums == null ? Math.exp(labelLogits[row]) : labelSums[row];
-    }
-
-    private double[] part(double[] numbers, int number) {
-        return Arrays.copyOfRange(numbers, number * rows, (number + 1) * rows);
+        logits = smoothing > 0 ? byRow(statistics::logits) : new double[0];
+        largest = byRow(statistics::largestOffset);
+        labelLogits = new double[rows];
+        labelSums = new double[rows];
+        for (int i = 0; i < labels.all.length; i++) {
+            if (labels.all[i] != options.ignoreIndex()) {
+                int row = i / labels.width;
+                largest[row] = Math.max(largest[row], ofLabels[i]);
+            }
+        }
+        for (int i = 0; i < labels.all.length; i++) {
+            if (labels.all[i] != options.ignoreIndex()) {
+                int row = i / labels.width;
+                double logit = ofLabels[i] - largest[row];
+                labelLogits[row] += labels.parts[i] * logit;
+                labelSums[row] += Math.exp(logit);
+            }
+        }
+        others = byRow(i -> statistics.sum(i, largest[i]));
+        normalisers = byRow(i -> others[i] + (withLabels ? 0 : labelSums[i]));
     }
 
     private double[] byRow(IntToDoubleFunction number) {
-        return IntStream.range(0, rows).mapToDouble(number).toArray();
+        double[] numbers = new double[rows];
+        Arrays.setAll(numbers, number);
+        return numbers;
     }
 
     /**
-     * Brings together what the ranks have of the rows: two all-reduces, and one read.
+     * What the ranks have of the rows, one rank after the other: the sums of the exponentials, what
+     * was subtracted from the logits before, with label smoothing the sums of the logits, the
+     * logits of the labels by place, 0 for those of other ranks, and what else is read with them.
      *
-     * @param labels the labels, and the options of the loss
-     * @param offset what the rank has subtracted from its logits, float32 [rows]
-     * @param normaliser its sum of the exponentials then, float64 [rows]
-     * @param labelLogits the logits of its labels, [labels]
-     * @param logits the sums of its logits, [rows], or {@code null} without label smoothing
-     * @param withLabels whether the exponentials of labels are in the sum
-     * @param others what else is read, float64 [rows], see {@link #other}
+     * @param numbers all of it
+     * @param ranks the number of ranks
+     * @param size what a rank has
+     * @param rows the number of rows
+     * @param labels where the logits of labels begin in what a rank has
      */
-    static SoftmaxLoss reduced(
-            ClassLabels labels,
-            Tensor offset,
-            Tensor normaliser,
-            Tensor labelLogits,
-            @Nullable Tensor logits,
-            boolean withLabels,
-            Tensor... others) {
-        ClassShard shard = labels.shard;
-        Tensor rows = index(offset, labels.rows);
-        Tensor largest = offset.clone();
-        Tensor ofPlaces =
-                offset.new_full(new long[] {labels.all.length}, new Scalar(Float.NEGATIVE_INFINITY))
-                        .index_copy_(0, index(offset, labels.places), labelLogits);
-        if (labels.all.length > 0) {
-            torch.maximum_out(
-                    largest, largest, ofPlaces.view(-1, labels.width).amax(new long[] {1}, false));
-        }
-        shard.allReduce(largest, ReduceOp.MAX);
-        Tensor m = largest.to(ScalarType.Double);
-        long[] shape = {2 + (labels.areMany() ? 1 : 0) + (logits == null ? 0 : 1), m.size(0)};
-        Tensor sums = torch.zeros(shape, m.options());
-        Tensor factor = offset.to(ScalarType.Double).sub_(m).exp_();
-        torch.mul_out(sums.select(0, NORMALISER), normaliser, factor);
-        Tensor ofLabels = labelLogits.to(ScalarType.Double).sub_(m.index_select(0, rows));
-        if (labels.areMany()) {
-            sums.select(0, LABEL + 1).index_add_(0, rows, ofLabels.exp());
-            ofLabels.mul_(tensor(m.options(), labels.parts));
-        }
-        sums.select(0, LABEL).index_add_(0, rows, ofLabels);
-        if (logits != null) {
-            sums.select(0, shape[0] - 1).copy_(logits);
-        }
-        shard.allReduce(sums, ReduceOp.SUM);
-        TensorVector all = new TensorVector(sums.view(-1), m);
-        for (Tensor other : others) {
-            all.push_back(other);
-        }
-        return new SoftmaxLoss(labels, HostReads.doubles(torch.cat(all)), withLabels);
-    }
+    record Statistics(double[] numbers, int ranks, int size, int rows, int labels) {
 
-    /** Returns what else {@link #reduced} has read. */
-    double[] other(int number) {
-        return part(numbers, known + number);
+        /**
+         * Gathers the numbers of the ranks, and reads them at once.
+         *
+         * @param shard the ranks, or {@code null} for this one alone
+         * @param sums the sums of this rank's exponentials, float64 [rows]
+         * @param offsets what was subtracted from its logits, [rows]
+         * @param logits the sums of its logits, or {@code null} without label smoothing
+         * @param labelLogits those of its labels, [places]
+         * @param more what else is read of this rank alone, behind all, float64, or {@code null}
+         */
+        static Statistics gather(
+                @Nullable ClassShard shard,
+                Tensor sums,
+                Tensor offsets,
+                @Nullable Tensor logits,
+                Tensor labelLogits,
+                @Nullable Tensor more) {
+            TensorVector ofRank = new TensorVector(sums, offsets);
+            if (logits != null) {
+                ofRank.push_back(logits);
+            }
+            ofRank.push_back(labelLogits);
+            Tensor own = torch.cat(ofRank);
+            Tensor all = shard == null ? own.unsqueeze(0) : shard.allGather(own);
+            Tensor flat = all.view(-1);
+            Tensor read = more == null ? flat : torch.cat(new TensorVector(flat, more));
+            int rows = (int) sums.numel();
+            return new Statistics(
+                    HostReads.doubles(read),
+                    (int) all.size(0),
+                    (int) own.numel(),
+                    rows,
+                    rows * (logits == null ? 2 : 3));
+        }
+
+        /** Returns what was read of this rank alone. */
+        double[] more() {
+            return Arrays.copyOfRange(numbers, ranks * size, numbers.length);
+        }
+
+        /** Returns a part of what a rank has, [rows]. */
+        double[] ofRows(int rank, int number) {
+            int start = rank * size + number * rows;
+            return Arrays.copyOfRange(numbers, start, start + rows);
+        }
+
+        /** Returns a number of a rank. */
+        double get(int rank, int place) {
+            return numbers[rank * size + place];
+        }
+
+        /** Returns what a rank has subtracted from its logits of a row. */
+        double offset(int rank, int row) {
+            return get(rank, rows + row);
+        }
+
+        private double largestOffset(int row) {
+            double found = offset(0, row);
+            for (int rank = 1; rank < ranks; rank++) {
+                found = Math.max(found, offset(rank, row));
+            }
+            return found;
+        }
+
+        /** Returns the sum of the exponentials of a row less a number. */
+        private double sum(int row, double subtracted) {
+            double sum = 0;
+            for (int rank = 0; rank < ranks; rank++) {
+                sum += get(rank, row) * Math.exp(offset(rank, row) - subtracted);
+            }
+            return sum;
+        }
+
+        /** Adds to the sum of the logits of a row. */
+        void addToLogits(int row, double number) {
+            numbers[2 * rows + row] += number;
+        }
+
+        private double logits(int row) {
+            double sum = 0;
+            for (int rank = 0; rank < ranks; rank++) {
+                sum += get(rank, 2 * rows + row);
+            }
+            return sum;
+        }
+
+        /**
+         * Returns the logits of the labels by place.
+         *
+         * @param count the number of places
+         */
+        double[] labelLogits(int count) {
+            double[] found = new double[count];
+            for (int rank = 0; rank < ranks; rank++) {
+                for (int i = 0; i < count; i++) {
+                    found[i] += get(rank, labels + i); // of all ranks but one it is 0
+                }
+            }
+            return found;
+        }
     }
 
     /** Checks that a loss can be computed of so many classes, by a fused head without logits. */
@@ -217,7 +270,7 @@ final class SoftmaxLoss {
     private double loss(int row) {
         double logNormaliser = Math.log(normalisers[row]);
         double loss = (logNormaliser - labelLogits[row]) * weights[row];
-        if (logits != null) {
+        if (smoothing > 0) {
             double mean = logits[row] / classes - meanWeight * largest[row];
             double smoothed = (logNormaliser * meanWeight - mean) * shares[row];
             loss = (1 - smoothing) * loss + smoothing * smoothed;
@@ -229,16 +282,12 @@ final class SoftmaxLoss {
 
     /** Returns numbers in float64 on a device. */
     static Tensor tensor(TensorOptions device, double... numbers) {
-        try (DoublePointer memory = new DoublePointer(numbers);
-                DoubleArrayRef array = new DoubleArrayRef(memory, numbers.length)) {
-            return torch.tensor(array, new TensorOptions(ScalarType.Double))
-                    .to(device.device(), ScalarType.Double);
-        }
+        return HostReads.toDevice(device.device(), numbers);
     }
 
     /** Returns whole numbers on the device of a tensor. */
     static Tensor index(Tensor like, long... values) {
-        return torch.tensor(values).to(like.device(), ScalarType.Long);
+        return HostReads.toDevice(like.device(), values);
     }
 
     private double logZ(int row) {
@@ -294,7 +343,7 @@ final class SoftmaxLoss {
      */
     double labelGradient(int row, double part, double logit) {
         double exponential = Math.exp(logit - largest[row]);
-        double ofOthers = part * others[row] + (part * labelSum(row) - exponential);
+        double ofOthers = part * others[row] + (part * labelSums[row] - exponential);
         double smoothed = shares[row] * meanWeight * smoothing + zSlope(row);
         return labelPart(row) * ofOthers / normalisers[row]
                 + smoothed * (exponential / normalisers[row]);

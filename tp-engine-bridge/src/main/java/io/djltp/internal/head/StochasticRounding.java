@@ -1,11 +1,11 @@
 package io.djltp.internal.head;
 
 import io.djltp.internal.torch.DropoutMask;
+import io.djltp.internal.torch.HostReads;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
-import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.function.LongUnaryOperator;
@@ -70,7 +70,7 @@ final class StochasticRounding {
         for (int i = 0; i < numbers.length; i++) {
             numbers[i] = (short) (DropoutMask.key(key, counter.applyAsLong(start + i)) | 1);
         }
-        return torch.tensor(numbers).to(like.device(), ScalarType.Short);
+        return HostReads.toDevice(like.device(), numbers);
     }
 
     /**

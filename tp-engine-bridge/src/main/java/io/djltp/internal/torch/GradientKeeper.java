@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.DoubleConsumer;
+import java.util.function.Consumer;
 
 /**
  * Keeps gradients that a rank has computed in the forward pass until the backward pass takes them.
@@ -54,7 +54,10 @@ public final class GradientKeeper implements AutoCloseable {
      * @return the value as a part of the graph, attached to the manager of {@code input}
      */
     public NDArray scalar(
-            NDArray input, NDArray value, NDArray gradient, @Nullable DoubleConsumer listener) {
+            NDArray input,
+            NDArray value,
+            NDArray gradient,
+            @Nullable Consumer<TensorView> listener) {
         Tensor known = TensorView.of(gradient).tensor(); // loads libtorch: before any hook is made
         KnownGradient hook = new KnownGradient(known, listener, input.getManager());
         return TorchScope.array(
@@ -95,13 +98,13 @@ public final class GradientKeeper implements AutoCloseable {
     private final class KnownGradient extends TensorTensorHook {
 
         private final Tensor gradient;
-        private final @Nullable DoubleConsumer listener;
+        private final @Nullable Consumer<TensorView> listener;
         private final NDManager pass;
         private final String id = UUID.randomUUID().toString();
         private boolean taken;
         private boolean released;
 
-        KnownGradient(Tensor gradient, @Nullable DoubleConsumer listener, NDManager pass) {
+        KnownGradient(Tensor gradient, @Nullable Consumer<TensorView> listener, NDManager pass) {
             this.gradient = new Tensor(gradient); // a reference of its own: that may be closed
             this.listener = listener;
             this.pass = pass;
@@ -124,14 +127,10 @@ public final class GradientKeeper implements AutoCloseable {
                 while (scale.dim() > 0) {
                     scale = scale.select(0, 0);
                 }
-                double read = 0;
-                if (listener != null || !scale.is_cuda()) {
-                    read = HostReads.number(scale);
-                }
                 if (listener != null) {
-                    listener.accept(read);
+                    listener.accept(TensorView.of(scale));
                 }
-                if (read != 1) {
+                if (HostReads.known(scale) != 1) {
                     gradient.mul_(scale);
                 }
             } finally {

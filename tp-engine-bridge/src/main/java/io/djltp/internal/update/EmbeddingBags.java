@@ -245,13 +245,13 @@ public final class EmbeddingBags {
                 weights == null
                         ? new TensorOptional()
                         : new TensorOptional(
-                                torch.tensor(weights).to(rows.device(), rows.scalar_type()));
+                                HostReads.toDevice(rows.device(), weights).to(rows.scalar_type()));
         return torch.embedding_bag(rows, index(index, rows), bags, false, SUM, false, each, false)
                 .get0();
     }
 
     private static Tensor index(long[] values, Tensor like) {
-        return torch.tensor(values).to(like.device(), ScalarType.Long);
+        return HostReads.toDevice(like.device(), values);
     }
 
     /** Some rows of a table, copied out of it, with their gradient in float32. */

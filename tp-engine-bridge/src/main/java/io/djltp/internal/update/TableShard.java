@@ -134,7 +134,7 @@ public final class TableShard {
     public static NDArray pick(NDArray array, long[] positions, NDManager manager) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor all = TensorView.of(array).tensor().detach();
-            Tensor index = torch.tensor(positions).to(all.device(), ScalarType.Long);
+            Tensor index = HostReads.toDevice(all.device(), positions);
             Tensor rows = all.reshape(-1, all.size(-1)).index_select(0, index);
             return TensorView.toArray(rows, manager);
         }

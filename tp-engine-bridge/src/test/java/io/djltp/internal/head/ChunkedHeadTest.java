@@ -343,6 +343,43 @@ public class ChunkedHeadTest {
         Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
     }
 
+    /** All ranks know of each whether its numbers are of use, and make the same passes. */
+    @Test(timeOut = 60_000)
+    public void numbersOfOneRankEndTheLossOnAll() throws Exception {
+        HeadReference data = data();
+        Cut cut = Cut.balanced(CLASSES, 3);
+        data.weight[10 * FEATURES] = Double.NaN;
+        RankThreads.run(
+                3,
+                (group, manager) -> {
+                    NDArray w = data.weight(manager, cut.getRanges(group.getRank()));
+                    try (ChunkedHead fused =
+                            new ChunkedHead(group, cut, ALL, 4, HeadStep.FLOAT32)) {
+                        ArithmeticException e =
+                                Assert.expectThrows(
+                                        ArithmeticException.class,
+                                        () ->
+                                                fused.evaluate(
+                                                        data.x(manager),
+                                                        w,
+                                                        null,
+                                                        data.labels(manager),
+                                                        PLAIN));
+                        Assert.assertTrue(e.getMessage().contains("on rank 1 "), e.getMessage());
+                    }
+                });
+    }
+
+    /** The logits of a chunk, in bytes, for the classes of a rank with a GPU. */
+    @Test
+    public void chunksOfGpusFitTheirCache() {
+        for (long rows : new long[] {16, 64, 1000, 8192}) {
+            ChunkPlan plan = ChunkPlan.of(rows, 128, 1_000_000, 0, 1L << 30, 4, 1, true)[0];
+            long bytes = plan.chunk() * rows * Float.BYTES;
+            Assert.assertTrue(bytes > 4 << 20 && bytes <= 16 << 20, rows + " rows: " + bytes);
+        }
+    }
+
     /** The loss before it is none, either: its batch is another one. */
     @Test(timeOut = 60_000)
     public void aLossThatIsRefusedIsNoneToUpdateBy() throws Exception {
