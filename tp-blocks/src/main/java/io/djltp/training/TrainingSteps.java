@@ -64,7 +64,7 @@ final class TrainingSteps implements AutoCloseable {
         for (int i = 0; i < ranks.size(); i++) {
             ParallelContext context = ranks.getContext(i);
             context.setRowSparse(optimizer.isRowSparse());
-            context.setStepAhead(() -> updates.ahead(context, nextRates()));
+            context.setStepAhead(() -> updates.ahead(context, nextRates(parameters.getTrained())));
         }
     }
 
@@ -159,7 +159,7 @@ final class TrainingSteps implements AutoCloseable {
         updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
         boolean finite = !lossScale.isUsed() || unscale();
         if (finite) {
-            change(beforeChange);
+            change(trained, beforeChange);
         } else {
             onRanks(updates::drop);
         }
@@ -172,8 +172,8 @@ final class TrainingSteps implements AutoCloseable {
         }
     }
 
-    private void change(Runnable beforeChange) {
-        Map<Parameter, LearningRates.Update> rates = nextRates();
+    private void change(List<Parameter> trained, Runnable beforeChange) {
+        Map<Parameter, LearningRates.Update> rates = nextRates(trained);
         beforeChange.run();
         ahead.clear();
         onRanks(
@@ -187,8 +187,7 @@ final class TrainingSteps implements AutoCloseable {
     }
 
     /** Returns the rates of the next step, which trackers are asked for once. */
-    private synchronized Map<Parameter, LearningRates.Update> nextRates() {
-        List<Parameter> trained = parameters.getTrained();
+    private synchronized Map<Parameter, LearningRates.Update> nextRates(List<Parameter> trained) {
         List<Parameter> missing = trained.stream().filter(p -> !ahead.containsKey(p)).toList();
         if (!missing.isEmpty()) {
             ahead.putAll(learningRates.next(missing, parameters::nameOf));
