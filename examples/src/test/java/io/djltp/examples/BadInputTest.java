@@ -145,7 +145,7 @@ public class BadInputTest {
             {"bench head --optimizer adamax", "Invalid value for option '--optimizer'"},
             {"bench head --head half", "Invalid value for option '--head'"},
             {"bench head --ranks 1,0", "--ranks must be greater than 0, not 0"},
-            {"bench head --threads-per-rank 0", "--threads-per-rank must be greater"},
+            {"bench head --threads 2,0", "--threads must be greater"},
             {"bench head --repeats 0", "--repeats must be greater than 0, not 0"},
             {"bench head --warmup-seconds NaN", "--warmup-seconds must be 0 or more"},
             {"bench head --json /dev/null/x", "--json /dev/null/x cannot be written"},

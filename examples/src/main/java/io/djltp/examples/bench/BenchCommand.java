@@ -226,8 +226,11 @@ public final class BenchCommand implements Callable<Integer> {
         for (Workload workload : workloads) {
             for (Precision precision : precisions) {
                 for (int each : ranks) {
-                    int threads = options.threads(each);
-                    tasks.add(WorkerTask.ours(workload, optimizer, head, each, threads, precision));
+                    for (int threads : options.threads(each)) {
+                        tasks.add(
+                                WorkerTask.ours(
+                                        workload, optimizer, head, each, threads, precision));
+                    }
                 }
             }
         }
@@ -235,13 +238,15 @@ public final class BenchCommand implements Callable<Integer> {
             tasks.add(WorkerTask.probe(Side.FLOOR, 1, 1, List.of((long) floorSide)));
         }
         for (Workload workload : workloads) {
-            if (options.has(Peer.DJL)) {
-                tasks.add(WorkerTask.peer(Side.STOCK, workload, optimizer, options.threads(1)));
-            }
-            if (pyTorch != null
-                    && optimizer != OptimizerName.ADAGRAD
-                    && workload.loss() == LossKind.SOFTMAX) {
-                tasks.add(WorkerTask.peer(Side.PYTORCH, workload, optimizer, options.threads(1)));
+            for (int threads : options.threads(1)) {
+                if (options.has(Peer.DJL)) {
+                    tasks.add(WorkerTask.peer(Side.STOCK, workload, optimizer, threads));
+                }
+                if (pyTorch != null
+                        && optimizer != OptimizerName.ADAGRAD
+                        && workload.loss() == LossKind.SOFTMAX) {
+                    tasks.add(WorkerTask.peer(Side.PYTORCH, workload, optimizer, threads));
+                }
             }
         }
         if (device == DeviceName.GPU) {
@@ -249,7 +254,7 @@ public final class BenchCommand implements Callable<Integer> {
         }
         try (Turns turns = new Turns(tasks, options.timeout(), pyTorch)) {
             turns.run(options);
-            double ours = turns.median(0, 0); // on the first number of ranks
+            double ours = turns.median(0, 0); // on the first number of ranks and threads
             for (int i = 0; i < tasks.size(); i++) {
                 WorkerTask task = tasks.get(i);
                 Workload workload = task.workload();

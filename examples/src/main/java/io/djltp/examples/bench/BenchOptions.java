@@ -34,9 +34,12 @@ final class BenchOptions {
     double warmupSeconds;
 
     @Option(
-            names = "--threads-per-rank",
-            description = "Threads of a rank (processors / ranks, and at least 1).")
-    private @Nullable Integer threadsPerRank;
+            names = {"--threads", "--threads-per-rank"},
+            split = ",",
+            description =
+                    "Numbers of threads of a rank, such as 1,2,4, with a line for each (processors"
+                            + " / ranks, and at least 1).")
+    private @Nullable List<Integer> threads;
 
     @Option(
             names = "--timeout",
@@ -83,7 +86,9 @@ final class BenchOptions {
     void check(List<Integer> ranks, PrintStream out) {
         positive("--repeats", repeats);
         positive("--timeout", timeoutSeconds);
-        DeviceOptions.positive("--threads-per-rank", threadsPerRank);
+        if (threads != null) {
+            threads.forEach(each -> positive("--threads", each));
+        }
         if (!(warmupSeconds >= 0)) {
             throw new BadInputException("--warmup-seconds must be 0 or more, not " + warmupSeconds);
         }
@@ -101,10 +106,10 @@ final class BenchOptions {
         DeviceOptions.positive(option, value);
     }
 
-    int threads(int ranks) {
-        return threadsPerRank != null
-                ? threadsPerRank
-                : Math.max(1, Runtime.getRuntime().availableProcessors() / ranks);
+    List<Integer> threads(int ranks) {
+        return threads != null
+                ? threads
+                : List.of(Math.max(1, Runtime.getRuntime().availableProcessors() / ranks));
     }
 
     Duration timeout() {

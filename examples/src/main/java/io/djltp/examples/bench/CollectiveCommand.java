@@ -101,7 +101,7 @@ final class CollectiveCommand implements Callable<Integer> {
     }
 
     private WorkerTask probe(Side side, int n) {
-        return WorkerTask.probe(side, n, options.threads(n), sizes);
+        return WorkerTask.probe(side, n, options.threads(n).get(0), sizes);
     }
 
     private Row row(

@@ -48,11 +48,15 @@ public class BenchCommandTest {
                         STOCK + "4x8x500 sgd float32 1 x 1 one-vs-all")
             },
             {
-                "head --shapes 8x16x5000 --ranks 2 --optimizer adam --threads-per-rank 1",
+                "head --shapes 8x16x5000 --ranks 1,2 --optimizer adam --threads 1,2",
                 List.of(
+                        OURS + "8x16x5000 adam float32 1 x 1",
+                        OURS + "8x16x5000 adam float32 1 x 2",
                         OURS + "8x16x5000 adam float32 2 x 1",
+                        OURS + "8x16x5000 adam float32 2 x 2",
                         FLOOR + "8x16x5000 adam float32 -",
-                        STOCK + "8x16x5000 adam float32 1 x 1")
+                        STOCK + "8x16x5000 adam float32 1 x 1",
+                        STOCK + "8x16x5000 adam float32 1 x 2")
             },
             {
                 "layer --shapes 8x16x32 --ranks 1,2 --peers none --threads-per-rank 1",
