@@ -2,7 +2,7 @@ package io.djltp.examples.lm;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonPrimitive;
+import com.google.gson.JsonParser;
 
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -24,6 +24,38 @@ import java.util.regex.Pattern;
 final class BytePairs {
 
     static final String END = "<|endoftext|>";
+
+    /** The file without what is trained. */
+    private static final String TOKENIZER =
+            """
+            {
+              "version": "1.0",
+              "added_tokens": [
+                {"id": 0, "content": "END", "single_word": false, "lstrip": false,
+                 "rstrip": false, "normalized": false, "special": true}
+              ],
+              "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false,
+                                "trim_offsets": true, "use_regex": true},
+              "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [
+                  {"SpecialToken": {"id": "END", "type_id": 0}},
+                  {"Sequence": {"id": "A", "type_id": 0}}
+                ],
+                "pair": [
+                  {"SpecialToken": {"id": "END", "type_id": 0}},
+                  {"Sequence": {"id": "A", "type_id": 0}},
+                  {"SpecialToken": {"id": "END", "type_id": 1}},
+                  {"Sequence": {"id": "B", "type_id": 1}}
+                ],
+                "special_tokens": {"END": {"id": "END", "ids": [0], "tokens": ["END"]}}
+              },
+              "decoder": {"type": "ByteLevel", "add_prefix_space": false,
+                          "trim_offsets": true, "use_regex": true},
+              "model": {"type": "BPE", "fuse_unk": false, "byte_fallback": false}
+            }
+            """
+                    .replace("END", END);
 
     /** Ids that every tokenizer has: the end and the bytes. */
     static final int LEAST = 257;
@@ -159,67 +191,10 @@ final class BytePairs {
         for (int[] each : merges) {
             pairsInOrder.add(tokens.get(each[0]) + " " + tokens.get(each[1]));
         }
-        JsonObject model = new JsonObject();
-        model.addProperty("type", "BPE");
-        model.addProperty("fuse_unk", false);
-        model.addProperty("byte_fallback", false);
+        JsonObject tokenizer = JsonParser.parseString(TOKENIZER).getAsJsonObject();
+        JsonObject model = tokenizer.getAsJsonObject("model");
         model.add("vocab", vocabulary);
         model.add("merges", pairsInOrder);
-        JsonObject bytes = new JsonObject();
-        bytes.addProperty("type", "ByteLevel");
-        bytes.addProperty("add_prefix_space", false);
-        bytes.addProperty("trim_offsets", true);
-        bytes.addProperty("use_regex", true);
-        JsonObject end = new JsonObject();
-        end.addProperty("id", 0);
-        end.addProperty("content", END);
-        for (String no : List.of("single_word", "lstrip", "rstrip", "normalized")) {
-            end.addProperty(no, false);
-        }
-        end.addProperty("special", true);
-        JsonArray added = new JsonArray();
-        added.add(end);
-        JsonObject tokenizer = new JsonObject();
-        tokenizer.addProperty("version", "1.0");
-        tokenizer.add("added_tokens", added);
-        tokenizer.add("pre_tokenizer", bytes);
-        tokenizer.add("post_processor", beginsWithEnd());
-        tokenizer.add("decoder", bytes.deepCopy());
-        tokenizer.add("model", model);
         return tokenizer;
-    }
-
-    private static JsonObject beginsWithEnd() {
-        JsonArray single = new JsonArray();
-        single.add(part("SpecialToken", END, 0));
-        single.add(part("Sequence", "A", 0));
-        JsonArray pair = single.deepCopy();
-        pair.add(part("SpecialToken", END, 1));
-        pair.add(part("Sequence", "B", 1));
-        JsonArray ids = new JsonArray();
-        ids.add(0);
-        JsonArray words = new JsonArray();
-        words.add(new JsonPrimitive(END));
-        JsonObject token = new JsonObject();
-        token.addProperty("id", END);
-        token.add("ids", ids);
-        token.add("tokens", words);
-        JsonObject tokens = new JsonObject();
-        tokens.add(END, token);
-        JsonObject processor = new JsonObject();
-        processor.addProperty("type", "TemplateProcessing");
-        processor.add("single", single);
-        processor.add("pair", pair);
-        processor.add("special_tokens", tokens);
-        return processor;
-    }
-
-    private static JsonObject part(String kind, String id, int type) {
-        JsonObject inner = new JsonObject();
-        inner.addProperty("id", id);
-        inner.addProperty("type_id", type);
-        JsonObject part = new JsonObject();
-        part.add(kind, inner);
-        return part;
     }
 }
