@@ -51,19 +51,14 @@ public final class ApiException extends RuntimeException {
 
     /** {@return the error in OpenAI's schema} */
     public JsonObject toJson() {
-        JsonObject error = new JsonObject();
-        error.addProperty("message", getMessage());
         String type =
                 switch (status) {
                     case 401 -> "authentication_error";
                     case 429 -> "rate_limit_error";
                     default -> status < 500 ? "invalid_request_error" : "server_error";
                 };
-        error.addProperty("type", type);
-        error.addProperty("param", param);
-        error.addProperty("code", code);
-        JsonObject all = new JsonObject();
-        all.add("error", error);
-        return all;
+        return Fields.json(
+                "error",
+                Fields.json("message", getMessage(), "type", type, "param", param, "code", code));
     }
 }

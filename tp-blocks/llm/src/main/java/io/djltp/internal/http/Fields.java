@@ -1,6 +1,7 @@
 package io.djltp.internal.http;
 
 import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
@@ -26,8 +27,8 @@ import java.util.Map;
 /** The fields of a request. A field of {@code null} counts as missing. */
 public final class Fields {
 
-    private static final TypeAdapter<JsonElement> ADAPTER =
-            new Gson().getAdapter(JsonElement.class);
+    private static final Gson GSON = new GsonBuilder().serializeNulls().create();
+    private static final TypeAdapter<JsonElement> ADAPTER = GSON.getAdapter(JsonElement.class);
 
     private final JsonObject object;
 
@@ -85,6 +86,20 @@ public final class Fields {
             }
         }
         return this;
+    }
+
+    /**
+     * Returns an object of an answer.
+     *
+     * @param fields the names of its fields, each before its value
+     * @return the object
+     */
+    public static JsonObject json(@Nullable Object... fields) {
+        JsonObject json = new JsonObject();
+        for (int i = 0; i < fields.length; i += 2) {
+            json.add(String.valueOf(fields[i]), GSON.toJsonTree(fields[i + 1]));
+        }
+        return json;
     }
 
     /**
@@ -273,7 +288,7 @@ public final class Fields {
 
     /** {@return the values as Java's} */
     public Map<String, Object> toMap() {
-        return new Gson().fromJson(object, new TypeToken<Map<String, Object>>() {}.getType());
+        return GSON.fromJson(object, new TypeToken<Map<String, Object>>() {}.getType());
     }
 
     private static JsonPrimitive primitive(JsonElement value, String name, String kind) {

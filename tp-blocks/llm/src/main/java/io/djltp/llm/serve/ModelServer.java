@@ -190,7 +190,7 @@ public final class ModelServer implements AutoCloseable {
 
     private void get(Call call) {
         String path = call.path();
-        JsonObject json = new JsonObject();
+        JsonObject json;
         if (path.equals("/metrics")) {
             String text =
                     model instanceof Generator generator
@@ -202,10 +202,7 @@ public final class ModelServer implements AutoCloseable {
             call.send(HttpMetrics.TYPE, text);
             return;
         } else if (path.equals("/v1/models")) {
-            JsonArray models = new JsonArray();
-            models.add(describe());
-            json.addProperty("object", "list");
-            json.add("data", models);
+            json = Fields.json("object", "list", "data", List.of(describe()));
         } else if (path.equals("/v1/models/" + name)) {
             json = describe();
         } else {
@@ -215,12 +212,7 @@ public final class ModelServer implements AutoCloseable {
     }
 
     private JsonObject describe() {
-        JsonObject json = new JsonObject();
-        json.addProperty("id", name);
-        json.addProperty("object", "model");
-        json.addProperty("created", created);
-        json.addProperty("owned_by", "tp");
-        return json;
+        return Fields.json("id", name, "object", "model", "created", created, "owned_by", "tp");
     }
 
     private ApiException noModel(String asked) {
@@ -273,22 +265,12 @@ public final class ModelServer implements AutoCloseable {
                 TextRequest.checked("input", () -> embedder.embedAndCount(texts));
         for (int i = 0; i < vectors.size(); i++) {
             tokens += vectors.get(i).tokens();
-            JsonObject each = new JsonObject();
-            each.addProperty("object", "embedding");
-            each.addProperty("index", i);
-            each.add("embedding", vector(vectors.get(i).vector(), format));
-            data.add(each);
+            JsonElement vector = vector(vectors.get(i).vector(), format);
+            data.add(Fields.json("object", "embedding", "index", i, "embedding", vector));
         }
         metrics.promptTokens.add(tokens);
-        JsonObject usage = new JsonObject();
-        usage.addProperty("prompt_tokens", tokens);
-        usage.addProperty("total_tokens", tokens);
-        JsonObject all = new JsonObject();
-        all.addProperty("object", "list");
-        all.add("data", data);
-        all.addProperty("model", name);
-        all.add("usage", usage);
-        return all;
+        JsonObject usage = Fields.json("prompt_tokens", tokens, "total_tokens", tokens);
+        return Fields.json("object", "list", "data", data, "model", name, "usage", usage);
     }
 
     private static JsonElement vector(float[] vector, String format) {

@@ -6,6 +6,7 @@ import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
 
 import io.djltp.internal.http.ApiException;
+import io.djltp.internal.http.Fields;
 import io.djltp.internal.http.HttpFront;
 import io.djltp.llm.GeneratedToken;
 import io.djltp.llm.GeneratedToken.FinishReason;
@@ -172,16 +173,11 @@ final class TextCall {
 
     /** Returns a chat's message, or its beginning. */
     private static JsonObject message(String content) {
-        JsonObject message = new JsonObject();
-        message.addProperty("role", "assistant");
-        message.addProperty("content", content);
-        return message;
+        return Fields.json("role", "assistant", "content", content);
     }
 
     private JsonObject text(String text) {
-        JsonObject piece = new JsonObject();
-        piece.addProperty(asked.chat ? "content" : "text", text);
-        return piece;
+        return Fields.json(asked.chat ? "content" : "text", text);
     }
 
     private JsonObject chunk(Choice choice, JsonObject piece, @Nullable FinishReason reason) {
@@ -250,11 +246,13 @@ final class TextCall {
         for (byte each : text.getBytes(StandardCharsets.UTF_8)) {
             bytes.add(each & 0xFF);
         }
-        JsonObject json = new JsonObject();
-        json.addProperty("token", text);
-        json.addProperty("logprob", Math.max(LEAST, token.value()));
-        json.add("bytes", text.contains("\uFFFD") ? JsonNull.INSTANCE : bytes);
-        return json;
+        return Fields.json(
+                "token",
+                text,
+                "logprob",
+                Math.max(LEAST, token.value()),
+                "bytes",
+                text.contains("\uFFFD") ? null : bytes);
     }
 
     /** Returns the text of a token, with the space that it may have after another one. */
@@ -270,11 +268,8 @@ final class TextCall {
     }
 
     private JsonObject answer(String object) {
-        JsonObject all = new JsonObject();
-        all.addProperty("id", id);
-        all.addProperty("object", object);
-        all.addProperty("created", created);
-        all.addProperty("model", model);
+        JsonObject all =
+                Fields.json("id", id, "object", object, "created", created, "model", model);
         all.add("choices", new JsonArray());
         return all;
     }
@@ -291,11 +286,14 @@ final class TextCall {
     }
 
     private JsonObject usage() {
-        JsonObject usage = new JsonObject();
-        usage.addProperty("prompt_tokens", asked.promptTokens());
-        usage.addProperty("completion_tokens", tokens);
-        usage.addProperty("total_tokens", asked.promptTokens() + tokens);
-        return usage;
+        int prompt = asked.promptTokens();
+        return Fields.json(
+                "prompt_tokens",
+                prompt,
+                "completion_tokens",
+                tokens,
+                "total_tokens",
+                prompt + tokens);
     }
 
     private String end() throws IOException {
