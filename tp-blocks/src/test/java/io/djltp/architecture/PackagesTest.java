@@ -31,60 +31,22 @@ public class PackagesTest {
     /** The packages of both modules of the library, from the lowest to the highest. */
     private static final List<String> BRIDGE =
             List.of(
-                    "cut",
-                    "environment",
-                    "head",
-                    "internal",
-                    "internal.environment",
-                    "internal.events",
-                    "internal.job",
-                    "internal.libtorch",
-                    "job",
-                    "internal.sockets",
-                    "torch",
-                    "internal.torch",
-                    "collective",
-                    "internal.collective",
-                    "internal.collective.local",
-                    "internal.collective.nccl",
-                    "internal.collective.tcp",
-                    "internal.decode",
-                    "internal.region",
-                    "internal.update",
-                    "internal.head",
-                    "launch");
+                    ("cut environment head internal internal.environment internal.events"
+                                    + " internal.job internal.libtorch job internal.sockets torch"
+                                    + " internal.torch collective internal.collective"
+                                    + " internal.collective.local internal.collective.nccl"
+                                    + " internal.collective.tcp internal.decode internal.region"
+                                    + " internal.update internal.head launch")
+                            .split(" "));
 
     private static final List<String> BLOCKS =
             List.of(
-                    "internal.files",
-                    "internal.layout",
-                    "internal.report",
-                    "internal.safetensors",
-                    "optimizer",
-                    "rank",
-                    "internal.forecast",
-                    "internal.optimizer",
-                    "internal.rank",
-                    "sharding",
-                    "internal.parameters",
-                    "internal.gradient",
-                    "internal.loss",
-                    "loss",
-                    "nn",
-                    "nn.mlp",
-                    "nn.moe",
-                    "cost",
-                    "nn.norm",
-                    "nn.attention",
-                    "nn.transformer",
-                    "plan",
-                    "search",
-                    "training",
-                    "checkpoint",
-                    "exchange",
-                    "report",
-                    "zoo",
-                    "classes");
+                    ("internal.files internal.layout internal.report internal.safetensors"
+                                    + " optimizer rank internal.forecast internal.optimizer internal.rank"
+                                    + " sharding internal.parameters internal.gradient internal.loss loss nn"
+                                    + " nn.mlp nn.moe cost nn.norm nn.attention nn.transformer plan search"
+                                    + " training checkpoint exchange report zoo classes")
+                            .split(" "));
 
     /** The module that only tp-spark's run of this test has on its class path. */
     private static final List<String> SPARK =

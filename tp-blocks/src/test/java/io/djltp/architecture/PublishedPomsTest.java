@@ -53,14 +53,9 @@ public class PublishedPomsTest {
         boolean inherits = !value(document, "/project/parent").isEmpty();
         for (String either :
                 List.of(
-                        "groupId",
-                        "version",
-                        "url",
-                        "licenses/license/name",
-                        "licenses/license/url",
-                        "developers/developer/name",
-                        "scm/connection",
-                        "scm/url")) {
+                        ("groupId version url licenses/license/name licenses/license/url"
+                                        + " developers/developer/name scm/connection scm/url")
+                                .split(" "))) {
             String value = value(document, "/project/" + either);
             if (value.isEmpty() && inherits) {
                 value = value(read("pom.xml"), "/project/" + either);

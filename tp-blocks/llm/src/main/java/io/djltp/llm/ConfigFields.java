@@ -54,19 +54,11 @@ final class ConfigFields {
     /** Fields of other models, or of other files, which change what the model computes. */
     private static final Set<String> NOT_IMPLEMENTED =
             Set.of(
-                    "quantization_config",
-                    "attn_logit_softcapping",
-                    "final_logit_softcapping",
-                    "query_pre_attn_scalar",
-                    "logit_scale",
-                    "logits_scaling",
-                    "residual_multiplier",
-                    "embedding_multiplier",
-                    "attention_multiplier",
-                    "num_local_experts",
-                    "num_experts",
-                    "rotary_pct",
-                    "alibi");
+                    ("quantization_config attn_logit_softcapping final_logit_softcapping"
+                                    + " query_pre_attn_scalar logit_scale logits_scaling residual_multiplier"
+                                    + " embedding_multiplier attention_multiplier num_local_experts"
+                                    + " num_experts rotary_pct alibi")
+                            .split(" "));
 
     /** Fields that have one value here, and what it is. */
     private static final JsonObject FIXED =
@@ -98,15 +90,9 @@ final class ConfigFields {
     /** Fields of adapters that say nothing about what they compute. */
     private static final Set<String> IGNORED_OF_ADAPTERS =
             Set.of(
-                    "base_model_name_or_path",
-                    "revision",
-                    "task_type",
-                    "inference_mode",
-                    "auto_mapping",
-                    "peft_version",
-                    "megatron_core",
-                    "layers_pattern",
-                    "qalora_group_size");
+                    ("base_model_name_or_path revision task_type inference_mode auto_mapping"
+                                    + " peft_version megatron_core layers_pattern qalora_group_size")
+                            .split(" "));
 
     /** Values of a field that is not used. */
     private static final JsonArray NOTHING =

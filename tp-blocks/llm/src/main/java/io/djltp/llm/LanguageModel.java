@@ -49,20 +49,11 @@ public final class LanguageModel implements AutoCloseable {
     /** The files of a folder that a saved model has as they are. */
     private static final List<String> COPIED =
             List.of(
-                    "config.json",
-                    "generation_config.json",
-                    "tokenizer.json",
-                    "tokenizer_config.json",
-                    "special_tokens_map.json",
-                    "added_tokens.json",
-                    "chat_template.jinja",
-                    "tokenizer.model",
-                    "vocab.json",
-                    "vocab.txt",
-                    "modules.json",
-                    "sentence_bert_config.json",
-                    "1_Pooling/config.json",
-                    "merges.txt");
+                    ("config.json generation_config.json tokenizer.json"
+                                    + " tokenizer_config.json special_tokens_map.json added_tokens.json"
+                                    + " chat_template.jinja tokenizer.model vocab.json vocab.txt modules.json"
+                                    + " sentence_bert_config.json 1_Pooling/config.json merges.txt")
+                            .split(" "));
 
     private static final Shape PROBE = new Shape(1, 1);
 

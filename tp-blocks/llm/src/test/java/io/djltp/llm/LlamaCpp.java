@@ -11,11 +11,14 @@ import org.testng.SkipException;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.Arrays;
+import java.util.List;
+import java.util.stream.Stream;
 
 /**
  * llama.cpp by its C API, which the library inside {@code de.kherud:llama:4.2.0} exports: its build
@@ -23,22 +26,17 @@ import java.util.Arrays;
  */
 public final class LlamaCpp implements AutoCloseable {
 
+    /** A structure of the fields of its class, in their order. */
+    public abstract static class Fields extends Structure implements Structure.ByValue {
+
+        @Override
+        protected List<String> getFieldOrder() {
+            return Stream.of(getClass().getDeclaredFields()).map(Field::getName).toList();
+        }
+    }
+
     /** {@code llama_model_params}. */
-    @Structure.FieldOrder({
-        "devices",
-        "gpuLayers",
-        "splitMode",
-        "mainGpu",
-        "tensorSplit",
-        "progress",
-        "progressData",
-        "overrides",
-        "vocabOnly",
-        "mmap",
-        "mlock",
-        "check"
-    })
-    public static class ModelParams extends Structure implements Structure.ByValue {
+    public static class ModelParams extends Fields {
         public Pointer devices;
         public int gpuLayers;
         public int splitMode;
@@ -54,32 +52,7 @@ public final class LlamaCpp implements AutoCloseable {
     }
 
     /** {@code llama_context_params}. */
-    @Structure.FieldOrder({
-        "context",
-        "batch",
-        "microBatch",
-        "sequences",
-        "threads",
-        "threadsBatch",
-        "ropeType",
-        "pooling",
-        "attention",
-        "rope",
-        "yarnContext",
-        "defrag",
-        "callback",
-        "callbackData",
-        "typeK",
-        "typeV",
-        "logitsAll",
-        "embeddings",
-        "offload",
-        "flash",
-        "noPerf",
-        "abort",
-        "abortData"
-    })
-    public static class ContextParams extends Structure implements Structure.ByValue {
+    public static class ContextParams extends Fields {
         public int context;
         public int batch;
         public int microBatch;
@@ -106,16 +79,7 @@ public final class LlamaCpp implements AutoCloseable {
     }
 
     /** {@code llama_batch}. */
-    @Structure.FieldOrder({
-        "count",
-        "token",
-        "embedding",
-        "position",
-        "sequences",
-        "sequence",
-        "logits"
-    })
-    public static class Batch extends Structure implements Structure.ByValue {
+    public static class Batch extends Fields {
         public int count;
         public Pointer token;
         public Pointer embedding;

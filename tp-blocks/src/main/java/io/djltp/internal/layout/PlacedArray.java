@@ -41,64 +41,25 @@ final class PlacedArray implements InvocationHandler {
     /** Methods that say or change something of the array, and compute nothing. */
     private static final Set<String> PLAIN =
             Set.of(
-                    "getName",
-                    "setName",
-                    "getUid",
-                    "getDataType",
-                    "getDevice",
-                    "getSparseFormat",
-                    "isSparse",
-                    "isScalar",
-                    "setRequiresGradient",
-                    "hasGradient",
-                    "getGradient",
-                    "attach",
-                    "tempAttach",
-                    "detach",
-                    "returnResource",
-                    "close",
-                    "isReleased",
-                    "toDebugString");
+                    ("getName setName getUid getDataType getDevice getSparseFormat isSparse"
+                                    + " isScalar setRequiresGradient hasGradient getGradient attach"
+                                    + " tempAttach detach returnResource close isReleased toDebugString")
+                            .split(" "));
 
     private static final Set<String> READ =
             Set.of(
-                    "toArray",
-                    "toByteArray",
-                    "toDoubleArray",
-                    "toFloatArray",
-                    "toShortArray",
-                    "toUnsignedShortArray",
-                    "toIntArray",
-                    "toUnsignedIntArray",
-                    "toLongArray",
-                    "toUint8Array",
-                    "toBooleanArray",
-                    "toStringArray",
-                    "getLong",
-                    "getDouble",
-                    "getFloat",
-                    "getInt",
-                    "getByte",
-                    "getUint8",
-                    "getBoolean",
-                    "encode",
-                    "contentEquals",
-                    "allClose");
+                    ("toArray toByteArray toDoubleArray toFloatArray toShortArray"
+                                    + " toUnsignedShortArray toIntArray toUnsignedIntArray toLongArray"
+                                    + " toUint8Array toBooleanArray toStringArray getLong getDouble getFloat"
+                                    + " getInt getByte getUint8 getBoolean encode contentEquals allClose")
+                            .split(" "));
 
     /** Operations of {@link NDArrayEx} that compute with their arguments alone. */
     private static final Set<String> OF_ARGUMENTS =
             Set.of(
-                    "linear",
-                    "convolution",
-                    "deconvolution",
-                    "embedding",
-                    "prelu",
-                    "dropout",
-                    "layerNorm",
-                    "batchNorm",
-                    "rnn",
-                    "gru",
-                    "lstm");
+                    ("linear convolution deconvolution embedding prelu dropout layerNorm"
+                                    + " batchNorm rnn gru lstm")
+                            .split(" "));
 
     private static final Object[] NONE = {};
     private static final Constructor<?> ARRAY = constructor(Array.class);

@@ -103,30 +103,10 @@ final class PlacedOperation {
 
     private static final Set<String> WITHOUT_GRADIENT =
             Set.of(
-                    "stopGradient",
-                    "zerosLike",
-                    "onesLike",
-                    "like",
-                    "eq",
-                    "neq",
-                    "gt",
-                    "gte",
-                    "lt",
-                    "lte",
-                    "logicalAnd",
-                    "logicalOr",
-                    "logicalXor",
-                    "logicalNot",
-                    "isNaN",
-                    "isInfinite",
-                    "argMax",
-                    "argMin",
-                    "argSort",
-                    "all",
-                    "any",
-                    "none",
-                    "countNonzero",
-                    "oneHot");
+                    ("stopGradient zerosLike onesLike like eq neq gt gte lt lte logicalAnd"
+                                    + " logicalOr logicalXor logicalNot isNaN isInfinite argMax argMin"
+                                    + " argSort all any none countNonzero oneHot")
+                            .split(" "));
 
     /** An array that an operation gets, and where the engine is given it. */
     static final class Operand {

@@ -40,14 +40,9 @@ final class TextRequest {
     /** Fields that would change the result, and are not implemented. */
     private static final List<String> UNSUPPORTED =
             List.of(
-                    "tools",
-                    "functions",
-                    "logit_bias",
-                    "presence_penalty",
-                    "frequency_penalty",
-                    "echo",
-                    "suffix",
-                    "audio");
+                    ("tools functions logit_bias presence_penalty frequency_penalty echo"
+                                    + " suffix audio")
+                            .split(" "));
 
     /** Their values that change nothing. */
     private static final Set<String> NO_EFFECT = Set.of("false", "0", "0.0", "", "[]", "{}");
