@@ -27,11 +27,9 @@ public final class JsonFile {
     public static void check(String option, @Nullable Path file) {
         if (file != null && !isWritable(file)) {
             throw new BadInputException(
-                    option
-                            + " "
-                            + file
-                            + " cannot be written: name a file in an existing folder with"
-                            + " write permission");
+                    "%s %s cannot be written: name a file in an existing folder with write"
+                            + " permission",
+                    option, file);
         }
     }
 

@@ -12,6 +12,7 @@ import io.djltp.checkpoint.TensorReader.PartFile;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
+import io.djltp.internal.Errors;
 import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.internal.torch.TensorBuffers;
 
@@ -309,10 +310,9 @@ public final class Checkpoint implements Closeable {
         check(tensor, axis, ranges);
         Shape shape = new Shape(TensorReader.shape(tensor, axis, ranges));
         if (target.getDataType() != tensor.type() || target.size() != shape.size()) {
-            throw new IllegalArgumentException(
-                    String.format(
-                            "What is read of tensor %s is %s %s, and the array is %s %s",
-                            name, tensor.type(), shape, target.getDataType(), target.getShape()));
+            throw Errors.argument(
+                    "What is read of tensor %s is %s %s, and the array is %s %s",
+                    name, tensor.type(), shape, target.getDataType(), target.getShape());
         }
         TensorReader reader = Objects.requireNonNullElseGet(idle.poll(), this::newReader);
         reader.read(tensor, axis, ranges, TensorBuffers.of(target));
@@ -329,10 +329,9 @@ public final class Checkpoint implements Closeable {
         }
         for (ShardRange range : ranges) {
             if (range.end() > tensor.shape().get(axis)) {
-                throw new IllegalArgumentException(
-                        String.format(
-                                "Axis %d of tensor %s %s has no range %d to %d",
-                                axis, tensor.name(), tensor.shape(), range.start(), range.end()));
+                throw Errors.argument(
+                        "Axis %d of tensor %s %s has no range %d to %d",
+                        axis, tensor.name(), tensor.shape(), range.start(), range.end());
             }
         }
     }

@@ -140,11 +140,10 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      *     training, or of other evaluators or states; nothing is changed then, on any process
      */
     public boolean resume(Trainer trainer) throws IOException {
-        if (trainer != this.trainer) {
-            throw new IllegalArgumentException(
-                    "The CheckpointListener has to be one of the listeners of the ParallelTrainer:"
-                            + " config.addTrainingListeners(checkpoints)");
-        }
+        Errors.check(
+                trainer == this.trainer,
+                "The CheckpointListener has to be one of the listeners of the ParallelTrainer:"
+                        + " config.addTrainingListeners(checkpoints)");
         CheckpointRun opened = open(false);
         try {
             TrainingProgress.Saved saved = opened.restore(resumeFrom, progress);
@@ -302,12 +301,11 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      *     checkpoint may be due
      */
     private void checkTold() {
-        if (!told && getStep() != seen && schedule.isAfterSteps()) {
-            throw new IllegalStateException(
-                    "The CheckpointListener is not told of the steps, and would save none of them:"
-                            + " train with checkpoints.fit(...); a loop of your own calls"
-                            + " checkpoints.endStep() after trainer.step()");
-        }
+        Errors.checkState(
+                told || getStep() == seen || !schedule.isAfterSteps(),
+                "The CheckpointListener is not told of the steps, and would save none of them:"
+                        + " train with checkpoints.fit(...); a loop of your own calls"
+                        + " checkpoints.endStep() after trainer.step()");
     }
 
     /**
@@ -317,12 +315,11 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      */
     private void checkLast() {
         List<TrainingListener> all = TrainingProgress.listeners(trainer());
-        if (all.stream().filter(CheckpointListener.class::isInstance).count() > 1) {
-            throw new IllegalArgumentException(
-                    "A trainer has one CheckpointListener, and this one has several: one saves all"
-                            + " that the training is. Leave one in, and copy or prune its folder"
-                            + " by a program of your own");
-        }
+        Errors.check(
+                all.stream().filter(CheckpointListener.class::isInstance).count() <= 1,
+                "A trainer has one CheckpointListener, and this one has several: one saves all"
+                        + " that the training is. Leave one in, and copy or prune its folder by a"
+                        + " program of your own");
         TrainingListener last = all.get(all.size() - 1);
         if (last != this) {
             throw new IllegalArgumentException(
@@ -390,9 +387,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     }
 
     private CheckpointRun open(boolean empty) throws IOException {
-        if (run != null) {
-            throw new IllegalStateException("resume(trainer) comes once, before the first step");
-        }
+        Errors.checkState(run == null, "resume(trainer) comes once, before the first step");
         checkLast();
         trainer()
                 .getState()

@@ -3,6 +3,7 @@ package io.djltp.checkpoint;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
+import io.djltp.internal.Errors;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
@@ -207,12 +208,11 @@ final class CheckpointRun implements AutoCloseable {
      */
     void checkOpen() {
         if (closed) {
-            throw new IllegalStateException(
-                    ("No checkpoint is taken, because the CheckpointListener of %s is "
-                                    + "closed: close it, or the trainer that closes it, after the last "
-                                    + "step. To train on, resume(trainer) with a new trainer and "
-                                    + "listener")
-                            .formatted(folder.getPath()));
+            throw Errors.state(
+                    "No checkpoint is taken, because the CheckpointListener of %s is closed:"
+                            + " close it, or the trainer that closes it, after the last step. To"
+                            + " train on, resume(trainer) with a new trainer and listener",
+                    folder.getPath());
         }
     }
 

@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.internal.torch.TensorBuffers;
 import io.djltp.internal.torch.TensorView;
@@ -79,15 +80,14 @@ final class CheckpointWriter implements Closeable {
         static Source of(CutTensor tensor, int part, NDArray array) {
             Shape shape = tensor.getShardShape(part);
             if (!array.getShape().equals(shape) || array.getDataType() != tensor.type()) {
-                throw new IllegalArgumentException(
-                        String.format(
-                                "Part %d of tensor %s is %s %s, not %s %s",
-                                part,
-                                tensor.name(),
-                                tensor.type(),
-                                shape,
-                                array.getDataType(),
-                                array.getShape()));
+                throw Errors.argument(
+                        "Part %d of tensor %s is %s %s, not %s %s",
+                        part,
+                        tensor.name(),
+                        tensor.type(),
+                        shape,
+                        array.getDataType(),
+                        array.getShape());
             }
             return out -> write(array, out);
         }

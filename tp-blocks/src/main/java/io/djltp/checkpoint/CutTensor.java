@@ -4,6 +4,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
@@ -46,18 +47,15 @@ public record CutTensor(String name, DataType type, Shape shape, int axis, @Null
      */
     public CutTensor {
         if (!TYPES.contains(type)) {
-            throw new IllegalArgumentException(
-                    "Tensor %s is %s, and a checkpoint has %s".formatted(name, type, TYPES));
+            throw Errors.argument("Tensor %s is %s, and a checkpoint has %s", name, type, TYPES);
         }
         if (cut == null ? axis != -1 : axis < 0 || axis >= shape.dimension()) {
-            throw new IllegalArgumentException(
-                    "Tensor %s %s cannot be cut along axis %s".formatted(name, shape, axis));
+            throw Errors.argument("Tensor %s %s cannot be cut along axis %s", name, shape, axis);
         }
         if (cut != null && cut.getLength() != shape.get(axis)) {
-            throw new IllegalArgumentException(
-                    String.format(
-                            "Axis %d of tensor %s %s has the length %d, and its cut %d",
-                            axis, name, shape, shape.get(axis), cut.getLength()));
+            throw Errors.argument(
+                    "Axis %d of tensor %s %s has the length %d, and its cut %d",
+                    axis, name, shape, shape.get(axis), cut.getLength());
         }
     }
 

@@ -11,6 +11,7 @@ import ai.djl.training.dataset.Sampler;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.RandomUtils;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.parameters.BlockWalk;
 
 import org.jspecify.annotations.Nullable;
@@ -100,14 +101,14 @@ final class DataPosition {
         if (again) {
             // of a ResumableDataset the batches are not known
             if (!(dataset instanceof ResumableDataset) && skipped[0] != order) {
-                throw new IllegalStateException(
-                        ("The first %d batches of epoch %d are not those that the checkpoint has"
-                                        + " seen: resume with the data and the batch size of the"
-                                        + " run before. Data that randomSplit(...) splits need the"
-                                        + " same Engine.setRandomSeed(...) before it, and a dataset"
-                                        + " whose order does not follow from that has to implement"
-                                        + " ResumableDataset")
-                                .formatted(batches, epoch));
+                throw Errors.state(
+                        "The first %d batches of epoch %d are not those that the checkpoint has"
+                                + " seen: resume with the data and the batch size of the run"
+                                + " before. Data that randomSplit(...) splits need the same"
+                                + " Engine.setRandomSeed(...) before it, and a dataset whose"
+                                + " order does not follow from that has to implement"
+                                + " ResumableDataset",
+                        batches, epoch);
             }
             DataRandom.restore(random);
         }
@@ -175,11 +176,10 @@ final class DataPosition {
 
     private void checkMore(Iterator<?> all, long there) {
         if (!all.hasNext()) {
-            throw new IllegalArgumentException(
-                    ("The checkpoint was taken after batch %d of epoch %d, and the training set has"
-                                    + " %d: resume with the data and the batch size of the run"
-                                    + " before")
-                            .formatted(batches, epoch, there));
+            throw Errors.argument(
+                    "The checkpoint was taken after batch %d of epoch %d, and the training set"
+                            + " has %d: resume with the data and the batch size of the run before",
+                    batches, epoch, there);
         }
     }
 

@@ -12,6 +12,7 @@ import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.optimizer.OptimizerState;
 import io.djltp.internal.optimizer.StateKind;
@@ -323,10 +324,9 @@ final class TrainingState implements AutoCloseable {
     private TrainerValues.Saved read(Checkpoint checkpoint) throws CheckpointException {
         TrainerValues.Saved saved = TrainerValues.read(checkpoint);
         if (saved == null) {
-            throw new IllegalArgumentException(
-                    "The checkpoint "
-                            + checkpoint.getPath()
-                            + " holds weights and no state of a trainer");
+            throw Errors.argument(
+                    "The checkpoint %s holds weights and no state of a trainer",
+                    checkpoint.getPath());
         }
         values.check(checkpoint, saved);
         return saved;

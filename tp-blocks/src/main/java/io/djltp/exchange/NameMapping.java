@@ -7,6 +7,7 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.checkpoint.Checkpoint;
 import io.djltp.checkpoint.CheckpointException;
+import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
@@ -354,8 +355,7 @@ public final class NameMapping {
 
         private static void check(String line, boolean right, String reason) {
             if (!right) {
-                throw new IllegalArgumentException(
-                        "The mapping of names has the line '" + line + "': " + reason);
+                throw Errors.argument("The mapping of names has the line '%s': %s", line, reason);
             }
         }
 

@@ -283,18 +283,15 @@ public final class OnnxExport {
                         && block.getOutputShapes(block.getInputShapes()).length > 1;
         boolean adapted = known && block.getChildren().size() > 0;
         if (!known || margin || skips || adapted) {
-            throw new IllegalArgumentException(
-                    ("%s is a %s%s, which is not known in ONNX's operators: say what it computes"
-                                    + " with optBlock(\"%s\", ...)")
-                            .formatted(
-                                    path.isEmpty() ? "The network" : path,
-                                    block.getClass().getSimpleName(),
-                                    margin
-                                            ? " with a margin"
-                                            : skips
-                                                    ? " with optSkipBiasAdd"
-                                                    : adapted ? " with an adapter" : "",
-                                    path));
+            throw Errors.argument(
+                    "%s is a %s%s, which is not known in ONNX's operators: say what it computes"
+                            + " with optBlock(\"%s\", ...)",
+                    path.isEmpty() ? "The network" : path,
+                    block.getClass().getSimpleName(),
+                    margin
+                            ? " with a margin"
+                            : skips ? " with optSkipBiasAdd" : adapted ? " with an adapter" : "",
+                    path);
         }
         checkType(from, false, block);
         return linear(graph, block, path, from);
@@ -304,13 +301,12 @@ public final class OnnxExport {
     private void checkType(String value, boolean takesIntegers, Block block) {
         boolean integers = inputType != DataType.FLOAT32;
         if (value.equals(input) && takesIntegers != integers) {
-            throw new IllegalArgumentException(
-                    "The input %s has %s, and a %s takes %s: say so with setInput"
-                            .formatted(
-                                    input,
-                                    integers ? "integers" : "float32",
-                                    block.getClass().getSimpleName(),
-                                    integers ? "float32" : "int32 or int64"));
+            throw Errors.argument(
+                    "The input %s has %s, and a %s takes %s: say so with setInput",
+                    input,
+                    integers ? "integers" : "float32",
+                    block.getClass().getSimpleName(),
+                    integers ? "float32" : "int32 or int64");
         }
     }
 

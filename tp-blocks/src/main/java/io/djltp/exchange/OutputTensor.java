@@ -189,8 +189,7 @@ record OutputTensor(
                     continue;
                 }
                 if (!parameter.isInitialized()) {
-                    throw new IllegalStateException(
-                            "The parameter " + each.getKey() + " has no values to write");
+                    throw Errors.state("The parameter %s has no values to write", each.getKey());
                 }
                 sources.computeIfAbsent(
                         parameter, key -> of(key, margins.get(key), updates.get(key)));

@@ -11,6 +11,7 @@ import com.google.gson.JsonParseException;
 import com.google.gson.JsonPrimitive;
 
 import io.djltp.head.Margin;
+import io.djltp.internal.Errors;
 import io.djltp.internal.parameters.BlockWalk;
 import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.internal.safetensors.SafetensorsFolder;
@@ -196,12 +197,11 @@ final class WeightFiles implements Closeable {
 
     /** Refuses to read what has been closed. */
     void checkOpen() {
-        if (files.isClosed()) {
-            throw new IllegalStateException(
-                    ("The weights of %s are closed: close them after the model is initialized, by a"
-                                    + " trainer, by its first prediction or by block.initialize")
-                            .formatted(files));
-        }
+        Errors.checkState(
+                !files.isClosed(),
+                "The weights of %s are closed: close them after the model is initialized, by a"
+                        + " trainer, by its first prediction or by block.initialize",
+                files);
     }
 
     /** Returns whether two tensors have the same type, shape and bytes. */

@@ -83,11 +83,8 @@ final class SavedMargin {
 
     private static MalformedModelException refusal(Margin saved, String built, String remedy) {
         return new MalformedModelException(
-                "The head was saved with "
-                        + saved
-                        + ", and the ClassificationHead that loads it is built with "
-                        + built
-                        + ": "
-                        + remedy);
+                ("The head was saved with %s, and the ClassificationHead that loads it is"
+                                + " built with %s: %s")
+                        .formatted(saved, built, remedy));
     }
 }

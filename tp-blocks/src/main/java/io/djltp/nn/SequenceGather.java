@@ -3,6 +3,7 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.forecast.ForecastArray;
 import io.djltp.internal.forecast.PassForecast;
 import io.djltp.internal.layout.TokenCut;
@@ -47,11 +48,10 @@ public final class SequenceGather extends SequenceBorder {
     }
 
     private static IllegalArgumentException notCut(Shape shape) {
-        return new IllegalArgumentException(
-                "SequenceGather gets "
-                        + shape
-                        + ", whose tokens are not cut over the ranks: let it follow a"
-                        + " SequenceScatter, or a RowParallelLinear with"
-                        + " optSequenceParallel(true)");
+        return Errors.argument(
+                "SequenceGather gets %s, whose tokens are not cut over the ranks: let it follow"
+                        + " a SequenceScatter, or a RowParallelLinear with"
+                        + " optSequenceParallel(true)",
+                shape);
     }
 }

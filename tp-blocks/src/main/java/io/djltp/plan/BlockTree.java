@@ -5,6 +5,7 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockList;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.parameters.BlockWalk;
 
 import org.jspecify.annotations.Nullable;
@@ -307,9 +308,8 @@ final class BlockTree {
             for (Slot slot : slots) {
                 String why = slot.refusal().apply(type);
                 if (why != null) {
-                    throw new IllegalArgumentException(
-                            "The block %s cannot become a %s: %s"
-                                    .formatted(path, type.getSimpleName(), why));
+                    throw Errors.argument(
+                            "The block %s cannot become a %s: %s", path, type.getSimpleName(), why);
                 }
             }
         }

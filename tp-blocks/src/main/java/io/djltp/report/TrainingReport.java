@@ -14,6 +14,7 @@ import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.internal.optimizer.LossScale;
 import io.djltp.internal.optimizer.OptimizerState;
@@ -555,16 +556,13 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
             if (page != null) {
                 Path folder = page.getParent();
                 if (Files.isDirectory(page)) {
-                    throw new IllegalArgumentException(
-                            "The report " + page + " is a folder: name a file");
+                    throw Errors.argument("The report %s is a folder: name a file", page);
                 }
                 if (folder == null || !Files.isDirectory(folder) || !Files.isWritable(folder)) {
-                    throw new IllegalArgumentException(
-                            "The report "
-                                    + page
-                                    + " cannot be written: "
-                                    + folder
-                                    + " must be a folder that is there and can be written to");
+                    throw Errors.argument(
+                            "The report %s cannot be written: %s must be a folder that is there"
+                                    + " and can be written to",
+                            page, folder);
                 }
             }
             return new TrainingReport(this);

@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.ArrayMemory;
 import io.djltp.internal.torch.Autograd;
@@ -39,12 +40,11 @@ final class BatchPart {
         for (NDArray array : data) {
             if (array.getShape().size() == 0) {
                 boolean rows = array.getShape().get(0) == 0; // of a scalar the size is 1
-                throw new IllegalArgumentException(
-                        (rows ? "The batch has no rows: " : "The rows of the batch are empty: ")
-                                + array.getShape()
-                                + ". Leave empty batches"
-                                + (rows ? "" : ", and sequences of length 0,")
-                                + " out of the data set");
+                throw Errors.argument(
+                        "%s%s. Leave empty batches%s out of the data set",
+                        (rows ? "The batch has no rows: " : "The rows of the batch are empty: "),
+                        array.getShape(),
+                        (rows ? "" : ", and sequences of length 0,"));
             }
             if (config.getMesh().isCut(DeviceMesh.DATA)) {
                 checkRows(config, data.head(), array);
@@ -55,16 +55,13 @@ final class BatchPart {
     private static void checkRows(ParallelConfig config, NDArray first, NDArray array) {
         if (array.getShape().dimension() == 0
                 || first.getShape().get(0) != array.getShape().get(0)) {
-            throw new IllegalArgumentException(
-                    "The arrays of a batch must have one length of axis 0, over which it is cut in "
-                            + config.describe()
-                            + ": "
-                            + first.getShape()
-                            + " and "
-                            + array.getShape()
-                            + ". What is not of rows, such as a table for all of them, is repeated"
-                            + " for each row, or is a parameter or a constant of the block that"
-                            + " uses it; or use TENSOR mode, where nothing is cut");
+            throw Errors.argument(
+                    "The arrays of a batch must have one length of axis 0, over which it is cut"
+                            + " in %s: %s and %s. What is not of rows, such as a table for all of"
+                            + " them, is repeated for each row, or is a parameter or a constant"
+                            + " of the block that uses it; or use TENSOR mode, where nothing is"
+                            + " cut",
+                    config.describe(), first.getShape(), array.getShape());
         }
     }
 
@@ -116,11 +113,10 @@ final class BatchPart {
         NDList part = new NDList(arrays.size());
         for (NDArray array : arrays) {
             if (array.getDataType() == DataType.STRING) {
-                throw new IllegalArgumentException(
-                        "An array "
-                                + array.getShape()
-                                + " of the batch holds strings, which ranks cannot compute with:"
-                                + " give numbers, such as those of classes or of words");
+                throw Errors.argument(
+                        "An array %s of the batch holds strings, which ranks cannot compute"
+                                + " with: give numbers, such as those of classes or of words",
+                        array.getShape());
             }
             NDArray own;
             if (batchRows > 0) {

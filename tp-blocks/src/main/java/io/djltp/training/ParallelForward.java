@@ -215,11 +215,8 @@ final class ParallelForward {
                 return thrown;
             }
             return new UnsupportedOperationException(
-                    "The network draws random numbers, as Dropout does, in "
-                            + place(thrown)
-                            + ". "
-                            + REASON.trim()
-                            + REMEDY,
+                    "The network draws random numbers, as Dropout does, in %s. %s%s"
+                            .formatted(place(thrown), REASON.trim(), REMEDY),
                     thrown);
         }
 
@@ -246,14 +243,10 @@ final class ParallelForward {
                     throw e;
                 }
                 throw new UnsupportedOperationException(
-                        name
-                                + " draws random numbers, in "
-                                + place(e)
-                                + ". "
-                                + REASON
-                                + "Draw them where the batch is made, and give them to it as one more"
-                                + " array of the labels."
-                                + SWITCH,
+                        ("%s draws random numbers, in %s. %sDraw them where the batch is"
+                                        + " made, and give them to it as one more array of the"
+                                        + " labels.%s")
+                                .formatted(name, place(e), REASON, SWITCH),
                         e);
             } finally {
                 RandomDraws.setRefused(before);

@@ -12,6 +12,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.Errors;
 import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.parameters.ShardedArray;
 import io.djltp.internal.rank.RankPool;
@@ -70,9 +71,7 @@ public final class ParallelInference implements AutoCloseable {
      * @throws IllegalStateException if this is closed, or another thread closes it
      */
     public synchronized NDList forward(NDList input, NDManager scope) {
-        if (closed) {
-            throw new IllegalStateException("The ranks have been closed");
-        }
+        Errors.checkState(!closed, "The ranks have been closed");
         NDList own = new NDList();
         for (NDArray array : input) {
             NDArray view = Autograd.detach(array, scope);

@@ -11,6 +11,7 @@ import ai.djl.translate.TranslatorContext;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.internal.Errors;
 import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
 
@@ -75,12 +76,10 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
     private static void checkValues(Model model) {
         for (Pair<String, Parameter> named : model.getBlock().getParameters()) {
             boolean stored = named.getValue().getInitializer() instanceof SlicedInitializer;
-            if (!named.getValue().isInitialized() && !stored) {
-                throw new IllegalStateException(
-                        "The parameter "
-                                + named.getKey()
-                                + " has no value to predict with: load or train the model first");
-            }
+            Errors.checkState(
+                    named.getValue().isInitialized() || stored,
+                    "The parameter %s has no value to predict with: load or train the model first",
+                    named.getKey());
         }
     }
 
@@ -92,18 +91,15 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
      */
     @Override
     public List<O> batchPredict(List<I> inputs) throws TranslateException {
-        if (closed) {
-            throw new IllegalStateException(
-                    "The ParallelPredictor is closed, and its ranks with it: make a new one, which"
-                            + " takes the weights that the model has again");
-        }
-        if (!manager.isOpen()) {
-            throw new IllegalStateException(
-                    "The model "
-                            + model.getName()
-                            + " was closed while its ParallelPredictor was open: close the"
-                            + " predictor before the model");
-        }
+        Errors.checkState(
+                !closed,
+                "The ParallelPredictor is closed, and its ranks with it: make a new one, which"
+                        + " takes the weights that the model has again");
+        Errors.checkState(
+                manager.isOpen(),
+                "The model %s was closed while its ParallelPredictor was open: close the"
+                        + " predictor before the model",
+                model.getName());
         return super.batchPredict(inputs);
     }
 

@@ -16,6 +16,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
 import ai.djl.util.PairList;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.optimizer.OptimizerSettings;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.parameters.SlicedInitializer;
@@ -148,15 +149,13 @@ final class ParallelTrainingConfig implements TrainingConfig {
         /** Refuses layers in float16 whose loss is not scaled, and weights in float16 if it is. */
         static void check(Model model, OptimizerSettings optimizer, ParallelConfig config) {
             boolean scaled = config.getLossScaling() != null;
-            if (scaled && model.getDataType() == DataType.FLOAT16) {
-                throw new IllegalArgumentException(
-                        "The weights of "
-                                + model.getName()
-                                + " are float16, and so are their gradients, which would be lost when"
-                                + " the loss scale is taken from them: leave out"
-                                + " model.setDataType(DataType.FLOAT16), and give the layers"
-                                + " optPrecision(Precision.FLOAT16); or leave out optLossScaling");
-            }
+            Errors.check(
+                    !scaled || model.getDataType() != DataType.FLOAT16,
+                    "The weights of %s are float16, and so are their gradients, which would be"
+                            + " lost when the loss scale is taken from them: leave out"
+                            + " model.setDataType(DataType.FLOAT16), and give the layers"
+                            + " optPrecision(Precision.FLOAT16); or leave out optLossScaling",
+                    model.getName());
             if (!scaled && optimizer.getRescale() == 1) {
                 checkLayers("", model.getBlock(), config.getDevices());
             }
@@ -165,17 +164,17 @@ final class ParallelTrainingConfig implements TrainingConfig {
         private static void checkLayers(String path, Block block, List<Device> devices) {
             if (precisionOf(block) == Precision.FLOAT16) {
                 devices.forEach(Precision.FLOAT16::check); // no scale would help
-                throw new IllegalArgumentException(
-                        "The layer "
-                                + (path.isEmpty() ? block.getClass().getSimpleName() : path)
-                                + " computes in float16, in which gradients below 6e-8 are zero, and"
-                                + " the optimizer has rescaleGrad 1, which is for a loss that is not"
-                                + " scaled. Let the trainer scale it: optLossScaling("
-                                + "LossScaling.builder().build()) of ParallelConfig; or scale it by,"
-                                + " say, 65536: collector.backward("
-                                + "loss.mul(65536)), and build the optimizer with"
-                                + " setRescaleGrad(1f / 65536); or use optPrecision("
-                                + "Precision.BFLOAT16), which has the range of float32");
+                throw Errors.argument(
+                        "The layer %s computes in float16, in which gradients below 6e-8 are"
+                                + " zero, and the optimizer has rescaleGrad 1, which is for a"
+                                + " loss that is not scaled. Let the trainer scale it:"
+                                + " optLossScaling(LossScaling.builder().build()) of"
+                                + " ParallelConfig; or scale it by, say, 65536:"
+                                + " collector.backward(loss.mul(65536)), and build the optimizer"
+                                + " with setRescaleGrad(1f / 65536); or use"
+                                + " optPrecision(Precision.BFLOAT16), which has the range of"
+                                + " float32",
+                        (path.isEmpty() ? block.getClass().getSimpleName() : path));
             }
             block.getChildren()
                     .forEach(

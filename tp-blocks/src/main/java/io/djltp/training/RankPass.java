@@ -13,6 +13,7 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.internal.Errors;
 import io.djltp.internal.gradient.PartialAxes;
 import io.djltp.internal.layout.DeferredHead;
 import io.djltp.internal.layout.ForwardPass;
@@ -263,23 +264,19 @@ final class RankPass {
     private void check(NDArray array, Region region, @Nullable ShardedLayout layout) {
         String output = "Output " + outputs.size() + " of the network";
         if (region.isTokensCut()) {
-            throw new IllegalArgumentException(
-                    output
-                            + ", here "
-                            + array.getShape()
-                            + ", has this rank's tokens only: end the sequence-parallel region"
+            throw Errors.argument(
+                    "%s, here %s, has this rank's tokens only: end the sequence-parallel region"
                             + " with a SequenceGather, or with a ColumnParallelLinear with"
-                            + " optSequenceParallel(true)");
+                            + " optSequenceParallel(true)",
+                    output, array.getShape());
         }
         pass.checkOutput(array);
         if (region.isShard() && layout == null) {
-            throw new IllegalArgumentException(
-                    output
-                            + ", here "
-                            + array.getShape()
-                            + ", is computed from a slice of the features, and it is not known how"
-                            + " the whole is sharded: let the block that has taken the slice enter"
-                            + " it again (enterSlice)");
+            throw Errors.argument(
+                    "%s, here %s, is computed from a slice of the features, and it is not known"
+                            + " how the whole is sharded: let the block that has taken the slice"
+                            + " enter it again (enterSlice)",
+                    output, array.getShape());
         }
         Shape shape = DelegatedArray.unwrap(array).getShape();
         long rows = pass.getRows();
@@ -289,17 +286,12 @@ final class RankPass {
         long length = shape.dimension() == 0 ? 0 : shape.get(0);
         boolean known = pass.isPlacing() && pass.rowAxisOf(array) == 0;
         if (known ? length % rows != 0 : length != rows) {
-            throw new IllegalArgumentException(
-                    output
-                            + " is "
-                            + shape
-                            + " on a rank with "
-                            + rows
-                            + " of the "
-                            + pass.getGlobalRows()
-                            + " rows of the batch. Where the batch is cut over the ranks, axis 0 of"
-                            + " an output must be its rows, or the ranks' outputs cannot be put"
-                            + " together: use TENSOR mode for this network");
+            throw Errors.argument(
+                    "%s is %s on a rank with %s of the %s rows of the batch. Where the batch is"
+                            + " cut over the ranks, axis 0 of an output must be its rows, or the"
+                            + " ranks' outputs cannot be put together: use TENSOR mode for this"
+                            + " network",
+                    output, shape, rows, pass.getGlobalRows());
         }
     }
 
@@ -379,17 +371,16 @@ final class RankPass {
                 && !(function instanceof ShardedLoss)
                 && !(function instanceof AbstractCompositeLoss)
                 && !(function instanceof IndexLoss)) {
-            throw new IllegalArgumentException(
-                    function.getName()
-                            + (getHeads().isEmpty()
-                                    ? " cannot be computed on "
-                                            + predictions.head().getShape()
-                                            + ", one rank's slice of the classes. Use"
-                                    : " needs logits, which a fused head never computes. Use")
-                            + " VocabParallelCrossEntropyLoss, or let a"
-                            + " ColumnParallelLinear with optGatherOutput(true) be the last layer."
-                            + " For several outputs, add one loss for each to a"
-                            + " SimpleCompositeLoss.");
+            throw Errors.argument(
+                    "%s%s VocabParallelCrossEntropyLoss, or let a ColumnParallelLinear with"
+                            + " optGatherOutput(true) be the last layer. For several outputs, add"
+                            + " one loss for each to a SimpleCompositeLoss.",
+                    function.getName(),
+                    (getHeads().isEmpty()
+                            ? " cannot be computed on "
+                                    + predictions.head().getShape()
+                                    + ", one rank's slice of the classes. Use"
+                            : " needs logits, which a fused head never computes. Use"));
         }
         List<Long> before = countLosses();
         try {
@@ -408,17 +399,13 @@ final class RankPass {
             DeferredHead head = getHeads().get(i);
             long losses = head.getLosses() - before.get(i);
             if (losses > 1) {
-                throw new IllegalArgumentException(
-                        "The loss "
-                                + function.getName()
-                                + " is computed of "
-                                + losses
-                                + " losses of the fused head with the weight "
-                                + head.getShape()
-                                + ", which keeps what the gradient of one is made of: let one"
+                throw Errors.argument(
+                        "The loss %s is computed of %s losses of the fused head with the weight"
+                                + " %s, which keeps what the gradient of one is made of: let one"
                                 + " VocabParallelCrossEntropyLoss compute all of it, such as with"
-                                + " the label smoothing and the z-loss of LossOptions, or build the"
-                                + " head with optFusedLoss(false)");
+                                + " the label smoothing and the z-loss of LossOptions, or build"
+                                + " the head with optFusedLoss(false)",
+                        function.getName(), losses, head.getShape());
             }
         }
     }

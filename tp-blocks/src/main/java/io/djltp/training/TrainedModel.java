@@ -6,6 +6,7 @@ import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
 import ai.djl.util.Utils;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
 import io.djltp.internal.parameters.DjlFormat;
 import io.djltp.internal.parameters.DriftCheck;
@@ -111,21 +112,17 @@ final class TrainedModel {
      * @throws IllegalStateException if it was closed before the trainer, or has another block
      */
     void checkOpen() {
-        if (!closed && !manager.isOpen()) {
-            throw new IllegalStateException(
-                    "The model "
-                            + model.getName()
-                            + " was closed while its ParallelTrainer was open, and with it the"
-                            + " weights of the ranks: close the trainer before the model");
-        }
-        if (!closed && model.getBlock() != block) {
-            throw new IllegalStateException(
-                    "The model "
-                            + model.getName()
-                            + " was given another block while its ParallelTrainer was open, whose"
-                            + " ranks have the weights of the first: close the trainer, and make a"
-                            + " new one after model.setBlock(...)");
-        }
+        Errors.checkState(
+                closed || manager.isOpen(),
+                "The model %s was closed while its ParallelTrainer was open, and with it the"
+                        + " weights of the ranks: close the trainer before the model",
+                model.getName());
+        Errors.checkState(
+                closed || model.getBlock() == block,
+                "The model %s was given another block while its ParallelTrainer was open, whose"
+                        + " ranks have the weights of the first: close the trainer, and make a new"
+                        + " one after model.setBlock(...)",
+                model.getName());
     }
 
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
@@ -205,12 +202,11 @@ final class TrainedModel {
 
     private void checkSaved() {
         parameters.showReplicas();
-        if (ranks.isDistributed() && !parameters.getCut().isEmpty() && steps.isOpen()) {
-            throw new IllegalStateException(
-                    "While ranks of several processes train the model, it can be saved between two"
-                            + " steps only, when all of them have the weights of the same step:"
-                            + " save it after step(), and not between forward(...) and step()");
-        }
+        Errors.checkState(
+                !ranks.isDistributed() || parameters.getCut().isEmpty() || !steps.isOpen(),
+                "While ranks of several processes train the model, it can be saved between two"
+                        + " steps only, when all of them have the weights of the same step: save it"
+                        + " after step(), and not between forward(...) and step()");
         long step = steps.count();
         if (config.isDriftChecked() && driftCheck.isDue(step) && !ranks.isOver()) {
             driftCheck.runBeforeSave(step);

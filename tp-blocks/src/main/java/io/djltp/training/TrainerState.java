@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.optimizer.LearningRates;
 import io.djltp.internal.optimizer.LossScale;
 import io.djltp.internal.optimizer.OptimizerSettings;
@@ -52,19 +53,14 @@ public final class TrainerState {
      * @throws IllegalStateException if it is not, or was not initialized, or is closed
      */
     public void checkBetweenSteps(String user) {
-        if (!trained.isInitialized()) {
-            throw new IllegalStateException(user + " comes after trainer.initialize(...)");
-        }
-        if (trained.isClosed()) {
-            throw new IllegalStateException(user + " comes before trainer.close()");
-        }
+        Errors.checkState(trained.isInitialized(), "%s comes after trainer.initialize(...)", user);
+        Errors.checkState(!trained.isClosed(), "%s comes before trainer.close()", user);
         trained.checkOpen();
-        if (steps.isOpen()) {
-            throw new IllegalStateException(
-                    user
-                            + " comes between two steps, after step() and before the next"
-                            + " forward(...): a gradient that no step has used is not kept");
-        }
+        Errors.checkState(
+                !steps.isOpen(),
+                "%s comes between two steps, after step() and before the next forward(...): a"
+                        + " gradient that no step has used is not kept",
+                user);
     }
 
     /**

@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.TrafficTable.Direction;
+import io.djltp.internal.Errors;
 import io.djltp.internal.events.FlightEvents;
 import io.djltp.internal.events.StepEvent;
 import io.djltp.internal.gradient.GradientGroups;
@@ -93,11 +94,10 @@ final class TrainingSteps implements AutoCloseable {
      * @throws IllegalStateException if nothing is trained
      */
     void checkTrained() {
-        if (parameters.getTrained().isEmpty()) {
-            throw new IllegalStateException(
-                    "All parameters are frozen: there is nothing to differentiate."
-                            + " block.freezeParameters(false) thaws them");
-        }
+        Errors.checkState(
+                !parameters.getTrained().isEmpty(),
+                "All parameters are frozen: there is nothing to differentiate."
+                        + " block.freezeParameters(false) thaws them");
     }
 
     /**
@@ -149,11 +149,10 @@ final class TrainingSteps implements AutoCloseable {
      * @throws ArithmeticException if no loss scale makes the gradients finite
      */
     void update(Runnable beforeChange) {
-        if (!hasGradients) {
-            throw new IllegalStateException(
-                    "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
-                            + " before step()");
-        }
+        Errors.checkState(
+                hasGradients,
+                "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
+                        + " before step()");
         List<Parameter> trained = parameters.getTrained();
         gradientGroups.share(ranks);
         updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
@@ -293,13 +292,12 @@ final class TrainingSteps implements AutoCloseable {
          * @throws IllegalStateException if one is opened while another one is open
          */
         void setCollecting(boolean now) {
-            if (now && collecting) {
-                throw new IllegalStateException(
-                        "A gradient collector of this trainer is open, and as under DJL's own"
-                                + " trainer only one can be at a time: close it before the next one is"
-                                + " made, with try (GradientCollector collector ="
-                                + " trainer.newGradientCollector()) { ... }");
-            }
+            Errors.checkState(
+                    !now || !collecting,
+                    "A gradient collector of this trainer is open, and as under DJL's own trainer"
+                            + " only one can be at a time: close it before the next one is made,"
+                            + " with try (GradientCollector collector ="
+                            + " trainer.newGradientCollector()) { ... }");
             collecting = now;
         }
 

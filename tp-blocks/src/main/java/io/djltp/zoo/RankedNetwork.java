@@ -16,6 +16,7 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.exchange.PretrainedWeights;
+import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.training.ParallelInference;
@@ -147,11 +148,10 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
             boolean training,
             PairList<String, Object> params) {
         if (training) {
-            throw new IllegalStateException(
-                    ("The model was loaded to predict on %d ranks, which are not those of a"
-                                    + " trainer: load it with %s 1 and train it by a"
-                                    + " ParallelTrainer")
-                            .formatted(getRanks(), TensorParallelDegree.NAME));
+            throw Errors.state(
+                    "The model was loaded to predict on %d ranks, which are not those of a"
+                            + " trainer: load it with %s 1 and train it by a ParallelTrainer",
+                    getRanks(), TensorParallelDegree.NAME);
         }
         // copies of the ranks' own: a caller may end, and what it has with it, while they compute
         try (NDManager scope = model.getNDManager().newSubManager()) {

@@ -123,13 +123,7 @@ public class Float32BitsTest {
         int hash = training.get();
         if (recorded == null) {
             throw new SkipException(
-                    "Nothing is recorded for \""
-                            + machine
-                            + "\": {\""
-                            + name
-                            + "\", "
-                            + hash
-                            + "}");
+                    "Nothing is recorded for \"%s\": {\"%s\", %s}".formatted(machine, name, hash));
         }
         assertEquals(hash, (int) recorded.getOrDefault(name, 0), name);
     }

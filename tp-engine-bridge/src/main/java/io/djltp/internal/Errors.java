@@ -58,4 +58,17 @@ public final class Errors {
             throw argument(message, values);
         }
     }
+
+    /**
+     * Throws IllegalStateException if a condition does not hold.
+     *
+     * @param holds whether the condition holds
+     * @param message the message, with {@code %s} for each value
+     * @param values the values
+     */
+    public static void checkState(boolean holds, String message, @Nullable Object... values) {
+        if (!holds) {
+            throw state(message, values);
+        }
+    }
 }

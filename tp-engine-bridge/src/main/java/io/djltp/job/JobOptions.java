@@ -1,5 +1,6 @@
 package io.djltp.job;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.environment.JobSecret;
 import io.djltp.internal.job.LibraryVersion;
 
@@ -98,11 +99,10 @@ public final class JobOptions {
          * @return this builder
          */
         public Builder optSecret(byte @Nullable [] secret) {
-            if (secret != null && secret.length == 0) {
-                throw new IllegalArgumentException(
-                        "The secret has 0 bytes: give the same 16 random bytes or more to all"
-                                + " processes");
-            }
+            Errors.check(
+                    secret == null || secret.length != 0,
+                    "The secret has 0 bytes: give the same 16 random bytes or more to all"
+                            + " processes");
             this.secret = secret == null ? null : secret.clone();
             return this;
         }
@@ -180,8 +180,7 @@ public final class JobOptions {
          */
         public JobOptions build() {
             if (ranks < 1) {
-                throw new IllegalArgumentException(
-                        "A job needs 1 rank or more, not %d: call setRanks".formatted(ranks));
+                throw Errors.argument("A job needs 1 rank or more, not %d: call setRanks", ranks);
             }
             return new JobOptions(this);
         }

@@ -5,6 +5,7 @@ import ai.djl.Device;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.collective.local.LocalCommunicator;
@@ -70,8 +71,7 @@ public enum Backend {
         }
         String names =
                 Arrays.stream(values()).map(Backend::getName).collect(Collectors.joining(", "));
-        throw new IllegalArgumentException(
-                "There is no backend '" + name + "': choose one of " + names);
+        throw Errors.argument("There is no backend '%s': choose one of %s", name, names);
     }
 
     /**

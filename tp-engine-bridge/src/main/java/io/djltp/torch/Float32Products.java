@@ -2,6 +2,7 @@ package io.djltp.torch;
 
 import ai.djl.Device;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.pytorch.Context;
@@ -26,17 +27,15 @@ public final class Float32Products {
      *     is given; or the precision is that of 16 bits, which layers choose for themselves
      */
     public static void set(Precision precision, Device... devices) {
-        if (precision != Precision.FLOAT32 && precision != Precision.TF32) {
-            throw new IllegalArgumentException(
-                    "Products of float32 are computed in float32 or tf32, not in "
-                            + precision
-                            + ": that is for optPrecision of a layer");
-        }
-        if (precision == Precision.TF32 && devices.length == 0) {
-            throw new IllegalArgumentException(
-                    "TF32 is an arithmetic of GPUs, and no device was given: name the devices of"
-                            + " the ranks, such as Device.gpu(0), which are checked to have it");
-        }
+        Errors.check(
+                precision == Precision.FLOAT32 || precision == Precision.TF32,
+                "Products of float32 are computed in float32 or tf32, not in %s: that is for"
+                        + " optPrecision of a layer",
+                precision);
+        Errors.check(
+                precision != Precision.TF32 || devices.length != 0,
+                "TF32 is an arithmetic of GPUs, and no device was given: name the devices of the"
+                        + " ranks, such as Device.gpu(0), which are checked to have it");
         for (Device device : devices) {
             precision.check(device);
         }

@@ -8,6 +8,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.TextFile;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
+import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
@@ -113,12 +114,11 @@ final class ExportCommand implements Callable<Integer> {
         NameMapping mapping = NameMapping.parse(table);
         List<String> unused = mapping.findUnused(paths);
         if (unused.equals(mapping.findUnused(Set.of()))) {
-            throw new IllegalArgumentException(
-                    String.format(
-                            "--names %s names none of the parameters: %s. They are %s",
-                            file,
-                            unused.isEmpty() ? "it has no rules" : some(unused),
-                            some(List.copyOf(paths))));
+            throw Errors.argument(
+                    "--names %s names none of the parameters: %s. They are %s",
+                    file,
+                    unused.isEmpty() ? "it has no rules" : some(unused),
+                    some(List.copyOf(paths)));
         }
         for (String rule : unused) {
             spec.commandLine()

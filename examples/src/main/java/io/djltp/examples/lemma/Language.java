@@ -1,5 +1,7 @@
 package io.djltp.examples.lemma;
 
+import io.djltp.internal.Errors;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -91,7 +93,6 @@ public enum Language {
         }
         String known =
                 Arrays.stream(values()).map(Language::code).collect(Collectors.joining(", "));
-        throw new IllegalArgumentException(
-                "unknown language '%s': choose from %s".formatted(code, known));
+        throw Errors.argument("unknown language '%s': choose from %s", code, known);
     }
 }

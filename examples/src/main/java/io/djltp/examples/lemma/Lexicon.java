@@ -1,5 +1,6 @@
 package io.djltp.examples.lemma;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
 
 import java.io.IOException;
@@ -105,9 +106,7 @@ public final class Lexicon {
         for (String line : Files.readAllLines(file)) {
             int tab = line.indexOf('\t');
             try {
-                if (tab < 0) {
-                    throw new IllegalArgumentException("expected a language, a tab and a lemma");
-                }
+                Errors.check(tab >= 0, "expected a language, a tab and a lemma");
                 languages.add(Language.ofCode(line.substring(0, tab)));
             } catch (IllegalArgumentException e) {
                 int number = lemmas.size() + 1;

@@ -89,10 +89,9 @@ public class GenerateCommandTest {
     @Test(timeOut = 240_000)
     public void processesGenerateTheSame() throws Exception {
         String command =
-                "generate "
-                        + model
-                        + " --ids 9,8,7 --tokens 12 --tp 4 --seed 2"
-                        + " --temperature 0.9 --timeout 60 --json ";
+                ("generate %s --ids 9,8,7 --tokens 12 --tp 4 --seed 2 --temperature 0.9"
+                                + " --timeout 60 --json ")
+                        .formatted(model);
         List<ForkedTp.Result> results =
                 ForkedTp.job(JobVariables.ofAll(2), i -> command + folder.resolve(i + ".json"));
         for (int i = 0; i < 2; i++) {

@@ -176,13 +176,8 @@ public class LmCommandTest {
     }
 
     private static String counts(String forward, String backward, String update) {
-        return "{\"forward\":{"
-                + forward
-                + "},\"backward\":{"
-                + backward
-                + "},\"update\":{"
-                + update
-                + "}}";
+        return "{\"forward\":{%s},\"backward\":{%s},\"update\":{%s}}"
+                .formatted(forward, backward, update);
     }
 
     private static TpRun run(String options) throws IOException {

@@ -118,13 +118,14 @@ final class ConfigFields {
             boolean noFolder = parent != null && !Files.exists(parent);
             boolean adapter = file.endsWith("adapter_config.json");
             throw new FileNotFoundException(
-                    "There is no "
-                            + (noFolder ? "folder with " : "")
-                            + file.toAbsolutePath()
-                            + (adapter
-                                    ? ". PEFT writes it beside adapter_model.safetensors"
-                                    : ": a folder of Hugging Face has it beside model.safetensors."
-                                            + " A GGUF file cannot be read"));
+                    "There is no %s%s%s"
+                            .formatted(
+                                    (noFolder ? "folder with " : ""),
+                                    file.toAbsolutePath(),
+                                    (adapter
+                                            ? ". PEFT writes it beside adapter_model.safetensors"
+                                            : ": a folder of Hugging Face has it beside model.safetensors."
+                                                    + " A GGUF file cannot be read")));
         }
         return new ConfigFields(file, parse(file, JsonObject.class));
     }

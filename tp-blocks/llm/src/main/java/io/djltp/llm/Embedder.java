@@ -3,6 +3,7 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 
+import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelConfig;
 
 import java.io.IOException;
@@ -149,9 +150,7 @@ public final class Embedder implements AutoCloseable {
     }
 
     private synchronized void checkOpen() {
-        if (closed) {
-            throw new IllegalStateException("The embedder is closed");
-        }
+        Errors.checkState(!closed, "The embedder is closed");
     }
 
     private synchronized float[] compute(List<long[]> texts) {

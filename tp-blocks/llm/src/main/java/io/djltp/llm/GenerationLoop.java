@@ -1,5 +1,6 @@
 package io.djltp.llm;
 
+import io.djltp.internal.Errors;
 import io.djltp.llm.GeneratedToken.FinishReason;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.rank.RankFailedException;
@@ -160,9 +161,7 @@ final class GenerationLoop implements AutoCloseable {
     }
 
     private void checkUsable() {
-        if (closed) {
-            throw new IllegalStateException("The generator is closed");
-        }
+        Errors.checkState(!closed, "The generator is closed");
         if (failure instanceof RankFailedException e) { // with the stack trace of this thread
             throw new RankFailedException(e.getMessage(), e.getRank(), e.isRemote(), e.getCause());
         }

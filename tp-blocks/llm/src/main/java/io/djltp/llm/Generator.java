@@ -220,10 +220,9 @@ public final class Generator implements AutoCloseable {
 
     private void checkOpen() {
         loop.check();
-        if (decoder.isFollower()) {
-            throw new IllegalStateException(
-                    "Process 0 leads the generation: call generate there, and follow() here");
-        }
+        Errors.checkState(
+                !decoder.isFollower(),
+                "Process 0 leads the generation: call generate there, and follow() here");
     }
 
     private void check(int[] prompt) {
@@ -370,11 +369,10 @@ public final class Generator implements AutoCloseable {
      */
     public void follow() {
         loop.check();
-        if (!decoder.isFollower()) {
-            throw new IllegalStateException(
-                    "This process follows none: call follow() in the others of a job than process"
-                            + " 0, with optLeader(true) in all");
-        }
+        Errors.checkState(
+                decoder.isFollower(),
+                "This process follows none: call follow() in the others of a job than process 0,"
+                        + " with optLeader(true) in all");
         decoder.follow();
     }
 

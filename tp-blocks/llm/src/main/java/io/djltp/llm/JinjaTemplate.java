@@ -1,5 +1,7 @@
 package io.djltp.llm;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 import java.time.LocalDateTime;
@@ -177,9 +179,7 @@ final class JinjaTemplate {
         long from = one ? 0 : JinjaValues.integer(arguments.get(0, "start", null));
         long to = JinjaValues.integer(arguments.get(one ? 0 : 1, "stop", null));
         long step = JinjaValues.integer(arguments.get(2, "step", 1L));
-        if (step == 0) {
-            throw new IllegalArgumentException("the step of range is 0");
-        }
+        Errors.check(step != 0, "the step of range is 0");
         List<@Nullable Object> list = new ArrayList<>();
         for (long i = from; step > 0 ? i < to : i > to; i = Math.addExact(i, step)) {
             scope.run.spend(10);

@@ -57,10 +57,8 @@ record Pooling(boolean first, boolean normalized, int longest) {
                 }
                 default ->
                         throw new MalformedModelException(
-                                modules
-                                        + " has a "
-                                        + type
-                                        + "; known are Transformer, Pooling and Normalize");
+                                ("%s has a %s; known are Transformer, Pooling and" + " Normalize")
+                                        .formatted(modules, type));
             }
         }
         return new Pooling(first, normalized, longest);

@@ -86,13 +86,12 @@ public class PublishedFoldersTest {
         GenerationOptions options = GenerationOptions.read(folder, config);
         Assert.assertEquals(options.getStopTokens(), ends);
         String chosen =
-                options.getTemperature()
-                        + " "
-                        + options.getTopK()
-                        + " "
-                        + options.getTopP()
-                        + " "
-                        + options.getRepetitionPenalty();
+                "%s %s %s %s"
+                        .formatted(
+                                options.getTemperature(),
+                                options.getTopK(),
+                                options.getTopP(),
+                                options.getRepetitionPenalty());
         Assert.assertEquals(chosen, sampling == null ? "0.0 0 1.0 1.0" : sampling);
     }
 }

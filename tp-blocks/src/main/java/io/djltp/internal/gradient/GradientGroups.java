@@ -3,6 +3,7 @@ package io.djltp.internal.gradient;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.rank.ParallelContext;
@@ -50,12 +51,11 @@ public final class GradientGroups {
                 (parameter, axes) -> {
                     PartialAxes before = partial.put(parameter, axes);
                     if (before != null && !before.equals(axes)) {
-                        throw new IllegalArgumentException(
-                                "Parameter "
-                                        + parameters.nameOf(parameter)
-                                        + " was used with the part of a rank in one of the passes"
-                                        + " before trainer.step(), and with the whole in another:"
-                                        + " call trainer.step() between the two");
+                        throw Errors.argument(
+                                "Parameter %s was used with the part of a rank in one of the"
+                                        + " passes before trainer.step(), and with the whole in"
+                                        + " another: call trainer.step() between the two",
+                                parameters.nameOf(parameter));
                     }
                     last.put(parameter, axes);
                 });

@@ -3,6 +3,7 @@ package io.djltp.internal.gradient;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.layout.ForwardPass;
 import io.djltp.internal.layout.Region;
 import io.djltp.internal.parameters.ParallelParameters;
@@ -73,18 +74,15 @@ public final class ParameterUses {
                             : new PartialAxes(region.isRowsCut(), shard));
         }
         if (axes.size() > 1) {
-            throw new IllegalArgumentException(
-                    "Parameter "
-                            + parameters.nameOf(parameter)
-                            + " "
-                            + parameter.getShape()
-                            + " is used where all ranks compute the same, and where each computes"
-                            + " its part (its rows or its slice of the features): of the first use"
-                            + " a rank has the whole gradient, of the second a summand. Give the"
-                            + " two uses a block each. If one of the uses is a penalty in the loss,"
-                            + " let the optimizer do it: optWeightDecays(...). If a branch of the"
-                            + " body is joined behind a layer with optBatchShardedInput(true), join"
-                            + " it before the layer");
+            throw Errors.argument(
+                    "Parameter %s %s is used where all ranks compute the same, and where each"
+                            + " computes its part (its rows or its slice of the features): of the"
+                            + " first use a rank has the whole gradient, of the second a summand."
+                            + " Give the two uses a block each. If one of the uses is a penalty"
+                            + " in the loss, let the optimizer do it: optWeightDecays(...). If a"
+                            + " branch of the body is joined behind a layer with"
+                            + " optBatchShardedInput(true), join it before the layer",
+                    parameters.nameOf(parameter), parameter.getShape());
         }
         return axes.iterator().next();
     }
@@ -93,16 +91,13 @@ public final class ParameterUses {
     private void checkOneUse(ParallelContext context, Set<Parameter> differentiated) {
         for (Parameter parameter : context.getParticipants().getParameters()) {
             if (differentiated.contains(parameter)) {
-                throw new IllegalArgumentException(
-                        "Parameter "
-                                + parameters.nameOf(parameter)
-                                + " "
-                                + parameter.getShape()
-                                + " is shared by a block that updates it itself (such as a"
+                throw Errors.argument(
+                        "Parameter %s %s is shared by a block that updates it itself (such as a"
                                 + " ClassificationHead or an EmbeddingBag) and by another one,"
                                 + " whose gradient would be lost. Build the head with"
-                                + " optFusedLoss(false), use DJL's embedding, or give each block a"
-                                + " parameter of its own");
+                                + " optFusedLoss(false), use DJL's embedding, or give each block"
+                                + " a parameter of its own",
+                        parameters.nameOf(parameter), parameter.getShape());
             }
         }
     }
@@ -137,14 +132,12 @@ public final class ParameterUses {
         }
         for (Map.Entry<Long, Parameter> each : held.entrySet()) {
             if (reached.contains(each.getKey())) {
-                return new IllegalArgumentException(
-                        "A block or a loss uses the array of parameter "
-                                + parameters.nameOf(each.getValue())
-                                + " "
-                                + each.getValue().getShape()
-                                + " itself, which is not that of each rank: ask the parameter"
-                                + " store, parameterStore.getValue(parameter, device, training). A"
-                                + " penalty on weights is the optimizer's: optWeightDecays(...)");
+                return Errors.argument(
+                        "A block or a loss uses the array of parameter %s %s itself, which is"
+                                + " not that of each rank: ask the parameter store,"
+                                + " parameterStore.getValue(parameter, device, training). A"
+                                + " penalty on weights is the optimizer's: optWeightDecays(...)",
+                        parameters.nameOf(each.getValue()), each.getValue().getShape());
             }
         }
         return null;

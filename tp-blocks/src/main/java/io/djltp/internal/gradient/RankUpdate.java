@@ -6,6 +6,7 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.internal.optimizer.LearningRates;
 import io.djltp.internal.optimizer.OptimizerSettings;
 import io.djltp.internal.optimizer.OptimizerState;
@@ -211,16 +212,14 @@ public final class RankUpdate implements AutoCloseable {
     public void checkNorm(ParallelContext context, Set<Parameter> trained) {
         for (Parameter parameter : context.getParticipants().getParameters()) {
             if (limited && trained.contains(parameter)) {
-                throw new IllegalArgumentException(
+                throw Errors.argument(
                         "optGradientClipNorm needs all gradients before the first parameter is"
-                                + " updated, and parameter "
-                                + parameters.nameOf(parameter)
-                                + " "
-                                + parameter.getShape()
-                                + " belongs to a block that computes its gradient a part at a time"
-                                + " and updates it at once. Build a ClassificationHead with"
-                                + " optFusedLoss(false); instead of an EmbeddingBag use DJL's"
-                                + " embedding and a sum; or freeze the parameter");
+                                + " updated, and parameter %s %s belongs to a block that computes"
+                                + " its gradient a part at a time and updates it at once. Build a"
+                                + " ClassificationHead with optFusedLoss(false); instead of an"
+                                + " EmbeddingBag use DJL's embedding and a sum; or freeze the"
+                                + " parameter",
+                        parameters.nameOf(parameter), parameter.getShape());
             }
         }
     }

@@ -10,6 +10,7 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.layout.Region.Features;
 import io.djltp.internal.layout.Region.Rows;
 import io.djltp.internal.torch.DelegatedArray;
@@ -449,18 +450,15 @@ public class ForwardPass {
         if (!placement.region().isShard()
                 || layout != null && !layout.cut().equals(cut)
                 || shape[shape.length - 1] != cut.getShardLength(rank)) {
-            throw new IllegalArgumentException(
-                    block
-                            + " needs a slice of the features that is cut over the ranks as "
-                            + cut
-                            + ", and gets "
-                            + slice.getShape()
-                            + (layout != null
-                                    ? ", cut as " + layout.cut()
-                                    : placement.region().isShard()
-                                            ? ", a slice"
-                                            : ", which is whole")
-                            + ": let a layer with that cut come before it");
+            throw Errors.argument(
+                    "%s needs a slice of the features that is cut over the ranks as %s, and gets"
+                            + " %s%s: let a layer with that cut come before it",
+                    block,
+                    cut,
+                    slice.getShape(),
+                    (layout != null
+                            ? ", cut as " + layout.cut()
+                            : placement.region().isShard() ? ", a slice" : ", which is whole"));
         }
         return put(raw.reshape(raw.getShape()), placement.taken());
     }
@@ -606,17 +604,12 @@ public class ForwardPass {
         Cut given = placement.layout() == null ? cut : placement.layout().cut();
         boolean same = given.equals(cut);
         if (!same && (given.getLength() == cut.getLength() || !placement.hasSameShares(cut))) {
-            throw new IllegalArgumentException(
-                    layer
-                            + " has its input features cut as "
-                            + cut
-                            + ". "
-                            + placement.layer()
-                            + ", which it follows, is cut as "
-                            + given
-                            + ": give both the same cut, by optShardingStrategy, or build the"
+            throw Errors.argument(
+                    "%s has its input features cut as %s. %s, which it follows, is cut as %s:"
+                            + " give both the same cut, by optShardingStrategy, or build the"
                             + " first with optGatherOutput(true) and this layer with"
-                            + " optInputIsParallel(false)");
+                            + " optInputIsParallel(false)",
+                    layer, cut, placement.layer(), given);
         }
     }
 

@@ -2,6 +2,8 @@ package io.djltp.internal.layout;
 
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 import java.util.regex.Pattern;
@@ -29,66 +31,57 @@ final class PlacementErrors {
     }
 
     static IllegalArgumentException changesBatch(String name, Shape shape) {
-        return new IllegalArgumentException(
-                name
-                        + " would change an array of the batch in place, "
-                        + shape
-                        + " on this rank. The ranks share the caller's array, and would compute with"
-                        + " what others have made of it. Compute a new array, x.mul(2) instead of"
-                        + " x.muli(2), or change a copy, x.duplicate()");
+        return Errors.argument(
+                "%s would change an array of the batch in place, %s on this rank. The ranks"
+                        + " share the caller's array, and would compute with what others have"
+                        + " made of it. Compute a new array, x.mul(2) instead of x.muli(2), or"
+                        + " change a copy, x.duplicate()",
+                name, shape);
     }
 
     static IllegalArgumentException mixesRows(String name, Shape shape) {
-        return new IllegalArgumentException(
-                "The batch is cut over the ranks, and "
-                        + name
-                        + " of "
-                        + shape
-                        + " along its rows, such as axis 0, would be that of this rank's rows only."
-                        + " Let the loss compute it, which gets the rows of all ranks, or use TENSOR"
-                        + " mode for this network");
+        return Errors.argument(
+                "The batch is cut over the ranks, and %s of %s along its rows, such as axis 0,"
+                        + " would be that of this rank's rows only. Let the loss compute it,"
+                        + " which gets the rows of all ranks, or use TENSOR mode for this network",
+                name, shape);
     }
 
     static IllegalArgumentException oneValue(long rows, int ranks) {
-        return new IllegalArgumentException(
-                "A batch normalization cannot train on one value of a channel: the batch has "
-                        + rows
-                        + (rows == 1 ? " row" : " rows")
-                        + (ranks == 1 ? "" : ", and each of " + ranks + " ranks normalizes its own")
-                        + ". Leave an incomplete last batch out, setSampling(rows, shuffle, true), or"
-                        + " choose a batch size that leaves two rows for each rank"
-                        + (rows < 2
-                                ? ""
-                                : "; or use io.djltp.nn.SyncBatchNorm (in a plan,"
-                                        + " Style.batchNorm()), which takes the statistics of the"
-                                        + " whole batch, or TENSOR mode"));
+        return Errors.argument(
+                "A batch normalization cannot train on one value of a channel: the batch has"
+                        + " %s%s%s. Leave an incomplete last batch out, setSampling(rows,"
+                        + " shuffle, true), or choose a batch size that leaves two rows for each"
+                        + " rank%s",
+                rows,
+                (rows == 1 ? " row" : " rows"),
+                (ranks == 1 ? "" : ", and each of " + ranks + " ranks normalizes its own"),
+                (rows < 2
+                        ? ""
+                        : "; or use io.djltp.nn.SyncBatchNorm (in a plan,"
+                                + " Style.batchNorm()), which takes the statistics of the"
+                                + " whole batch, or TENSOR mode"));
     }
 
     static IllegalArgumentException read(String name, Placement placement, Shape shape) {
-        return new IllegalArgumentException(
-                describe(placement, shape)
-                        + ", and "
-                        + name
-                        + " would read this rank's part only. "
-                        + remedy(placement));
+        return Errors.argument(
+                "%s, and %s would read this rank's part only. %s",
+                describe(placement, shape), name, remedy(placement));
     }
 
     static IllegalArgumentException mixes(String name, Placement placement, Shape shape) {
         if (placement.isHead()) {
-            return new IllegalArgumentException(
-                    placement.layer()
-                            + " is never computed, for its loss is fused, and "
-                            + name
-                            + " uses it. Let it be the output of the network, as it is, and"
+            return Errors.argument(
+                    "%s is never computed, for its loss is fused, and %s uses it. Let it be the"
+                            + " output of the network, as it is, and"
                             + " VocabParallelCrossEntropyLoss its loss, or build the head with"
-                            + " optFusedLoss(false)");
+                            + " optFusedLoss(false)",
+                    placement.layer(), name);
         }
-        return new IllegalArgumentException(
-                describe(placement, shape)
-                        + ", and "
-                        + name
-                        + " does not commute with that: each rank would compute it of its part. "
-                        + remedy(placement));
+        return Errors.argument(
+                "%s, and %s does not commute with that: each rank would compute it of its part."
+                        + " %s",
+                describe(placement, shape), name, remedy(placement));
     }
 
     private static String remedy(Placement placement) {
@@ -109,27 +102,18 @@ final class PlacementErrors {
     }
 
     static IllegalArgumentException otherCuts(Placement placement, Placement other) {
-        return new IllegalArgumentException(
-                placement.layer()
-                        + " is cut over the ranks as "
-                        + placement.cut()
-                        + ", and is put together with features, or taken by a layer, that are cut"
-                        + " as "
-                        + other.cut()
-                        + ": give both the same cut, by optShardingStrategy, or build the layer"
-                        + " with optGatherOutput(true)");
+        return Errors.argument(
+                "%s is cut over the ranks as %s, and is put together with features, or taken by"
+                        + " a layer, that are cut as %s: give both the same cut, by"
+                        + " optShardingStrategy, or build the layer with optGatherOutput(true)",
+                placement.layer(), placement.cut(), other.cut());
     }
 
     static IllegalArgumentException mixed(
             String name, Placement one, Shape shape, Placement other, Shape otherShape) {
         String both =
-                "The operands of "
-                        + name
-                        + ", "
-                        + one.whole(shape)
-                        + " and "
-                        + other.whole(otherShape)
-                        + ", have different placements: ";
+                "The operands of %s, %s and %s, have different placements: "
+                        .formatted(name, one.whole(shape), other.whole(otherShape));
         if (one.region().rows() != other.region().rows()) {
             return new IllegalArgumentException(
                     both
@@ -147,27 +131,25 @@ final class PlacementErrors {
                             + " tokens with optSequenceParallel(true)), or both behind it");
         }
         Placement shard = one.region().isShard() ? one : other;
-        return new IllegalArgumentException(
-                both
-                        + shard.layer()
-                        + " is sharded by its features, and of the other a rank has the whole. Build"
+        return Errors.argument(
+                "%s%s is sharded by its features, and of the other a rank has the whole. Build"
                         + " that layer with optGatherOutput(true), or join the two behind its"
-                        + " RowParallelLinear");
+                        + " RowParallelLinear",
+                both, shard.layer());
     }
 
     static IllegalArgumentException rowOrder(Placement placement, Shape shape) {
-        return new IllegalArgumentException(
-                "The batch is cut over the ranks, and "
-                        + (placement.reordered() == null
-                                ? "a swapAxes, a transpose or a reshape"
-                                : placement.reordered())
-                        + ", of which "
-                        + shape
-                        + " is made on this rank, puts rows in another order along their axis: what"
-                        + " the ranks have of it, one behind the other, is not that of the whole"
-                        + " batch. Let what becomes of a row lie together: not x.concat(y, 0), but"
-                        + " x.stack(y, 1) and then reshape(-1, ..), with labels in that order, or"
-                        + " an output for each; or use TENSOR mode");
+        return Errors.argument(
+                "The batch is cut over the ranks, and %s, of which %s is made on this rank, puts"
+                        + " rows in another order along their axis: what the ranks have of it,"
+                        + " one behind the other, is not that of the whole batch. Let what"
+                        + " becomes of a row lie together: not x.concat(y, 0), but x.stack(y, 1)"
+                        + " and then reshape(-1, ..), with labels in that order, or an output for"
+                        + " each; or use TENSOR mode",
+                (placement.reordered() == null
+                        ? "a swapAxes, a transpose or a reshape"
+                        : placement.reordered()),
+                shape);
     }
 
     /**
@@ -221,16 +203,11 @@ final class PlacementErrors {
     private static String describe(Placement placement, Shape shape) {
         TokenCut tokens = placement.tokens();
         if (tokens != null && placement.region().isTokensCut()) {
-            return "In a sequence-parallel region each rank has its tokens only, here "
-                    + shape
-                    + " of "
-                    + tokens.cut().getLength()
-                    + " tokens";
+            return ("In a sequence-parallel region each rank has its tokens only, here"
+                            + " %s of %s tokens")
+                    .formatted(shape, tokens.cut().getLength());
         }
-        return placement.layer()
-                + " is sharded over the ranks by its features, here "
-                + shape
-                + " of "
-                + placement.whole(shape);
+        return "%s is sharded over the ranks by its features, here %s of %s"
+                .formatted(placement.layer(), shape, placement.whole(shape));
     }
 }

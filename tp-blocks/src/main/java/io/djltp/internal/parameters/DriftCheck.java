@@ -181,20 +181,14 @@ public final class DriftCheck {
 
     private CollectiveException drifted(ReplicatedPart part, long step, int rank, int first) {
         return new CollectiveException(
-                "after step "
-                        + step
-                        + " rank "
-                        + rank
-                        + " has other values of "
-                        + part.describe(parameters)
-                        + " than rank "
-                        + first
-                        + ": the replicas have drifted apart. Was a weight or a gradient changed"
-                        + " outside of trainer.step(), such as by another trainer of the model?"
-                        + " What the model shows is that of rank "
-                        + first
-                        + ". Do all processes iterate the same batches, change parameters alike,"
-                        + " and give their optimizers the same settings and learning rates?");
+                ("after step %s rank %s has other values of %s than rank %s: the replicas"
+                                + " have drifted apart. Was a weight or a gradient changed"
+                                + " outside of trainer.step(), such as by another trainer of the"
+                                + " model? What the model shows is that of rank %s. Do all"
+                                + " processes iterate the same batches, change parameters alike,"
+                                + " and give their optimizers the same settings and learning"
+                                + " rates?")
+                        .formatted(step, rank, part.describe(parameters), first, first));
     }
 
     /**

@@ -5,6 +5,8 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 import java.io.DataOutputStream;
@@ -158,12 +160,10 @@ public final class HeldParameters {
                                     + " and load that into another one");
         }
         if (closed) {
-            throw new IllegalStateException(
-                    user
-                            + " needs the parameter "
-                            + nameOf(parameter)
-                            + ", which was closed with its model: keep the model open, or load it"
-                            + " again");
+            throw Errors.state(
+                    "%s needs the parameter %s, which was closed with its model: keep the model"
+                            + " open, or load it again",
+                    user, nameOf(parameter));
         }
     }
 
@@ -180,15 +180,12 @@ public final class HeldParameters {
             return;
         }
         if (hold.state != State.LOST) {
-            throw new IllegalStateException(
+            throw Errors.state(
                     "Another open ParallelTrainer or ParallelPredictor of the model holds its"
-                            + " parameter "
-                            + name
-                            + " "
-                            + parameter.getShape()
-                            + ": close it first. A predictor can be shared by threads instead. (The"
-                            + " ranks of a model that was loaded with a tensor_parallel_degree"
-                            + " above 1 hold it too: load it with degree 1)");
+                            + " parameter %s %s: close it first. A predictor can be shared by"
+                            + " threads instead. (The ranks of a model that was loaded with a"
+                            + " tensor_parallel_degree above 1 hold it too: load it with degree 1)",
+                    name, parameter.getShape());
         }
         if (hold.isPlaceholder(parameter)) {
             throw new IllegalStateException("The parameter " + name + lost(hold));

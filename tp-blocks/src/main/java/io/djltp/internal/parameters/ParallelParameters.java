@@ -14,6 +14,7 @@ import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
+import io.djltp.internal.Errors;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.ArrayMemory;
@@ -130,10 +131,9 @@ public final class ParallelParameters {
     }
 
     private void checkOpen() {
-        if (source.isEnded()) {
-            throw new IllegalStateException(
-                    "Another thread has closed the trainer while this one initializes it");
-        }
+        Errors.checkState(
+                !source.isEnded(),
+                "Another thread has closed the trainer while this one initializes it");
     }
 
     /** Each process draws the whole and keeps its parts, which fit together if the seeds agree. */

@@ -9,6 +9,7 @@ import ai.djl.nn.SymbolBlock;
 import ai.djl.util.Pair;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
@@ -192,18 +193,16 @@ final class ParameterShards {
                 Parameter parameter = named.getValue();
                 if (ranks > 1 && block instanceof SymbolBlock && parameter.requiresGradient()) {
                     throw new UnsupportedOperationException(
-                            "The block "
-                                    + name
-                                    + " ("
-                                    + block.getClass().getSimpleName()
-                                    + ") computes with parameters of its own, such as "
-                                    + named.getKey()
-                                    + shape(parameter)
-                                    + ", of which "
-                                    + ranks
-                                    + " ranks cannot have replicas: load the model without"
-                                    + " trainParam, so that they stay as they are, or train it with one"
-                                    + " rank");
+                            ("The block %s (%s) computes with parameters of its own, such"
+                                            + " as %s%s, of which %s ranks cannot have replicas:"
+                                            + " load the model without trainParam, so that they"
+                                            + " stay as they are, or train it with one rank")
+                                    .formatted(
+                                            name,
+                                            block.getClass().getSimpleName(),
+                                            named.getKey(),
+                                            shape(parameter),
+                                            ranks));
                 }
                 if (tensorRanks > 1) {
                     add(
@@ -231,21 +230,10 @@ final class ParameterShards {
                     || cutAlike(parameter, first.strategy, use.strategy)) {
                 return;
             }
-            throw new IllegalArgumentException(
-                    "The parameter "
-                            + name
-                            + shape(parameter)
-                            + " has two strategies over "
-                            + tensorRanks
-                            + " ranks: "
-                            + first.strategy
-                            + " in "
-                            + first
-                            + ", "
-                            + use.strategy
-                            + " in "
-                            + use
-                            + ". Let both blocks cut it alike, or give each a parameter of its own");
+            throw Errors.argument(
+                    "The parameter %s%s has two strategies over %s ranks: %s in %s, %s in %s."
+                            + " Let both blocks cut it alike, or give each a parameter of its own",
+                    name, shape(parameter), tensorRanks, first.strategy, first, use.strategy, use);
         }
 
         /** Returns whether two strategies that are not equal do the same to a known shape. */

@@ -124,16 +124,12 @@ public final class ShardedArray implements InvocationHandler {
 
     private UnsupportedOperationException refusal(Method method) {
         return new UnsupportedOperationException(
-                "The predictions "
-                        + shape
-                        + " are "
-                        + where()
-                        + (ofHead ? "" : " by class")
-                        + " in training, and cannot be used in "
-                        + method.getName()
-                        + "(). Use VocabParallelCrossEntropyLoss and VocabParallelAccuracy, read"
-                        + " the output of trainer.evaluate(...), or let a ColumnParallelLinear with"
-                        + " optGatherOutput(true) be the last layer.");
+                ("The predictions %s are %s%s in training, and cannot be used in %s()."
+                                + " Use VocabParallelCrossEntropyLoss and VocabParallelAccuracy,"
+                                + " read the output of trainer.evaluate(...), or let a"
+                                + " ColumnParallelLinear with optGatherOutput(true) be the last"
+                                + " layer.")
+                        .formatted(shape, where(), (ofHead ? "" : " by class"), method.getName()));
     }
 
     private synchronized NDArray whole(Supplier<NDArray> made) {

@@ -15,6 +15,7 @@ import com.google.gson.stream.JsonReader;
 import com.google.gson.stream.MalformedJsonException;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.BFloat16;
 import io.djltp.internal.torch.TensorBuffers;
 
@@ -289,8 +290,7 @@ public final class SafetensorsFile implements Closeable {
         StoredTensor tensor = getTensor(name);
         long[] shape = tensor.shape().getShape().clone();
         if (axis < 0 || axis >= shape.length) {
-            throw new IllegalArgumentException(
-                    "Tensor " + name + " " + tensor.shape() + " has no axis " + axis);
+            throw Errors.argument("Tensor %s %s has no axis %s", name, tensor.shape(), axis);
         }
         for (ShardRange range : ranges) {
             if (range.end() > shape[axis]) {

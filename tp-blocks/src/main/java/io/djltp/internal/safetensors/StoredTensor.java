@@ -3,6 +3,8 @@ package io.djltp.internal.safetensors;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -26,8 +28,7 @@ public record StoredTensor(String name, String type, Shape shape, long begin, lo
     public DataType dataType() {
         DataType found = findDataType();
         if (found == null) {
-            throw new IllegalArgumentException(
-                    "DJL has no data type for tensor " + name + " of type " + type);
+            throw Errors.argument("DJL has no data type for tensor %s of type %s", name, type);
         }
         return found;
     }

@@ -8,6 +8,7 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
+import io.djltp.internal.Errors;
 import io.djltp.internal.events.CollectiveEvent;
 import io.djltp.internal.events.FlightEvents;
 import io.djltp.internal.torch.TensorView;
@@ -225,9 +226,8 @@ public abstract class AbstractCommunicator implements Communicator {
     public final Work broadcast(TensorView tensor, int root) {
         checkTensor(Collective.BROADCAST, tensor);
         if (root < 0 || root >= size) {
-            throw new IllegalArgumentException(
-                    "The root of a broadcast must be a rank from 0 to %s, not %s"
-                            .formatted(size - 1, root));
+            throw Errors.argument(
+                    "The root of a broadcast must be a rank from 0 to %s, not %s", size - 1, root);
         }
         return issue(next(Collective.BROADCAST).with(tensor, tensor).withRoot(root));
     }
@@ -261,8 +261,7 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final Communicator split(int color, int key, String groups) {
         if (color < 0) {
-            throw new IllegalArgumentException(
-                    "The color of a split must be 0 or more, not " + color);
+            throw Errors.argument("The color of a split must be 0 or more, not %s", color);
         }
         CollectiveCall call = next(Collective.SPLIT);
         record(call);
@@ -373,11 +372,10 @@ public abstract class AbstractCommunicator implements Communicator {
         checkTensor(collective, share);
         checkTensor(collective, all);
         if (!areShares(shares, all) || shares[rank] != share.size()) {
-            throw new IllegalArgumentException(
-                    ("%s: the shares %s do not fit %s ranks, %s as the share of rank %s"
-                                    + " and %s as the whole")
-                            .formatted(
-                                    collective, Arrays.toString(shares), size, share, rank, all));
+            throw Errors.argument(
+                    "%s: the shares %s do not fit %s ranks, %s as the share of rank %s and %s as"
+                            + " the whole",
+                    collective, Arrays.toString(shares), size, share, rank, all);
         }
         checkTypes(collective, share, all);
     }

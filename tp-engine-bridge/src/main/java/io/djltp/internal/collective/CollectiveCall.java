@@ -517,19 +517,20 @@ public final class CollectiveCall {
                                                 : "")
                         .distinct()
                         .count();
-        return "the ranks called different operations: "
-                + all
-                + ". Do all ranks have as many batches, of the same size, as many epochs, and the"
-                + " same settings?"
-                + (terms > 1
-                        ? " Freeze and thaw the same parameters on all processes, before the same"
-                                + " step."
-                        : "")
-                + (all.contains(CLOSE)
-                        ? " One in "
-                                + CLOSE
-                                + " has come to its end before the others, or an exception in the"
-                                + " caller's code has led it there: see the output of its process"
-                        : "");
+        return ("the ranks called different operations: %s. Do all ranks have as many"
+                        + " batches, of the same size, as many epochs, and the same"
+                        + " settings?%s%s")
+                .formatted(
+                        all,
+                        (terms > 1
+                                ? " Freeze and thaw the same parameters on all processes, before the same"
+                                        + " step."
+                                : ""),
+                        (all.contains(CLOSE)
+                                ? " One in "
+                                        + CLOSE
+                                        + " has come to its end before the others, or an exception in the"
+                                        + " caller's code has led it there: see the output of its process"
+                                : ""));
     }
 }

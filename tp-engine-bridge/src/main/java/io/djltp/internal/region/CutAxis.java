@@ -9,6 +9,7 @@ import io.djltp.collective.Work;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
@@ -275,17 +276,15 @@ final class CutAxis implements AutoCloseable {
         int axis = number < 0 ? shape.dimension() + number : number;
         long expected = whole ? cut.getLength() : cut.getShardLength(rank);
         if (axis < 0 || axis >= shape.dimension() || shape.get(axis) != expected) {
-            throw new IllegalArgumentException(
-                    ("Axis %s%s%s of rank %s must have length %s for a whole of %s over"
-                                    + " %s ranks")
-                            .formatted(
-                                    axis,
-                                    whole ? " of " : " of the slice ",
-                                    shape,
-                                    rank,
-                                    expected,
-                                    cut.getLength(),
-                                    cut.getRanks()));
+            throw Errors.argument(
+                    "Axis %s%s%s of rank %s must have length %s for a whole of %s over %s ranks",
+                    axis,
+                    whole ? " of " : " of the slice ",
+                    shape,
+                    rank,
+                    expected,
+                    cut.getLength(),
+                    cut.getRanks());
         }
     }
 

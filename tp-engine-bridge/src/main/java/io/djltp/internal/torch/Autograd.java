@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.jni.JniUtils;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.pytorch.Edge;
@@ -224,8 +225,7 @@ public final class Autograd {
      */
     public static void setThreads(int threads) {
         if (threads < 1) {
-            throw new IllegalArgumentException(
-                    "The number of threads must be 1 or more, not " + threads);
+            throw Errors.argument("The number of threads must be 1 or more, not %s", threads);
         }
         LibTorch.load(); // may be the first call of all
         // the thread's start, at which it takes over libtorch's count: not after its own
