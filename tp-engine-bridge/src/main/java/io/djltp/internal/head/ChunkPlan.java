@@ -1,6 +1,5 @@
 package io.djltp.internal.head;
 
-import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 import org.bytedeco.pytorch.Tensor;
@@ -104,7 +103,7 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
         int count = (int) Math.max(1, Math.min(Math.min(threads, budget / bytes), chunks));
         ChunkPlan[] plans = new ChunkPlan[count];
         for (int i = 0; i < count; i++) {
-            ShardRange range = Cut.balanced(classes, count).getRange(i);
+            ShardRange range = ShardRange.balanced(classes, i, count);
             plans[i] = of(rows, range, chunk, (budget / count - bytes) / kept);
         }
         return plans;

@@ -118,10 +118,13 @@ abstract class ChunkProducts {
     private static final class Float32 extends ChunkProducts {
 
         private final Tensor features; // [features, rows]
+        private final Tensor scaled; // what was multiplied last with a factor, [rows, features]
+        private float factorOfScaled = Float.NaN;
 
         Float32(HeadPass pass, ChunkMemory memory) {
             super(pass, memory);
             features = pass.memory.transposedFeatures();
+            scaled = pass.batch(memory.rows(Place.FEATURES));
         }
 
         static void pack(HeadPass pass, Tensor features) {
@@ -144,7 +147,16 @@ abstract class ChunkProducts {
         @Override
         void addToWeight(
                 Tensor left, Tensor x, Tensor target, float keep, float factor, boolean isNear) {
-            Brgemm.add(left, x, target, keep, factor, isNear);
+            if (keep != 0 && keep != 1 || !Brgemm.isFaster(left, x, target)) {
+                target.addmm_(left, x, new Scalar(keep), new Scalar(factor));
+                return;
+            }
+            if (factorOfScaled != factor || pass.isGuarded()) { // else it is the same for a pass
+                // as MKL, which multiplies the factor that it copies
+                torch.mul_out(scaled, x, new Scalar(factor));
+                factorOfScaled = factor;
+            }
+            Brgemm.add(left, scaled, target, keep == 1, isNear);
         }
 
         @Override

@@ -49,7 +49,11 @@ final class ChunkWorker {
 
     private final Scalar unit; // what logits are multiplied with for it
     private final ScalarTypeOptional floats;
+    private final Scalar none = new Scalar(Float.NEGATIVE_INFINITY);
     private ClassLabels.@Nullable Places places; // of labels
+    private @Nullable Tensor logitsOfLabels; // as what follows, those of all labels of the rank
+    private @Nullable Tensor partsOfLabels;
+    private @Nullable Tensor gradientsOfLabels; // null in the first pass
     private @Nullable Tensor sameFactor; // that of all chunks, null if each has its own
     private AddedGradient.@Nullable Chunks added;
     private @Nullable SlopeChunks slopes; // of a one-vs-all loss
@@ -120,6 +124,7 @@ final class ChunkWorker {
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
             places = pass.labels.new Places(memory);
+            logitsOfLabels = pass.ofLabels(Place.LABEL_LOGITS);
             slopes = pass.isOneVsAll() ? new SlopeChunks(pass, memory) : null;
             overChunks.run();
             products.end();
@@ -184,13 +189,13 @@ final class ChunkWorker {
         if (labels != null) {
             Tensor flat = logits.view(-1);
             if (!again && !pass.isRounded() && !linear.isUnit()) { // others are known
-                Tensor noted = labels.part(pass.ofLabels(Place.LABEL_LOGITS));
+                Tensor noted = labels.part(Objects.requireNonNull(logitsOfLabels));
                 torch.index_select_out(noted, flat, 0, labels.inLogits());
                 if (inPowers) {
                     noted.mul_(new Scalar(1 / ChunkProducts.LOG2_E));
                 }
             }
-            flat.index_fill_(0, labels.inLogits(), new Scalar(Float.NEGATIVE_INFINITY));
+            flat.index_fill_(0, labels.inLogits(), none);
         }
         return logits;
     }
@@ -252,6 +257,8 @@ final class ChunkWorker {
         sameFactor = pass.isGuarded() ? null : pass.column(Place.SOFTMAX_FACTOR);
         run(
                 () -> {
+                    partsOfLabels = pass.ofLabels(Place.LABEL_PARTS);
+                    gradientsOfLabels = slopes == null ? pass.labelGradients() : null;
                     // backwards: the last chunks may still be in a cache
                     for (int index = memory.plan().count() - 1; index >= 0; index--) {
                         try (PointerScope scope = new PointerScope()) {
@@ -297,7 +304,7 @@ final class ChunkWorker {
             Tensor target = memory.plan().part(biasGradient, index);
             addUp(target, index, ofLogits, factor);
             if (labels != null) {
-                Tensor parts = labels.part(pass.ofLabels(Place.LABEL_PARTS));
+                Tensor parts = labels.part(Objects.requireNonNull(partsOfLabels));
                 target.index_add_(0, labels.inClasses(), parts);
             }
         }
@@ -408,7 +415,7 @@ final class ChunkWorker {
         private void addProduct(Tensor target, float keep, float factor) {
             products.addToWeight(left, right, target, keep, factor, isRead && target == weight);
             if (labels != null) {
-                Tensor rows = labels.part(pass.labelGradients());
+                Tensor rows = labels.part(Objects.requireNonNull(gradientsOfLabels));
                 target.index_add_(0, labels.inClasses(), rows, new Scalar(factor));
             }
             if (directions != null) {

@@ -29,6 +29,8 @@ final class SlopeChunks {
     private final ChunkMemory memory;
     private final Scalar toLogits;
     private final Tensor one;
+    private final Tensor logitsOfLabels; // all of the rank, as their parts
+    private final Tensor partsOfLabels;
     private final ScalarTypeOptional same = new ScalarTypeOptional();
     private @Nullable Products products; // of chunks that are not kept
 
@@ -40,6 +42,8 @@ final class SlopeChunks {
         gpu = memory.options().device().is_cuda();
         toLogits = new Scalar(1 / pass.unit());
         one = torch.ones(new long[0], memory.options());
+        logitsOfLabels = pass.ofLabels(Place.LABEL_LOGITS);
+        partsOfLabels = pass.ofLabels(Place.LABEL_PARTS);
         if (memory.plan().count() > 0 && isQuick(memory.plan().length(0))) {
             products = new Products(memory.spareLogits(0), memory.scratch(0));
         }
@@ -114,8 +118,8 @@ final class SlopeChunks {
 
     /** Puts the gradient of the labels of a chunk into its place. */
     void setLabels(ClassLabels.OfChunk labels, Tensor gradient) {
-        Tensor slopes = kind.toSlopes(labels.part(pass.ofLabels(Place.LABEL_LOGITS)).neg());
-        slopes.mul_(labels.part(pass.ofLabels(Place.LABEL_PARTS)));
+        Tensor slopes = kind.toSlopes(labels.part(logitsOfLabels).neg());
+        slopes.mul_(labels.part(partsOfLabels));
         gradient.view(-1).index_copy_(0, labels.inLogits(), slopes);
     }
 

@@ -2,12 +2,10 @@ package io.djltp.internal.torch;
 
 import com.sun.jna.Function;
 import com.sun.jna.Platform;
-import com.sun.jna.Pointer;
 
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.libtorch.LibTorchFunctions;
 
-import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
@@ -58,15 +56,14 @@ public final class Brgemm {
 
     private static final int[] STEP = {1};
 
-    /** {@code float sdot_(int *n, float *x, int *step, float *y, int *step)} of BLAS. */
-    private static final @Nullable Function SQUARES =
-            Platform.isLinux() && Platform.is64Bit() ? LibTorchFunctions.find("sdot_") : null;
-
-    private static final @Nullable Kernel FLOAT32 = findFloat32();
+    private static final @Nullable Kernel FLOAT32 =
+            OneDnnLinear.hasFasterKernels() && Direct.IS_BOUND
+                    ? new Kernel(Direct::multiply, Float.BYTES, 1024, false)
+                    : null;
 
     private Brgemm() {}
 
-    /** The products in float32 for many that are short: a call costs a tenth of the others. */
+    /** The products in float32. A call costs a tenth of one of a {@link Function}. */
     public static final class Direct {
 
         /** Whether there are such products here. */
@@ -107,26 +104,50 @@ public final class Brgemm {
     /** Looked up when the first product in bfloat16 is computed. */
     private static final class InBFloat16 {
 
+        static final Function GIVE_BACK =
+                LibTorchFunctions.get("_ZN2at6native7cpublas14brgemm_releaseEb");
+
         /**
          * One of 1,024 rows, 64 columns and an inner length of 128 has 80 us of arithmetic, and
          * cost 2 us more.
          */
-        static final Kernel KERNEL =
-                new Kernel(
-                        LibTorchFunctions.get(
-                                "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb"),
-                        Short.BYTES,
-                        4096,
-                        true);
+        static final Kernel KERNEL = new Kernel(InBFloat16::multiply, Short.BYTES, 4096, true);
 
-        static final Function GIVE_BACK =
-                LibTorchFunctions.get("_ZN2at6native7cpublas14brgemm_releaseEb");
+        static {
+            String name = "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb";
+            if (!LibTorchFunctions.bind(InBFloat16.class, name)) {
+                LibTorchFunctions.get(name); // which says what is missing
+            }
+        }
+
+        private InBFloat16() {}
+
+        static native void multiply(
+                long m,
+                long n,
+                long k,
+                long strideOfA,
+                long strideOfB,
+                long strideOfC,
+                boolean add,
+                long a,
+                long b,
+                long c,
+                boolean inPairs);
     }
 
-    private static @Nullable Kernel findFloat32() {
-        Function function =
-                OneDnnLinear.hasFasterKernels() ? LibTorchFunctions.find(FLOAT32_NAME) : null;
-        return function == null ? null : new Kernel(function, Float.BYTES, 1024, false);
+    /** Sums of squares, whose computation reads numbers of 32 bits from the first to the last. */
+    private static final class Squares {
+
+        static final boolean IS_BOUND =
+                Platform.isLinux()
+                        && Platform.is64Bit()
+                        && LibTorchFunctions.bind(Squares.class, "sdot_");
+
+        private Squares() {}
+
+        /** {@code float sdot_(int *n, float *x, int *step, float *y, int *step)} of BLAS. */
+        static native float of(int[] count, long x, int[] step, long y, int[] sameStep);
     }
 
     /** {@return whether there are products in float32 here that are not libtorch's own} */
@@ -142,34 +163,37 @@ public final class Brgemm {
      * @param target where the product goes, float32 [m, n]
      */
     public static void multiply(Tensor left, Tensor right, Tensor target) {
-        Kernel kernel = FLOAT32;
-        if (kernel != null && fits(left, right, target)) {
-            kernel.run(left, right, target, false, false);
+        if (isFaster(left, right, target)) {
+            add(left, right, target, false, false);
         } else {
             torch.mm_out(target, left, right);
         }
     }
 
     /**
-     * Computes {@code target = keep target + factor left right}, with the bits of libtorch's {@code
-     * addmm}.
+     * Returns whether {@link #add} computes a product here, and faster than libtorch.
      *
      * @param left the left factor, float32 [m, k]
      * @param right the right factor, float32 [k, n]
      * @param target what is added to, float32 [m, n]
-     * @param keep the factor of the target; what it is multiplied with 0 need not be a number
-     * @param factor the factor of the product
+     * @return whether it does
+     */
+    public static boolean isFaster(Tensor left, Tensor right, Tensor target) {
+        return FLOAT32 != null && fits(left, right, target);
+    }
+
+    /**
+     * Computes {@code target = left right}, or {@code target += left right}, with the bits of
+     * libtorch's {@code addmm} where {@link #isFaster(Tensor, Tensor, Tensor)}.
+     *
+     * @param left the left factor, float32 [m, k]
+     * @param right the right factor, float32 [k, n]
+     * @param target where the product goes, float32 [m, n]
+     * @param add whether it is added to what is there
      * @param isNear whether the target has just been read, and is in a cache
      */
-    public static void add(
-            Tensor left, Tensor right, Tensor target, float keep, float factor, boolean isNear) {
-        Kernel kernel = FLOAT32;
-        if (kernel != null && (keep == 0 || keep == 1) && fits(left, right, target)) {
-            // as MKL, which multiplies the factor that it copies
-            kernel.run(left, right.mul(new Scalar(factor)), target, keep == 1, isNear);
-        } else {
-            target.addmm_(left, right, new Scalar(keep), new Scalar(factor));
-        }
+    public static void add(Tensor left, Tensor right, Tensor target, boolean add, boolean isNear) {
+        Objects.requireNonNull(FLOAT32, "no kernel").run(left, right, target, add, isNear);
     }
 
     private static boolean fits(Tensor left, Tensor right, Tensor target) {
@@ -218,26 +242,41 @@ public final class Brgemm {
 
     /** Returns whether a matrix is part of an array that no cache of a core holds. */
     static boolean isFar(Tensor matrix) {
-        return SQUARES != null && matrix.storage().nbytes() >= LEAST_BYTES;
+        return Squares.IS_BOUND && matrix.storage().nbytes() >= LEAST_BYTES;
     }
 
-    /** Reads numbers of 32 bits. */
-    private static void prefetch(Pointer start, long count) {
-        int[] length = {Math.toIntExact(count)};
-        Objects.requireNonNull(SQUARES)
-                .invokeFloat(new Object[] {length, start, STEP, start, STEP});
+    private static void prefetch(long start, long count) {
+        Squares.of(new int[] {Math.toIntExact(count)}, start, STEP, start, STEP);
+    }
+
+    /** {@link Direct#multiply}, or the same in another type. */
+    @FunctionalInterface
+    private interface Product {
+
+        void multiply(
+                long m,
+                long n,
+                long k,
+                long strideOfA,
+                long strideOfB,
+                long strideOfC,
+                boolean add,
+                long a,
+                long b,
+                long c,
+                boolean inPairs);
     }
 
     /**
      * The product of factors of one type.
      *
-     * @param multiply the function
+     * @param product the function
      * @param bytes the bytes of an element of that type
      * @param mostRows rows of a call. A thread keeps a compiled kernel for each shape that it has
      *     seen: of these rows, and of the powers of two below, which the rest is divided into
      * @param packed whether the right factor is in pairs of rows
      */
-    private record Kernel(Function multiply, int bytes, long mostRows, boolean packed) {
+    private record Kernel(Product product, int bytes, long mostRows, boolean packed) {
 
         /**
          * Computes {@code target = left right}, or {@code target += left right}.
@@ -256,36 +295,24 @@ public final class Brgemm {
             long ofTarget = rows > 1 ? target.stride(0) : columns;
             long from = left.data_ptr().address();
             long to = target.data_ptr().address();
-            Pointer factor = new Pointer(right.data_ptr().address());
+            long factor = right.data_ptr().address();
+            long ofRight = packed ? columns : right.stride(0);
             boolean farLeft = isFar(left);
             boolean farTarget = add && !isNear && isFar(target);
             long most = farLeft || farTarget ? Math.min(mostRows, PREFETCHED_ROWS) : mostRows;
             for (long done = 0, part; done < rows; done += part) {
                 part = Math.min(most, Long.highestOneBit(rows - done));
-                Pointer ofRows = new Pointer(from + done * ofLeft * bytes);
-                Pointer into = new Pointer(to + done * ofTarget * Float.BYTES);
+                long ofRows = from + done * ofLeft * bytes;
+                long into = to + done * ofTarget * Float.BYTES;
                 if (farLeft) {
                     prefetch(ofRows, ((part - 1) * ofLeft + inner) * bytes / Float.BYTES);
                 }
                 if (farTarget) {
                     prefetch(into, (part - 1) * ofTarget + columns);
                 }
-                long ofRight = packed ? columns : right.stride(0);
-                int pairs = packed ? 1 : 0;
-                multiply.invoke(
-                        new Object[] {
-                            part,
-                            columns,
-                            inner,
-                            ofLeft,
-                            ofRight,
-                            ofTarget,
-                            add ? 1 : 0,
-                            ofRows,
-                            factor,
-                            into,
-                            pairs
-                        });
+                product.multiply(
+                        part, columns, inner, ofLeft, ofRight, ofTarget, add, ofRows, factor, into,
+                        packed);
             }
         }
     }

@@ -226,8 +226,10 @@ public final class OneDnnLinear implements AutoCloseable {
         long rows = left.size(0);
         for (long done = 0, part; done < rows; done += part) {
             part = nextPart(rows - done);
-            Tensor from = left.narrow(0, done, part).t();
-            run(from, right.narrow(0, done, part), target, part, add || done > 0);
+            boolean isAll = part == rows;
+            Tensor from = (isAll ? left : left.narrow(0, done, part)).t();
+            Tensor factor = isAll ? right : right.narrow(0, done, part);
+            run(from, factor, target, part, add || done > 0);
         }
     }
 

@@ -6,7 +6,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -55,7 +54,7 @@ public final class SquareSum implements AutoCloseable {
             Tensor total = TensorView.of(sum).tensor();
             for (ShardRange range : ranges) {
                 Tensor counted = whole.narrow(axis, range.start(), range.length());
-                ShardRange own = Cut.balanced(counted.size(0), parts).getRange(part);
+                ShardRange own = ShardRange.balanced(counted.size(0), part, parts);
                 add(total, counted.narrow(0, own.start(), own.length()).reshape(-1));
             }
         }

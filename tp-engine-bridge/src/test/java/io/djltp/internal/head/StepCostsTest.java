@@ -1,0 +1,164 @@
+package io.djltp.internal.head;
+
+import ai.djl.ndarray.NDArray;
+
+import com.sun.management.ThreadMXBean;
+
+import io.djltp.collective.RankThreads;
+import io.djltp.cut.Cut;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.update.WeightUpdate;
+
+import org.bytedeco.javacpp.tools.Logger;
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.lang.reflect.Field;
+import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * What a step of a head costs beside its arithmetic, on more threads and ranks than there are
+ * processors: the tensors and numbers that JavaCPP makes, each of which takes a lock of the process
+ * twice, and the bytes of Java objects. It grows with chunks, threads and ranks, and no faster.
+ */
+public class StepCostsTest {
+
+    private static final int CHUNK = 256;
+
+    /** Of both passes over a chunk in which there is a label. */
+    private static final int OBJECTS_OF_CHUNK = 14;
+
+    private static final int BYTES_OF_CHUNK = 8192;
+
+    private record Costs(double objects, double bytes) {
+
+        Costs minus(Costs other) {
+            return new Costs(objects - other.objects, bytes - other.bytes);
+        }
+
+        void assertAtMost(double mostObjects, double mostBytes, String of) {
+            Assert.assertTrue(objects <= mostObjects, of + ": " + objects + " of " + mostObjects);
+            Assert.assertTrue(bytes <= mostBytes, of + ": " + bytes + " of " + mostBytes);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aChunkCostsLittle() throws Exception {
+        Costs more = costs(1, 1, 64).minus(costs(1, 1, 32));
+        more.assertAtMost(32 * OBJECTS_OF_CHUNK, 32 * BYTES_OF_CHUNK, "32 chunks");
+    }
+
+    @Test(timeOut = 60_000)
+    public void threadsCostAlike() throws Exception {
+        Costs one = costs(1, 1, 64);
+        Costs second = costs(1, 2, 64).minus(one);
+        for (int threads : new int[] {8, 32}) {
+            int others = threads - 1;
+            costs(1, threads, 64)
+                    .minus(one)
+                    .assertAtMost(
+                            1.2 * others * second.objects,
+                            1.5 * others * second.bytes,
+                            threads + " threads");
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void ranksCostAlike() throws Exception {
+        Costs two = costs(2, 1, 64);
+        for (int ranks : new int[] {4, 8}) {
+            double times = 1.1 * ranks / 2;
+            costs(ranks, 1, 64)
+                    .assertAtMost(times * two.objects, times * two.bytes, ranks + " ranks");
+        }
+    }
+
+    /** Returns what a step of all ranks costs, each chunk of which has labels. */
+    private static Costs costs(int ranks, int threads, int chunks) throws Exception {
+        HeadReference data = new HeadReference(64, 16, chunks * CHUNK);
+        for (int i = 0; i < 64; i++) {
+            data.labels[i] = (long) i * chunks / 64 * CHUNK;
+        }
+        Cut cut = Cut.balanced(data.classes, ranks);
+        AtomicLong objects = new AtomicLong();
+        AtomicLong bytes = new AtomicLong();
+        RankThreads.run(
+                ranks,
+                (group, manager) -> {
+                    Autograd.setThreads(threads);
+                    NDArray w = data.weight(manager, cut.getRanges(group.getRank()));
+                    NDArray x = data.x(manager);
+                    NDArray labels = data.labels(manager);
+                    WeightUpdate update = HeadStep.rateOne();
+                    try (ChunkedHead fused =
+                            new ChunkedHead(group, cut, 1 << 24, CHUNK, HeadStep.FLOAT32)) {
+                        for (int i = 0; i < 6; i++) {
+                            boolean isFirst = group.getRank() == 0;
+                            group.barrier();
+                            if (isFirst && i == 4) {
+                                bytes.set(-allocated());
+                            }
+                            JavaCppObjects counted =
+                                    isFirst && i == 5 ? new JavaCppObjects() : null;
+                            group.barrier();
+                            HeadStep.train(fused, x, w, labels, update, i + 1);
+                            group.barrier();
+                            if (isFirst && i == 4) {
+                                bytes.addAndGet(allocated());
+                            }
+                            if (counted != null) {
+                                objects.set(counted.end());
+                            }
+                            group.barrier();
+                        }
+                    }
+                });
+        return new Costs(objects.get(), bytes.get());
+    }
+
+    /** Returns the bytes that all threads have allocated. */
+    private static long allocated() {
+        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        return Arrays.stream(threads.getThreadAllocatedBytes(threads.getAllThreadIds()))
+                .filter(bytes -> bytes > 0) // of a thread that is there
+                .sum();
+    }
+
+    /** Counts the objects that JavaCPP registers to be freed, which its logger tells. */
+    private static final class JavaCppObjects {
+
+        private final AtomicLong count = new AtomicLong();
+        private final PrintStream before = System.err;
+
+        JavaCppObjects() throws ReflectiveOperationException {
+            System.setErr(
+                    new PrintStream(OutputStream.nullOutputStream()) {
+                        @Override
+                        public void println(String line) {
+                            if (line == null || !line.startsWith("Debug: ")) {
+                                before.println(line);
+                            } else if (line.startsWith("Debug: Registering ")) {
+                                count.incrementAndGet();
+                            }
+                        }
+                    });
+            log(true);
+        }
+
+        long end() throws ReflectiveOperationException {
+            log(false);
+            System.setErr(before);
+            return count.get();
+        }
+
+        private static void log(boolean debug) throws ReflectiveOperationException {
+            Field field = Logger.class.getDeclaredField("debug");
+            field.setAccessible(true);
+            field.setBoolean(null, debug);
+        }
+    }
+}
