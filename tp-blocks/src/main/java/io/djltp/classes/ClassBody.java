@@ -3,6 +3,7 @@ package io.djltp.classes;
 import ai.djl.nn.Block;
 
 import io.djltp.internal.Errors;
+import io.djltp.internal.optimizer.HeadRates;
 
 import java.io.IOException;
 import java.nio.file.Path;
@@ -49,6 +50,17 @@ public interface ClassBody extends Function<String, int[]>, AutoCloseable {
     @Override
     default int[] apply(String text) {
         throw Errors.argument("%s takes no texts", getClass().getName());
+    }
+
+    /**
+     * Returns by what {@link ClassModel#newOptimizer} multiplies the learning rate for the weights
+     * of the body.
+     *
+     * @return the share of the rate of the head; by default a third, for a body without pretrained
+     *     weights
+     */
+    default float getRateShare() {
+        return HeadRates.TABLE_SHARE;
     }
 
     /**

@@ -282,7 +282,7 @@ public final class ClassModel implements AutoCloseable {
     /**
      * Returns row-wise Adagrad whose rates fall in the course of a training. The table of an {@code
      * EmbeddingBag}, of which each row of the data moves many rows, has a third of the rate. A
-     * {@linkplain Builder#optBody body} has a hundredth.
+     * {@linkplain Builder#optBody body} has its {@link ClassBody#getRateShare}.
      *
      * @param rate the learning rate of the head, at first
      * @param batch the rows of a batch
@@ -292,7 +292,9 @@ public final class ClassModel implements AutoCloseable {
     public Optimizer newOptimizer(float rate, int batch, DoubleSupplier done) {
         List<Block> blocks = model.getBlock().getChildren().values();
         Block head = blocks.get(blocks.size() - 1);
-        return HeadRates.optimizer(head, rate, batch, network.body() != null, done);
+        ClassBody body = network.body();
+        float share = body == null ? HeadRates.TABLE_SHARE : body.getRateShare();
+        return HeadRates.optimizer(head, rate, batch, share, done);
     }
 
     /**

@@ -118,6 +118,7 @@ final class FileTask implements TrainingTask {
         try {
             EncoderBody opened = EncoderBody.of(folder, options.freezeBody);
             options.dim = opened.getWidth();
+            options.bodyShare = opened.getRateShare();
             try (Stream<Path> files = Files.list(folder)) {
                 for (Path each :
                         files.filter(it -> it.toString().endsWith(".safetensors")).toList()) {

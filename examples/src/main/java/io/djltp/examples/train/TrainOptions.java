@@ -201,6 +201,9 @@ final class TrainOptions extends JobOptions {
             description = "Leave the encoder as it is (it is trained along, slowly).")
     boolean freezeBody;
 
+    /** The share of the learning rate that what is below the head has. */
+    float bodyShare = HeadRates.TABLE_SHARE;
+
     List<Language> languages = List.of(); // until they are checked
 
     /** How many labels a row has. */
@@ -438,7 +441,7 @@ final class TrainOptions extends JobOptions {
     Optimizer optimizer(Block head, DoubleSupplier done) {
         float rate = Objects.requireNonNull(learningRate); // since the check
         return optimizer == OptimizerName.ADAGRAD
-                ? HeadRates.optimizer(head, rate, batch, body != null, done)
+                ? HeadRates.optimizer(head, rate, batch, bodyShare, done)
                 : optimizer.create(rate);
     }
 

@@ -41,6 +41,7 @@ import java.util.Objects;
  */
 public final class EncoderBody implements ClassBody {
 
+    private static final float RATE_SHARE = 1f / 1000; // a hundredth forgets what was learned
     private static final String CONFIG = "encoder.json";
     private static final String TOKENIZER = "tokenizer.json";
     private static final String POOLING = "pooling.json";
@@ -96,6 +97,12 @@ public final class EncoderBody implements ClassBody {
     /** {@return the length of a vector, the width of the encoder} */
     public int getWidth() {
         return Objects.requireNonNull(sizes).getWidth();
+    }
+
+    /** {@return a thousandth: the encoder has learned already} */
+    @Override
+    public float getRateShare() {
+        return RATE_SHARE;
     }
 
     /** {@inheritDoc} */

@@ -11,8 +11,9 @@ import java.util.function.DoubleSupplier;
 /** Row-wise Adagrad for a large head above a table of embeddings. */
 public final class HeadRates {
 
-    private static final float TABLE_SHARE = 1f / 3; // of the rate
-    private static final float BODY_SHARE = 1f / 100; // each of its weights moves all rows
+    /** The share of the rate that a table of embeddings has, and what else learns from scratch. */
+    public static final float TABLE_SHARE = 1f / 3;
+
     private static final double FALL_BEGINS = 0.3; // the rate stays until this share of the run
     private static final double LAST_RATE = 0.2; // and then falls in a line to a fifth
 
@@ -25,20 +26,19 @@ public final class HeadRates {
      * @param head the head
      * @param rate the rate of the head, at first
      * @param batch the rows of a batch
-     * @param body whether there are other layers than a table below the head
+     * @param share the share of the rate that what is below the head has
      * @param done the share of the run that is done, the same in all processes
      * @return the optimizer
      */
     public static Optimizer optimizer(
-            Block head, float rate, int batch, boolean body, DoubleSupplier done) {
-        float below = rate * (body ? BODY_SHARE : TABLE_SHARE);
+            Block head, float rate, int batch, float share, DoubleSupplier done) {
         // ranks have keys of their own, which begin with the name of the parameter
         ParameterTracker rates =
                 (key, step) -> {
                     boolean ofHead =
                             head.getDirectParameters().values().stream()
                                     .anyMatch(parameter -> key.startsWith(parameter.getId()));
-                    return (ofHead ? rate : below) * factor(done.getAsDouble());
+                    return (ofHead ? rate : rate * share) * factor(done.getAsDouble());
                 };
         // A class has a gradient of about 2 divided by the rows of a step where it is the label of
         // one of them, and a twentieth of that and less where it is not. Without an epsilon of that
