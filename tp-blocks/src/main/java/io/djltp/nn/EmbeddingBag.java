@@ -20,8 +20,6 @@ import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.TableShard;
 
-import org.jspecify.annotations.Nullable;
-
 import java.util.List;
 
 /**
@@ -86,17 +84,24 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
             boolean training,
             PairList<String, Object> params) {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDArray ids = checked(inputs, context);
+        NDArray ids = checked(inputs);
         NDArray weights = inputs.size() == 1 ? null : DelegatedArray.unwrap(inputs.get(1));
         NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
         NDArray own = DelegatedArray.unwrap(values);
         NDArray rows = DelegatedArray.unwrap(ids);
         long width = ids.getShape().get(1);
+        int[] places = width == 0 ? new int[0] : EmbeddingBags.places(rows, weights);
+        if (!EmbeddingBags.areIn(places, weights != null, table.getShape().get(0))) {
+            TableShard whole = new TableShard(Cut.ofLengths(table.getShape().get(0)), 0, -1);
+            String what = "EmbeddingBag " + table.getShape();
+            ids = VocabParallelEmbedding.check(context, whole, ids, what); // zeros, or throws
+            rows = DelegatedArray.unwrap(ids);
+            places = EmbeddingBags.places(rows, weights);
+        }
         RowGradients.Bags bags =
                 width == 0
                         ? RowGradients.Bags.empty(ids.getShape().get(0))
-                        : new RowGradients.Bags(
-                                EmbeddingBags.places(rows, weights), (int) width, weights != null);
+                        : new RowGradients.Bags(places, (int) width, weights != null);
         EmbeddingBags inTable = bags.inTable(own.getShape().get(0));
         boolean trained = training && table.requiresGradient();
         if (context == null) {
@@ -117,7 +122,7 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         return new NDList(context.getPass().enterLike(output, ids));
     }
 
-    private NDArray checked(NDList inputs, @Nullable ParallelContext context) {
+    private static NDArray checked(NDList inputs) {
         NDArray ids = inputs.head();
         Shape shape = ids.getShape();
         Errors.check(
@@ -142,9 +147,7 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
                             + " ids.toType(DataType.INT32, false)",
                     ids.getDataType());
         }
-        TableShard whole = new TableShard(Cut.ofLengths(table.getShape().get(0)), 0, -1);
-        return VocabParallelEmbedding.check(
-                context, whole, ids, "EmbeddingBag " + table.getShape());
+        return ids;
     }
 
     /**

@@ -99,6 +99,22 @@ public final class EmbeddingBags {
         }
     }
 
+    /**
+     * Returns whether all rows are in a table.
+     *
+     * @param places the rows, behind each the bits of its weight, if they have weights
+     * @param weighted whether they have
+     * @param tableRows the rows of the table
+     * @return whether they are
+     */
+    public static boolean areIn(int[] places, boolean weighted, long tableRows) {
+        boolean all = true;
+        for (int i = 0; i < places.length; i += weighted ? 2 : 1) {
+            all &= places[i] >= 0 && places[i] < tableRows;
+        }
+        return all;
+    }
+
     /** Of a row of 64 bits, the lower 32 would be another row. */
     private static Tensor saturated(Tensor ids) {
         return ids.scalar_type().intern() == ScalarType.Long
