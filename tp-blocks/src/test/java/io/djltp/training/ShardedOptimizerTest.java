@@ -41,6 +41,7 @@ import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
+import org.bytedeco.javacpp.Pointer;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -224,5 +225,34 @@ public class ShardedOptimizerTest {
     private static NDList batch(NDManager manager) {
         return new NDList(
                 TrainingRun.random(manager, 1, 12, 80), TrainingRun.random(manager, 2, 12, 48));
+    }
+
+    @DataProvider
+    public Object[][] leaving() {
+        return TrainerKind.rows(DATA_2, DATA_2.sharded(), MESH_2X2.sharded());
+    }
+
+    /** No step leaves a tensor to Java's collector: it would hold a large gradient until then. */
+    @Test(dataProvider = "leaving", timeOut = 60_000)
+    public void stepsFreeWhatTheyMake(TrainerKind kind) {
+        if (!kind.isOfBackend()) {
+            return;
+        }
+        List<Long> counts = new ArrayList<>();
+        TrainingRun.of(
+                kind,
+                sequence(linear(701), tanh(), linear(1_003), tanh(), linear(5)),
+                Configs.of(Loss.l2Loss(), RULES.get("adam").get()),
+                new Shape(7, 11),
+                (trainer, manager, losses) -> {
+                    NDArray data = TrainingRun.random(manager, 1, 7, 11);
+                    NDArray labels = TrainingRun.random(manager, 2, 7, 5);
+                    System.gc(); // what other tests have left
+                    for (int step = 0; step < 12; step++) {
+                        TrainingRun.step(trainer, data, labels);
+                        counts.add(Pointer.totalCount());
+                    }
+                });
+        Assert.assertTrue(counts.get(11) < counts.get(1) + 10, "" + counts);
     }
 }

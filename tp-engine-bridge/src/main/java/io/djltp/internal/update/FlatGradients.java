@@ -30,6 +30,7 @@ public final class FlatGradients implements AutoCloseable {
     private static final long UNIT = 16;
 
     private final Tensor flat; // [elements of all weights]
+    private final Tensor own; // of the flat tensor: this rank's parts
     private final List<List<ShardRange>> parts; // by weight, of each rank
     private final List<List<Tensor>> pieces = new ArrayList<>(); // of the flat tensor, as the parts
     private final List<NDArray> views = new ArrayList<>(); // of this rank's pieces
@@ -67,12 +68,14 @@ public final class FlatGradients implements AutoCloseable {
                     start += count;
                 }
             }
+            start = Arrays.stream(shares, 0, rank).sum();
+            own = flat.narrow(0, start, shares[rank]).retainReference();
             for (int k = 0; k < weights.size(); k++) {
                 NDArray weight = weights.get(k);
-                Tensor own = pieces.get(k).get(rank);
+                Tensor piece = pieces.get(k).get(rank);
                 views.add(
                         TensorView.toArray(
-                                ranks == 1 ? own.view(weight.getShape().getShape()) : own,
+                                ranks == 1 ? piece.view(weight.getShape().getShape()) : piece,
                                 weight.getManager()));
             }
         }
@@ -219,8 +222,7 @@ public final class FlatGradients implements AutoCloseable {
      * @return a view, [elements]
      */
     public TensorView getOwn() {
-        long start = Arrays.stream(shares, 0, rank).sum();
-        return TensorView.of(flat.narrow(0, start, shares[rank]));
+        return TensorView.of(own);
     }
 
     /**
@@ -239,6 +241,7 @@ public final class FlatGradients implements AutoCloseable {
         views.clear();
         pieces.forEach(each -> each.forEach(Tensor::close));
         pieces.clear();
+        own.close();
         flat.close();
     }
 }
