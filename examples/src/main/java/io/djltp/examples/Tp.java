@@ -4,7 +4,6 @@ import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.checkpoint.CheckpointCommand;
 import io.djltp.examples.classes.EvaluateCommand;
-import io.djltp.examples.classes.IndexCommand;
 import io.djltp.examples.classes.LemmaCommand;
 import io.djltp.examples.classes.PredictCommand;
 import io.djltp.examples.doctor.DoctorCommand;
@@ -51,7 +50,6 @@ public final class Tp implements Runnable {
                     LemmaCommand.class,
                     PredictCommand.class,
                     EvaluateCommand.class,
-                    IndexCommand.class,
                     ExportCommand.class,
                     EmbedCommand.class,
                     LmCommand.class,

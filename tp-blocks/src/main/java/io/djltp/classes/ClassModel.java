@@ -8,7 +8,6 @@ import ai.djl.modality.Input;
 import ai.djl.modality.Output;
 import ai.djl.modality.nlp.translator.TextClassificationServingTranslator;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -28,7 +27,6 @@ import io.djltp.exchange.PretrainedWeights;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 import io.djltp.internal.files.SideFolder;
-import io.djltp.internal.head.ClassCells;
 import io.djltp.internal.optimizer.HeadRates;
 import io.djltp.loss.OneVsAllLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -36,7 +34,6 @@ import io.djltp.loss.VocabParallelRanking;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.search.ClassIndex;
 import io.djltp.search.ClassSearch;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.ModelFolder;
@@ -87,10 +84,6 @@ import java.util.stream.Stream;
  */
 public final class ClassModel implements AutoCloseable {
 
-    /** The name of the file of the {@linkplain #useIndex index} in the folder of a model. */
-    public static final String INDEX = "index.safetensors";
-
-    private static final int INDEX_ROWS = 1024; // that an index is built and measured by
     private static final String LABELS = "labels.txt";
     private static final String COUNTS = "counts.txt";
     private static final double STEEPNESS = 0.55; // of propensities
@@ -137,7 +130,6 @@ public final class ClassModel implements AutoCloseable {
     private final ClassNetwork network;
     private final ClassNames names;
     private final long[] counts; // of the classes in the training data
-    private @Nullable ClassIndex index;
 
     private ClassModel(Model model, ClassNetwork network, ClassNames names, long[] counts) {
         this.model = model;
@@ -214,8 +206,8 @@ public final class ClassModel implements AutoCloseable {
     }
 
     /**
-     * Writes the model, with its index if it has one. A model in the folder is replaced when all
-     * new files are complete. Close the trainer of the model before.
+     * Writes the model. A model in the folder is replaced when all new files are complete. Close
+     * the trainer of the model before.
      *
      * @param folder the folder, which is made if there is none; other files in it stay
      * @throws IOException if it cannot be written
@@ -235,13 +227,7 @@ public final class ClassModel implements AutoCloseable {
             names.save(side.resolve(LABELS));
             Files.write(side.resolve(COUNTS), (Iterable<String>) countLines()::iterator);
             network.write(side.getPath());
-            if (index != null) {
-                index.save(side.resolve(INDEX));
-            }
             side.replace(ClassNetwork.FILE);
-            if (index == null) {
-                Files.deleteIfExists(folder.resolve(INDEX)); // of other weights
-            }
         }
     }
 
@@ -257,7 +243,6 @@ public final class ClassModel implements AutoCloseable {
      * @return the initialized trainer. Close it before the model is used
      */
     public ParallelTrainer newTrainer(ParallelConfig ranks) {
-        index = null;
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(newLoss())
                         .optOptimizer(newOptimizer(usualRate(), BATCH, () -> 0));
@@ -298,10 +283,9 @@ public final class ClassModel implements AutoCloseable {
     }
 
     /**
-     * Returns a predictor of the best classes, by the {@linkplain #useIndex index} if there is one.
-     * Their scores are probabilities after {@link Objective#SOFTMAX} and {@link
-     * Objective#ONE_VS_ALL}, and logits after {@link Objective#SQUARED_HINGE}. A predictor's calls
-     * of several threads follow each other.
+     * Returns a predictor of the best classes. Their scores are probabilities after {@link
+     * Objective#SOFTMAX} and {@link Objective#ONE_VS_ALL}, and logits after {@link
+     * Objective#SQUARED_HINGE}. A predictor's calls of several threads follow each other.
      *
      * @param input what is asked: {@code String} for texts, {@code float[]} for dense features, or
      *     a {@link ClassData.Row} of any features
@@ -312,29 +296,12 @@ public final class ClassModel implements AutoCloseable {
      * @throws IllegalStateException if the model is neither trained nor loaded, or is being trained
      */
     public <I> Predictor<I, Classifications> newPredictor(Class<I> input, int k) {
-        ClassSearch exact = ClassSearch.of(head());
-        ClassIndex used = index;
-        ClassSearch fast = used == null ? exact : ClassSearch.of(head(), used);
+        List<Block> blocks = model.getBlock().getChildren().values();
+        ClassSearch search = ClassSearch.of(blocks.get(blocks.size() - 1));
         boolean softmax = network.objective() == Objective.SOFTMAX;
-        int best = (int) Math.min(k, exact.getClasses());
-        return newPredictor(
-                input,
-                List.of(exact, fast),
-                features -> {
-                    boolean many = used != null && features.size(0) * used.getShare() > 1;
-                    ClassSearch search = many ? exact : fast;
-                    return softmax ? search.classify(features, best) : search.topK(features, best);
-                });
-    }
-
-    private Block head() {
-        List<Block> blocks = model.getBlock().getChildren().values();
-        return blocks.get(blocks.size() - 1);
-    }
-
-    private <I> Predictor<I, Classifications> newPredictor(
-            Class<I> input, List<ClassSearch> searches, Function<NDArray, TopClasses> best) {
-        List<Block> blocks = model.getBlock().getChildren().values();
+        int most = (int) Math.min(k, search.getClasses());
+        Function<NDArray, TopClasses> best =
+                features -> softmax ? search.classify(features, most) : search.topK(features, most);
         Model body = Model.newInstance("body", model.getNDManager().getDevice(), "PyTorch");
         body.setBlock(new SequentialBlock().addAll(blocks.subList(0, blocks.size() - 1)));
         ClassTranslator<I> translator = ClassTranslator.of(network, names, input, best);
@@ -342,64 +309,10 @@ public final class ClassModel implements AutoCloseable {
             @Override
             public void close() {
                 super.close();
-                searches.forEach(ClassSearch::close);
+                search.close();
                 body.close();
             }
         };
-    }
-
-    /**
-     * Builds an index of the classes, which predictors made from now on search by, and {@link
-     * #save} writes. A new training ends its use.
-     *
-     * @param rows rows like those that will be asked for, best not trained on; the first 1,024 are
-     *     used
-     * @return the index, with what it gains
-     * @throws IOException if the rows cannot be read
-     * @throws IllegalArgumentException if the data has fewer than 2 rows, or other features
-     * @throws IllegalStateException if the model is neither trained nor loaded, or is being trained
-     */
-    public ClassIndex buildIndex(ClassData rows) throws IOException {
-        try (NDManager manager = model.getNDManager().newSubManager();
-                Stream<ClassData.Row> all = rows.stream()) {
-            NDList features = new NDList();
-            ClassSearch search = ClassSearch.of(head());
-            Function<NDArray, TopClasses> keeping =
-                    batch -> {
-                        NDArray copy = batch.duplicate();
-                        copy.attach(manager);
-                        features.add(copy);
-                        return search.classify(batch, 1);
-                    };
-            try (Predictor<ClassData.Row, Classifications> predictor =
-                    newPredictor(ClassData.Row.class, List.of(search), keeping)) {
-                List<ClassData.Row> some = all.limit(INDEX_ROWS).toList();
-                Errors.check(some.size() > 1, "An index needs 2 rows or more, not %s", some.size());
-                predictor.batchPredict(some);
-            }
-            index = ClassIndex.build(head(), NDArrays.concat(features));
-            return index;
-        } catch (TranslateException e) {
-            throw Errors.argument("%s", e.getMessage());
-        }
-    }
-
-    /**
-     * Lets predictors that are made from now on search by the index in a folder: nearly all of the
-     * best classes in a part of the time, as {@link ClassIndex} says. Without it, searches are
-     * exact, and so are those of batches for which an index computes more logits than there are
-     * classes.
-     *
-     * @param folder the folder that the model was loaded from
-     * @return the index
-     * @throws IOException if there is none, or it is damaged
-     * @throws IllegalArgumentException if it is of other weights
-     */
-    public ClassIndex useIndex(Path folder) throws IOException {
-        ClassIndex read = ClassIndex.load(folder.resolve(INDEX));
-        ClassSearch.of(head(), read).close(); // checks that it fits
-        index = read;
-        return read;
     }
 
     /**
@@ -685,9 +598,7 @@ public final class ClassModel implements AutoCloseable {
     /**
      * Makes translators for DJL: {@code String}, {@code float[]} or {@link ClassData.Row} in, as
      * for {@link #newPredictor}, {@code Classifications} out; or for DJL Serving {@code Input} with
-     * a text in, {@code Output} out. Arguments: {@code topk}, how many classes, 5 by default;
-     * {@code index}, true to search by the {@linkplain #useIndex index} of the folder, on 2 or more
-     * ranks.
+     * a text in, {@code Output} out. Argument: {@code topk}, how many classes, 5 by default.
      */
     public static final class TranslatorFactory implements ai.djl.translate.TranslatorFactory {
 
@@ -719,7 +630,7 @@ public final class ClassModel implements AutoCloseable {
                 ClassNames names = ClassNames.load(model.getModelPath().resolve(LABELS));
                 int k = Math.min(ArgumentsUtil.intValue(arguments, "topk", 5), names.size());
                 boolean softmax = network.objective() == Objective.SOFTMAX;
-                VocabParallelTopK best = new VocabParallelTopK(k, softmax, cells(model, arguments));
+                VocabParallelTopK best = new VocabParallelTopK(k, softmax);
                 Function<NDArray, TopClasses> search = all -> best.evaluate(new NDList(all));
                 if (input == Input.class) {
                     return (Translator<I, O>)
@@ -730,17 +641,6 @@ public final class ClassModel implements AutoCloseable {
             } catch (IOException e) {
                 throw new TranslateException(e.getMessage(), e);
             }
-        }
-
-        private static @Nullable ClassCells cells(Model model, Map<String, ?> arguments)
-                throws IOException {
-            if (!ArgumentsUtil.booleanValue(arguments, "index")) {
-                return null;
-            }
-            Path folder = model.getModelPath();
-            ClassIndex index = ClassIndex.load(folder.resolve(INDEX));
-            index.check(folder.resolve(ModelFolder.WEIGHTS));
-            return index.getCells();
         }
     }
 }

@@ -10,12 +10,9 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 import io.djltp.internal.head.ChunkedEvaluation;
-import io.djltp.internal.head.ClassCells;
 import io.djltp.internal.loss.FusedHead;
 import io.djltp.internal.loss.ShardedPredictions;
 import io.djltp.internal.rank.ParallelContext;
-
-import org.jspecify.annotations.Nullable;
 
 /**
  * The k best classes of logits that are cut over the ranks by class, without gathering them: each
@@ -38,7 +35,6 @@ public class VocabParallelTopK {
 
     private final int k;
     private final boolean withProbabilities;
-    private final @Nullable ClassCells cells;
 
     /**
      * Looks for the best classes and their logits.
@@ -57,24 +53,11 @@ public class VocabParallelTopK {
      * @param withProbabilities whether their probabilities are wanted too
      */
     public VocabParallelTopK(int k, boolean withProbabilities) {
-        this(k, withProbabilities, null);
-    }
-
-    /**
-     * Looks for the best classes of a {@link io.djltp.nn.ClassificationHead} by an index: each rank
-     * looks at its classes in the cells that promise most.
-     *
-     * @param k how many classes are wanted, 1 or more
-     * @param withProbabilities whether their probabilities are wanted too
-     * @param cells the cells of {@code ClassIndex.getCells()}, or {@code null} for all classes
-     */
-    public VocabParallelTopK(int k, boolean withProbabilities, @Nullable ClassCells cells) {
         if (k < 1) {
             throw Errors.argument("The k of a top-k must be 1 or more: %s", k);
         }
         this.k = k;
         this.withProbabilities = withProbabilities;
-        this.cells = cells;
     }
 
     /**
@@ -115,7 +98,7 @@ public class VocabParallelTopK {
         FusedHead head = FusedHead.of(context, logits);
         if (head != null && context != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
-            return head.topK(logits, k, withProbabilities, cells);
+            return head.topK(logits, k, withProbabilities);
         }
         ClassCut classes = ClassCut.of(context, logits, this);
         try (ChunkedEvaluation chunks =

@@ -1,7 +1,6 @@
 package io.djltp.search;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
@@ -13,18 +12,16 @@ import io.djltp.cut.Cut;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.head.ChunkedEvaluation;
-import io.djltp.internal.head.ClassCells;
 import io.djltp.internal.parameters.HeldParameters;
-import io.djltp.internal.torch.HostReads;
 import io.djltp.nn.ClassificationHead;
 
 import org.jspecify.annotations.Nullable;
 
 /**
  * Finds the best classes of a linear layer with many of them, such as the last layer of a trained
- * classifier, outside of a trainer. The search is exact, or by a {@link ClassIndex}. An exact one
- * takes the time of reading the weight once: the logits are computed a chunk of classes at a time,
- * in memory that the next search uses again, and only the best so far are kept.
+ * classifier, outside of a trainer. A search is exact, and takes the time of reading the weight
+ * once: the logits are computed a chunk of classes at a time, in memory that the next search uses
+ * again, and only the best so far are kept.
  *
  * <pre>{@code
  * try (ClassSearch search = ClassSearch.of(head);
@@ -44,19 +41,11 @@ public final class ClassSearch implements AutoCloseable {
     private final @Nullable NDArray bias;
     private final Shape shape; // of the weight, known also after it is closed
     private final ChunkedEvaluation chunks;
-    private final @Nullable ClassIndex index;
-    private final @Nullable Margin margin;
     private boolean closed;
 
-    ClassSearch(
-            NDArray weight,
-            @Nullable NDArray bias,
-            @Nullable Margin margin,
-            @Nullable ClassIndex index) {
+    ClassSearch(NDArray weight, @Nullable NDArray bias, @Nullable Margin margin) {
         this.weight = weight;
         this.bias = bias;
-        this.margin = margin;
-        this.index = index;
         shape = weight.getShape();
         Cut classes = Cut.ofLengths(shape.get(0));
         chunks = new ChunkedEvaluation(null, classes, Long.MAX_VALUE, 0, margin);
@@ -74,34 +63,6 @@ public final class ClassSearch implements AutoCloseable {
      *     model is closed
      */
     public static ClassSearch of(Block layer) {
-        return create(layer, null);
-    }
-
-    /**
-     * The same by an index, which finds nearly all of the best classes. Probabilities, which need a
-     * sum over all classes, then have an estimate for the classes that are not looked at. Of many
-     * rows, or many classes of a row, an exact search may be faster.
-     *
-     * @param layer the layer
-     * @param index its index
-     * @return the search
-     * @throws IllegalArgumentException if the block is no linear layer, or the index is of another
-     *     weight
-     * @throws IllegalStateException as {@link #of(Block)}
-     */
-    public static ClassSearch of(Block layer, ClassIndex index) {
-        ClassSearch search = create(layer, index);
-        try {
-            index.checkShape(search.shape);
-            index.checkRows(search.sampledRows());
-            return search;
-        } catch (RuntimeException e) {
-            search.close();
-            throw e;
-        }
-    }
-
-    private static ClassSearch create(Block layer, @Nullable ClassIndex index) {
         if (!(layer instanceof Linear)) {
             throw new IllegalArgumentException(
                     "A search needs a Linear layer, not a " + layer.getClass().getSimpleName());
@@ -111,25 +72,7 @@ public final class ClassSearch implements AutoCloseable {
         Parameter bias = parameters.contains("bias") ? parameters.get("bias") : null;
         Margin margin = layer instanceof ClassificationHead head ? head.getMargin() : null;
         return new ClassSearch(
-                parameters.get("weight").getArray(),
-                bias == null ? null : bias.getArray(),
-                margin,
-                index);
-    }
-
-    /** Finds the cells of the classes, for features of a length. */
-    ClassCells cells(double length) {
-        double scaled = margin == null ? length : margin.scale();
-        return ClassCells.build(weight, bias, margin != null, scaled);
-    }
-
-    /** Returns rows of the weight by which an index is compared. */
-    float[] sampledRows() {
-        try (NDArray places = weight.getManager().create(ClassIndex.sampled(shape.get(0)));
-                NDArray rows = weight.get(places);
-                NDArray wide = rows.toType(DataType.FLOAT32, true)) {
-            return HostReads.floats(wide);
-        }
+                parameters.get("weight").getArray(), bias == null ? null : bias.getArray(), margin);
     }
 
     /**
@@ -189,8 +132,7 @@ public final class ClassSearch implements AutoCloseable {
                     "The features %s do not fit the weight %s: their last axis must have length %d"
                             .formatted(features.getShape(), shape, shape.get(1)));
         }
-        ClassCells cells = index == null ? null : index.getCells();
-        return chunks.topK(features, weight, bias, k, withProbabilities, cells).checked();
+        return chunks.topK(features, weight, bias, k, withProbabilities).checked();
     }
 
     /** Frees the memory of the search; that of the layer stays. */

@@ -69,8 +69,7 @@ public class ClassSearchTest {
     @Test
     public void whatDoesNotFitIsRefused() {
         try (NDManager manager = NDManager.newBaseManager();
-                ClassSearch search =
-                        new ClassSearch(manager.zeros(new Shape(4, 3)), null, null, null)) {
+                ClassSearch search = new ClassSearch(manager.zeros(new Shape(4, 3)), null, null)) {
             refused(
                     () -> search.topK(manager.zeros(new Shape(1, 2)), 1),
                     "The features (1, 2) do not fit the weight (4, 3): their last axis must have"
@@ -89,8 +88,7 @@ public class ClassSearchTest {
     public void featuresWithoutAnOrderAreRefused() {
         try (NDManager manager = NDManager.newBaseManager();
                 ClassSearch search =
-                        new ClassSearch(
-                                manager.arange(0f, 12f, 1f).reshape(4, 3), null, null, null)) {
+                        new ClassSearch(manager.arange(0f, 12f, 1f).reshape(4, 3), null, null)) {
             NDArray x = manager.ones(new Shape(3, 3));
             x.set(new NDIndex(1, 2), Float.NaN);
             for (boolean withProbabilities : new boolean[] {false, true}) {
@@ -115,7 +113,7 @@ public class ClassSearchTest {
     @Test
     public void aClosedSearchIsRefused() {
         try (NDManager manager = NDManager.newBaseManager()) {
-            ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null, null, null);
+            ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null, null);
             NDArray x = manager.ones(new Shape(2, 3));
             search.classify(x, 2).close();
             search.close();

@@ -47,7 +47,6 @@ public final class ClassServer implements AutoCloseable {
 
     private final Path folder;
     private final int maxQueue;
-    private final boolean indexed;
     private final HttpFront front;
     private final Metrics metrics = new Metrics();
     private final LinkedBlockingQueue<Asked> waiting = new LinkedBlockingQueue<>();
@@ -83,18 +82,10 @@ public final class ClassServer implements AutoCloseable {
      * @param port the port, 0 for any
      * @param apiKey the key that requests must have, or {@code null}
      * @param maxQueue how many requests may wait, beside the one whose batch is computed
-     * @param indexed whether it searches by the index of the folder
      */
-    public ClassServer(
-            Path folder,
-            String host,
-            int port,
-            @Nullable String apiKey,
-            int maxQueue,
-            boolean indexed) {
+    public ClassServer(Path folder, String host, int port, @Nullable String apiKey, int maxQueue) {
         this.folder = folder;
         this.maxQueue = maxQueue;
-        this.indexed = indexed;
         front = new HttpFront(host, port, apiKey, IDLE, ROUTES, it -> it, metrics, this::answer);
     }
 
@@ -107,7 +98,7 @@ public final class ClassServer implements AutoCloseable {
     public Classifier start() throws IOException {
         try {
             front.listen();
-            Classifier loaded = Classifier.load(folder, MOST, indexed);
+            Classifier loaded = Classifier.load(folder, MOST);
             classifier = loaded;
             worker.start();
             front.setReady(maxQueue);

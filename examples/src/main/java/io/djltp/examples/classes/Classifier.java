@@ -9,12 +9,10 @@ import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel;
 import io.djltp.examples.BadInputException;
-import io.djltp.examples.Tp;
 import io.djltp.examples.lemma.LemmaSearch;
 import io.djltp.examples.lemma.SavedModel;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Objects;
@@ -61,41 +59,21 @@ public final class Classifier implements AutoCloseable {
      *
      * @param folder the folder
      * @param most how many classes are wanted of each row; if there are fewer, all are
-     * @param indexed whether it searches by the index of the folder
      * @return the classifier
      * @throws IOException if it cannot be read
      */
-    public static Classifier load(Path folder, int most, boolean indexed) throws IOException {
-        if (indexed && !Files.exists(folder.resolve(ClassModel.INDEX))) {
-            throw new BadInputException(
-                    "There is no index in %s: %s index %s --data FILE builds one for a classifier of"
-                            + " train --data",
-                    folder, Tp.NAME, folder);
-        }
+    public static Classifier load(Path folder, int most) throws IOException {
         try {
-            return ClassModel.isIn(folder)
-                    ? ofFile(folder, most, indexed)
-                    : lemmatiser(folder, most);
+            return ClassModel.isIn(folder) ? ofFile(folder, most) : lemmatiser(folder, most);
         } catch (MalformedModelException | IllegalArgumentException e) {
             throw new BadInputException("%s: %s".formatted(folder, e.getMessage()), e);
         }
     }
 
-    private static void useIndex(ClassModel model, Path folder) {
-        try {
-            model.useIndex(folder);
-        } catch (IOException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
-    }
-
-    private static Classifier ofFile(Path folder, int most, boolean indexed)
+    private static Classifier ofFile(Path folder, int most)
             throws IOException, MalformedModelException {
         ClassModel model = ClassModel.load(folder);
         try {
-            if (indexed) {
-                useIndex(model, folder);
-            }
             Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, most);
             return new Classifier(
                     model.getFeatures(),

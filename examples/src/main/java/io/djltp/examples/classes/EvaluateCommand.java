@@ -1,14 +1,24 @@
 package io.djltp.examples.classes;
 
-import io.djltp.classes.ClassData;
+import ai.djl.MalformedModelException;
+
 import io.djltp.classes.ClassModel;
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.JsonFile;
 import io.djltp.examples.train.ClassEvaluation;
+import io.djltp.examples.train.DataOptions;
+
+import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Parameters;
 
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.Map;
+import java.util.concurrent.Callable;
 
 /** Judges a trained classifier by rows whose labels are known. */
 @Command(
@@ -17,15 +27,37 @@ import java.util.Map;
                 "Judges a classifier of ./tp train --data by the rows of a file: precision, recall,"
                         + " nDCG and propensity-scored precision of the best classes, and F1.",
         mixinStandardHelpOptions = true)
-public final class EvaluateCommand extends RowsCommand {
+public final class EvaluateCommand implements Callable<Integer> {
+
+    @Parameters(paramLabel = "DIR", description = "Folder of the trained model.")
+    private Path folder;
+
+    @Mixin private DataOptions own;
+
+    @Option(names = "--json", description = "A file for the figures.")
+    private @Nullable Path json;
 
     /** Creates the command; its options are set by the command line. */
     public EvaluateCommand() {}
 
+    /** {@inheritDoc} */
     @Override
-    Map<String, Object> run(ClassModel model, Path folder, ClassData data) throws IOException {
-        Map<String, Object> figures = ClassEvaluation.evaluate(model, data);
-        ClassEvaluation.print(figures, System.out);
-        return figures;
+    public Integer call() throws IOException {
+        own.check();
+        DataOptions.Source rows = own.source();
+        JsonFile.check("--json", json);
+        if (!ClassModel.isIn(folder)) {
+            throw new BadInputException(
+                    "There is no classifier of a file in %s: ./tp train --data writes one", folder);
+        }
+        try (ClassModel model = ClassModel.load(folder)) {
+            Map<String, Object> figures =
+                    ClassEvaluation.evaluate(model, ClassEvaluation.read(own, rows, model));
+            ClassEvaluation.print(figures, System.out);
+            JsonFile.write(json, figures);
+        } catch (MalformedModelException | IllegalArgumentException e) {
+            throw new BadInputException(folder + ": " + e.getMessage(), e);
+        }
+        return 0;
     }
 }

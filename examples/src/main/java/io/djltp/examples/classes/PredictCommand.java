@@ -70,9 +70,6 @@ public final class PredictCommand implements Callable<Integer> {
             description = "How many classes are printed (${DEFAULT-VALUE}).")
     private int top;
 
-    @Option(names = "--index", description = "Search by the index that tp index has built.")
-    private boolean indexed;
-
     @Option(names = "--json", description = "A file for the classes and scores, in place of text.")
     private @Nullable Path json;
 
@@ -104,7 +101,7 @@ public final class PredictCommand implements Callable<Integer> {
         }
         DataOptions.checkFile("--file", file);
         JsonFile.check("--json", json);
-        try (Classifier classifier = Classifier.load(folder, top, indexed);
+        try (Classifier classifier = Classifier.load(folder, top);
                 Output output = new Output(classifier.isProbability())) {
             if (file != null) {
                 predict(classifier, file, output);

@@ -51,7 +51,7 @@ public final class ServeCommand implements Callable<Integer> {
     private static final Duration GRACE = Duration.ofSeconds(30);
 
     private static final Set<String> OF_CLASSES =
-            Set.of("--host", "--port", "--name", "--api-key", "--queue", "--index");
+            Set.of("--host", "--port", "--name", "--api-key", "--queue");
 
     @Mixin private ServeOptions options;
     @Spec private CommandSpec spec;
@@ -90,11 +90,6 @@ public final class ServeCommand implements Callable<Integer> {
     }
 
     private void serveModel() throws Exception {
-        if (options.indexed) {
-            throw new BadInputException(
-                    "--index is for a classifier, and %s has none: leave it out",
-                    options.model.folder);
-        }
         try (LanguageModel model = options.model.open()) {
             int ranks = options.model.ranks(model);
             if (model.getConfig().isEncoder() && options.model.adapter != null) {
@@ -138,8 +133,7 @@ public final class ServeCommand implements Callable<Integer> {
                         options.host,
                         options.port,
                         options.apiKey,
-                        options.queue,
-                        options.indexed)) {
+                        options.queue)) {
             server = opened;
             Classifier classifier;
             try {
@@ -294,11 +288,6 @@ public final class ServeCommand implements Callable<Integer> {
                         "How many texts, or requests to a classifier, may wait beside those that"
                                 + " are computed; further ones get status 429 (${DEFAULT-VALUE}).")
         private int queue;
-
-        @Option(
-                names = "--index",
-                description = "Of a classifier: search by the index that tp index has built.")
-        private boolean indexed;
 
         /** Checks what can be checked before the model is opened. */
         void check() {

@@ -6,7 +6,6 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
-import io.djltp.classes.ClassModel;
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
@@ -155,36 +154,6 @@ public class ClassCommandsTest {
             Assert.assertTrue(labels.contains(i % CLASSES + "\""), labels);
         }
         serve(model, inputs, best);
-        indexed(model, data, reading, rows);
-    }
-
-    /** An index of a few classes finds the best one of each row. */
-    private static void indexed(Path model, Path data, String reading, JsonArray exact)
-            throws IOException {
-        for (String command : List.of("predict %s a --index", "serve %s --port 0 --index")) {
-            TpRun.line(command.formatted(model)).assertPrints(2, "There is no index");
-        }
-        TpRun built =
-                TpRun.withJson("index %s --data %s %s".formatted(model, data, reading).trim());
-        built.assertPrints(0, "classes in");
-        Assert.assertTrue(
-                built.figures().getAsJsonObject().get("recall").getAsDouble() > 0.9,
-                built.output());
-        String how = reading.contains("--fields") ? " --format tsv --field name" : "";
-        TpRun asked =
-                TpRun.withJson(
-                        "predict %s --file %s%s --top 3 --index".formatted(model, data, how));
-        JsonArray rows = asked.figures().getAsJsonArray();
-        int alike = 0;
-        for (int i = 0; i < ROWS; i++) {
-            alike += best(rows, i).equals(best(exact, i)) ? 1 : 0;
-        }
-        Assert.assertTrue(alike > 0.9 * ROWS, alike + " of " + ROWS);
-        Path file = model.resolve(ClassModel.INDEX);
-        byte[] bytes = Files.readAllBytes(file);
-        bytes[bytes.length - 1] ^= 4;
-        Files.write(file, bytes);
-        TpRun.line("predict %s a --index".formatted(model)).assertPrints(2, "is damaged");
     }
 
     private static String best(JsonArray rows, int row) {
@@ -242,7 +211,7 @@ public class ClassCommandsTest {
                         "train --data %s --label-file %s --epochs 200 --batch 4 --tp 1 --out %s"
                                 .formatted(data, labels, model))
                 .assertPrints(0, "4 rows with dense features");
-        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64, false)) {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
             server.start();
             String one = post(server.getPort(), "{\"inputs\": [0.1, 2], \"top\": 1}").body();
             Assert.assertTrue(one.contains("north"), one);
@@ -338,7 +307,7 @@ public class ClassCommandsTest {
     }
 
     private void serve(Path model, String inputs, String best) throws Exception {
-        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64, false)) {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
             server.start();
             String good = "{\"inputs\": [" + inputs + "], \"top\": 2}";
             HttpResponse<String> answer = post(server.getPort(), good);
@@ -412,7 +381,7 @@ public class ClassCommandsTest {
     @Test(timeOut = 240_000, dependsOnMethods = "trainedJudgedAskedAndServed")
     public void requestsShareBatches() throws Exception {
         Path model = folder.resolve("text-model");
-        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, "key", 8, false)) {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, "key", 8)) {
             server.start();
             HttpRequest wrongKey = request(server.getPort(), "{\"inputs\": [\"word1\"]}");
             Assert.assertEquals(client.send(wrongKey, BodyHandlers.ofString()).statusCode(), 401);
@@ -548,7 +517,7 @@ public class ClassCommandsTest {
                 TpRun.withJson("evaluate %s --data %s".formatted(model, data)).figures(), judged);
         TpRun asked = TpRun.withJson("predict " + model + " word3");
         JsonArray labels = asked.figures().getAsJsonArray();
-        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64, false)) {
+        try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
             server.start();
             String answer = post(server.getPort(), "{\"inputs\": [\"word3\"]}").body();
             Assert.assertTrue(answer.contains(best(labels, 0)), answer);
@@ -585,8 +554,6 @@ public class ClassCommandsTest {
             {"evaluate @ --json x", "--data FILE"},
             {"predict none a", "There is no trained model in none"},
             {"predict none", "Say what to predict"},
-            {"index none --data @text", "There is no classifier of a file in none"},
-            {"index none", "Name the file of the rows: --data FILE"},
             {"predict none a --top 0", "--top must be greater than 0"},
         };
     }

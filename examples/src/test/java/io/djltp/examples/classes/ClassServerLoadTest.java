@@ -59,7 +59,7 @@ public class ClassServerLoadTest {
             model.newTrainer(ParallelConfig.tensor(1)).close(); // as it begins
             model.save(folder.resolve("model"));
         }
-        server = new ClassServer(folder.resolve("model"), "127.0.0.1", 0, null, 64, false);
+        server = new ClassServer(folder.resolve("model"), "127.0.0.1", 0, null, 64);
         server.start();
     }
 

@@ -122,7 +122,6 @@ public class ServeCommandTest {
             {"serve @ --port 70000", "The port must be 0 to 65535, not 70000"},
             {"serve @ --queue -1", "The queue must be 0 or more, not -1"},
             {"serve @ --batch 0", "--batch must be greater than 0"},
-            {"serve @ --index", "--index is for a classifier"},
             {"serve @ --host no.such.host.invalid", "--host no.such.host.invalid is not known"},
             {"serve @ --tp 6 --port 0", "6 ranks are more than the 5 query heads"},
             {"serve @ --adapter none --port 0", "none"},

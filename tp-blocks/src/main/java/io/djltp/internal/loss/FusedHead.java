@@ -11,7 +11,6 @@ import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 import io.djltp.internal.head.AddedGradient;
 import io.djltp.internal.head.ChunkedHead;
-import io.djltp.internal.head.ClassCells;
 import io.djltp.internal.head.OneVsAll;
 import io.djltp.internal.layout.DeferredHead;
 import io.djltp.internal.layout.ForwardPass;
@@ -250,13 +249,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param features the features
      * @param k how many are wanted
      * @param withProbabilities whether their probabilities are wanted too
-     * @param cells the cells that the best are looked for in, or {@code null} for all classes
      * @return the best classes
      */
-    public TopClasses topK(
-            NDArray features, int k, boolean withProbabilities, @Nullable ClassCells cells) {
-        return function.evaluation()
-                .topK(features, weightValue, biasValue, k, withProbabilities, cells);
+    public TopClasses topK(NDArray features, int k, boolean withProbabilities) {
+        return function.evaluation().topK(features, weightValue, biasValue, k, withProbabilities);
     }
 
     /** {@inheritDoc} */

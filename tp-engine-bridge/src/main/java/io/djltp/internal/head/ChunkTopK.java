@@ -167,7 +167,7 @@ final class ChunkTopK {
      * @param classes what belongs to them, in the same shape
      * @param k how many are wanted; if there are fewer columns, all are
      */
-    static Best sorted(Tensor values, Tensor classes, long k) {
+    private static Best sorted(Tensor values, Tensor classes, long k) {
         Tensor order = values.argsort(true, 1, true).narrow(1, 0, Math.min(k, values.size(1)));
         return new Best(values.gather(1, order), classes.gather(1, order));
     }

@@ -46,7 +46,6 @@ public final class ChunkedEvaluation implements AutoCloseable {
     private final long chunk;
     private final @Nullable Margin margin;
     private @Nullable ChunkMemory memory;
-    private ClassCells.@Nullable OnRank onRank;
     private long restoredRows;
 
     /**
@@ -90,30 +89,6 @@ public final class ChunkedEvaluation implements AutoCloseable {
             @Nullable NDArray bias,
             int k,
             boolean withProbabilities) {
-        return topK(features, weight, bias, k, withProbabilities, null);
-    }
-
-    /**
-     * The same in some cells of the classes, where the best are most likely. Probabilities then
-     * have an estimate for the other cells. If the cells of a row have fewer than {@code k}
-     * classes, all classes are looked at.
-     *
-     * @param features the features, [x1, ..., xn, features]
-     * @param weight the rank's shard of the weight, or {@code null} for logits
-     * @param bias the rank's shard of the bias, or {@code null}
-     * @param k how many classes are wanted
-     * @param withProbabilities whether their probabilities are wanted too
-     * @param cells the cells, or {@code null} for an exact search
-     * @return the best classes found, attached to the manager of the features
-     * @throws IllegalArgumentException if there are fewer classes than {@code k}
-     */
-    public TopClasses topK(
-            NDArray features,
-            @Nullable NDArray weight,
-            @Nullable NDArray bias,
-            int k,
-            boolean withProbabilities,
-            @Nullable ClassCells cells) {
         long total = shard.total();
         if (k < 1 || k > total) {
             throw new IllegalArgumentException(
@@ -121,45 +96,15 @@ public final class ChunkedEvaluation implements AutoCloseable {
                             .formatted(k, total, total));
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            ChunkTopK.Found own =
-                    cells == null || weight == null
-                            ? null
-                            : inCells(features, weight, bias, k, withProbabilities, cells);
-            if (own == null) {
-                LogitChunks chunks = chunks(features, weight, bias);
-                own = new ChunkTopK(chunks, k, withProbabilities).found(shard, k);
-            }
-            ChunkTopK.Found best = own.gather(shard);
+            LogitChunks chunks = chunks(features, weight, bias);
+            ChunkTopK.Found best =
+                    new ChunkTopK(chunks, k, withProbabilities).found(shard, k).gather(shard);
             NDArray logProbabilities =
                     withProbabilities ? toArray(best.logProbabilities(), FLOAT, features) : null;
             return new TopClasses(
                     toArray(best.classes(), ScalarType.Long, features),
                     toArray(best.values(), FLOAT, features),
                     logProbabilities);
-        }
-    }
-
-    private ChunkTopK.@Nullable Found inCells(
-            NDArray features,
-            NDArray weight,
-            @Nullable NDArray bias,
-            int k,
-            boolean withSum,
-            ClassCells cells) {
-        Tensor rows = ClassLabels.rows(features).to(FLOAT).contiguous();
-        if (onRank == null || !onRank.isOf(cells)) {
-            freeCells();
-            onRank = new ClassCells.OnRank(cells, shard, rows);
-        }
-        ChunkedLinear linear = new ChunkedLinear(weight, bias, null, margin != null);
-        Tensor x = margin == null ? rows : scaled(rows, margin);
-        return onRank.search(x, linear, shard, k, withSum);
-    }
-
-    private void freeCells() {
-        if (onRank != null) {
-            onRank.close();
-            onRank = null;
         }
     }
 
@@ -369,7 +314,6 @@ public final class ChunkedEvaluation implements AutoCloseable {
     @Override
     public void close() {
         freeMemory();
-        freeCells();
     }
 
     private void freeMemory() {

@@ -8,7 +8,6 @@ import io.djltp.internal.update.UnitRows;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
@@ -89,17 +88,6 @@ final class ChunkedLinear {
     Tensor rows(Tensor positions) {
         Tensor places = sample == null ? positions : sample.index_select(0, positions);
         return weight.index_select(0, places).to(ScalarType.Float);
-    }
-
-    /** Returns rows of the weight at some positions, in float32, to compute with. */
-    Tensor unitRows(Tensor positions) {
-        Tensor rows = rows(positions);
-        return unit ? rows.mul_(UnitRows.inverseLengths(rows).unsqueeze(1)) : rows;
-    }
-
-    /** Returns the type and device of the weight. */
-    TensorOptions options() {
-        return weight.options();
     }
 
     /** Returns the columns of a chunk, or {@code null} if they are a range of all. */

@@ -11,7 +11,6 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.jspecify.annotations.Nullable;
 
-import java.util.Arrays;
 import java.util.List;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -142,19 +141,6 @@ final class ClassShard {
             Tensor here = classes.add(new Scalar(before - range.start()));
             columns = torch.where(inside, here, columns);
             before += range.length();
-        }
-        return columns;
-    }
-
-    /** Returns the column of each class of all ranks, or -1 if another rank holds it. */
-    int[] columns() {
-        int[] columns = new int[Math.toIntExact(total())];
-        Arrays.fill(columns, -1);
-        int column = 0;
-        for (ShardRange range : ranges) {
-            for (long each = range.start(); each < range.end(); each++) {
-                columns[(int) each] = column++;
-            }
         }
         return columns;
     }
