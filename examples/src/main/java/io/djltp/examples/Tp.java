@@ -28,6 +28,7 @@ import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 import picocli.CommandLine.TypeConversionException;
 
+import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
@@ -157,7 +158,10 @@ public final class Tp implements Runnable {
                 || e instanceof RankFailedException && ((RankFailedException) e).isRemote();
     }
 
-    /** Prints one line for bad input, and the whole trace of what should not have happened. */
+    /**
+     * Prints one line for bad input and for what cannot be read or written, and the whole trace of
+     * what should not have happened.
+     */
     private static int report(
             Exception e, CommandLine command, CommandLine.ParseResult parseResult) {
         if (e instanceof BadInputException) {
@@ -176,6 +180,12 @@ public final class Tp implements Runnable {
         }
         if (BadInputException.isOfFullDisk(e)) {
             command.getErr().println("tp: a disk is full: " + e.getMessage() + ". Make room");
+            return CommandLine.ExitCode.SOFTWARE;
+        }
+        if (e instanceof IOException) {
+            // the message of others, such as NoSuchFileException, may be no more than a name
+            boolean told = e.getClass() == IOException.class;
+            command.getErr().println("tp: " + (told ? e.getMessage() : e.toString()));
             return CommandLine.ExitCode.SOFTWARE;
         }
         e.printStackTrace(command.getErr());

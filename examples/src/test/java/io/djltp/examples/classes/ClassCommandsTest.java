@@ -105,6 +105,28 @@ public class ClassCommandsTest {
         };
     }
 
+    /** Of a damaged folder, one line says what is wrong. */
+    @Test(timeOut = 60_000, dependsOnMethods = "trainedJudgedAskedAndServed")
+    public void damagedFoldersAreNamed() throws IOException {
+        Path damaged = Files.createDirectory(folder.resolve("damaged"));
+        for (String name : List.of("model.json", "model.safetensors", "labels.txt")) {
+            Files.copy(folder.resolve("text-model").resolve(name), damaged.resolve(name));
+        }
+        String evaluate = "evaluate %s --data " + folder.resolve("text");
+        for (String command : List.of("predict %s a", evaluate)) {
+            Files.deleteIfExists(damaged.resolve("counts.txt"));
+            assertIsLine(command.formatted(damaged), "NoSuchFileException: " + damaged);
+            Files.writeString(damaged.resolve("counts.txt"), "1\n");
+            assertIsLine(command.formatted(damaged), "counts.txt has 1 lines, and labels.txt 7");
+        }
+    }
+
+    private static void assertIsLine(String command, String text) {
+        TpRun run = TpRun.line(command);
+        run.assertPrints(1, "tp: ", text);
+        Assert.assertFalse(run.output().contains("\tat "), run.output());
+    }
+
     /** A small file is learned in 20 passes, on one rank. */
     @Test(timeOut = 120_000)
     public void whatIsNotSaidSuitsAFile() throws Exception {
