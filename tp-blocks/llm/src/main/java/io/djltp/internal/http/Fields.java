@@ -97,7 +97,9 @@ public final class Fields {
     public static JsonObject json(@Nullable Object... fields) {
         JsonObject json = new JsonObject();
         for (int i = 0; i < fields.length; i += 2) {
-            json.add(String.valueOf(fields[i]), GSON.toJsonTree(fields[i + 1]));
+            Object value = fields[i + 1]; // a part of an answer is not copied
+            JsonElement tree = value instanceof JsonElement part ? part : GSON.toJsonTree(value);
+            json.add(String.valueOf(fields[i]), tree);
         }
         return json;
     }

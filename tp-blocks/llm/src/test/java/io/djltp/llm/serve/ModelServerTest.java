@@ -6,6 +6,7 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.internal.http.Fields;
 import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
@@ -236,6 +237,14 @@ public class ModelServerTest {
         Assert.assertEquals(error.keySet().toString(), "[message, type, param, code]");
         String found = error.get("message").getAsString();
         Assert.assertTrue(found.contains(message), found);
+    }
+
+    /** An answer with many vectors is made once. */
+    @Test
+    public void partsOfAnAnswerAreNotCopied() {
+        JsonObject part = Fields.json("index", 0, "code", null);
+        Assert.assertEquals(part.toString(), "{\"index\":0,\"code\":null}");
+        Assert.assertSame(Fields.json("data", part).get("data"), part);
     }
 
     @Test(timeOut = 60_000)
