@@ -88,7 +88,7 @@ record ClassNetwork(
                             && (name != null
                                     || (read.text != null) == (read.features == Features.TEXT)),
                     "features, hidden or objective are missing");
-            return name == null ? read : read.with(body(name.getAsString(), folder));
+            return name == null ? read : read.with(body(GSON.fromJson(name, String.class), folder));
         } catch (JsonParseException | IllegalArgumentException e) {
             throw new IOException(file + " has no sizes of a classifier: " + e.getMessage(), e);
         }

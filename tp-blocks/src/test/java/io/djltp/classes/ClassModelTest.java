@@ -166,6 +166,23 @@ public class ClassModelTest {
         }
     }
 
+    @DataProvider
+    public static Object[][] wrongBodies() {
+        return new Object[][] {
+            {"{}", "model.json has no sizes of a classifier: "},
+            {"'own.Missing'", "model.json has a body of the class own.Missing, which is not on"},
+            {"'java.lang.String'", "a body of the class java.lang.String, which is not on the"},
+        };
+    }
+
+    @Test(dataProvider = "wrongBodies")
+    public void aWrongBodyIsNamed(String body, String message) throws IOException {
+        String sizes = "{'features': 'DENSE', 'hidden': [], 'objective': 'SOFTMAX', 'body': %s}";
+        Files.writeString(folder.resolve("model.json"), sizes.formatted(body));
+        IOException error = Assert.expectThrows(IOException.class, () -> ClassModel.load(folder));
+        Assert.assertTrue(error.getMessage().contains(message), error.getMessage());
+    }
+
     private static List<Classifications> ask(ClassModel model, List<Row> rows) throws Exception {
         try (Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, 3)) {
             return predictor.batchPredict(rows);
