@@ -156,8 +156,13 @@ public final class ServeCommand implements Callable<Integer> {
     private void announce(int port, String route) {
         if (!stopping) {
             System.out.printf(
+                    Locale.ROOT,
                     "Serving %s at http://%s:%d/%s%n%s%n",
-                    options.name(), options.host, port, route, loaded);
+                    options.name(),
+                    options.host,
+                    port,
+                    route,
+                    loaded);
             System.out.flush();
         }
     }

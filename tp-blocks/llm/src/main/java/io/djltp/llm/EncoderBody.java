@@ -36,7 +36,7 @@ import java.util.Objects;
  * }</pre>
  *
  * <p>The model's trainer takes {@code ParallelConfig.tensor(ranks)} or {@code data(ranks)}, or a
- * mesh of both: and matrices are cut over the ranks of the axis tensor. In MIXED mode the first
+ * mesh of both. The matrices are cut over the ranks of the axis tensor. In MIXED mode the first
  * step throws {@link IllegalArgumentException}.
  */
 public final class EncoderBody implements ClassBody {

@@ -89,7 +89,7 @@ final class SlopeChunks {
      * @param logits the logits times the unit of the pass, [classes of the chunk, rows]
      * @param withLosses whether the losses are wanted
      * @param updates whether the weight is updated before those of all chunks are known
-     * @throws ArithmeticException if they are not finite; on a GPU only if the weight is updated
+     * @throws ArithmeticException if the weight is updated, and the losses are not finite
      */
     void compute(int index, Tensor logits, boolean withLosses, boolean updates) {
         if (pass.unit() != 1) {
