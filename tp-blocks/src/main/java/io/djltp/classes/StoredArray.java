@@ -89,13 +89,11 @@ record StoredArray(Path path, DataType type, long rows, int width, long begin) {
                         .toArray();
         StoredArray array = of(path, type, shape, begin);
         long expected = begin + array.rows * array.rowBytes();
-        Errors.check(
-                Files.size(path) == expected,
-                "%s has %s bytes, and an array of %s would have %s",
-                path,
-                Files.size(path),
-                Arrays.toString(shape),
-                expected);
+        if (Files.size(path) != expected) {
+            throw Errors.argument(
+                    "%s has %s bytes, and an array of %s would have %s",
+                    path, Files.size(path), Arrays.toString(shape), expected);
+        }
         return array;
     }
 
@@ -110,11 +108,11 @@ record StoredArray(Path path, DataType type, long rows, int width, long begin) {
 
     private static StoredArray of(Path path, DataType type, long[] shape, long begin) {
         long width = shape.length == 1 ? 1 : shape.length == 2 ? shape[1] : 0;
-        Errors.check(
-                width > 0 && width <= Integer.MAX_VALUE / 8,
-                "%s has an array of shape %s: expected [rows] or [rows, columns]",
-                path,
-                Arrays.toString(shape));
+        if (width <= 0 || width > Integer.MAX_VALUE / 8) {
+            throw Errors.argument(
+                    "%s has an array of shape %s: expected [rows] or [rows, columns]",
+                    path, Arrays.toString(shape));
+        }
         return new StoredArray(path, type, shape[0], (int) width, begin);
     }
 

@@ -110,18 +110,19 @@ public final class LoraConfig {
             found.put(layer, own.size());
             adapted.addAll(own);
         }
-        Errors.check(
-                !found.isEmpty() && unused.isEmpty(),
-                "The network has no ColumnParallelLinear or RowParallelLinear of the name %s."
-                        + " Targets are ends of names such as %s",
-                unused.isEmpty() ? pattern == null ? DEFAULT_TARGETS : pattern : unused,
-                layers.keySet().stream()
-                        .flatMap(block -> names.getOrDefault(block, List.of()).stream())
-                        .map(name -> name.substring(name.lastIndexOf('.') + 1))
-                        .distinct()
-                        .sorted()
-                        .limit(10)
-                        .toList());
+        if (found.isEmpty() || !unused.isEmpty()) {
+            throw Errors.argument(
+                    "The network has no ColumnParallelLinear or RowParallelLinear of the name %s."
+                            + " Targets are ends of names such as %s",
+                    unused.isEmpty() ? pattern == null ? DEFAULT_TARGETS : pattern : unused,
+                    layers.keySet().stream()
+                            .flatMap(block -> names.getOrDefault(block, List.of()).stream())
+                            .map(name -> name.substring(name.lastIndexOf('.') + 1))
+                            .distinct()
+                            .sorted()
+                            .limit(10)
+                            .toList());
+        }
         network.freezeParameters(true);
         found.forEach((layer, parts) -> layer.setLora(new LoraUpdate(layer, this, parts)));
         return adapted;

@@ -262,21 +262,20 @@ final class RankPass {
     }
 
     private void check(NDArray array, Region region, @Nullable ShardedLayout layout) {
-        String output = "Output " + outputs.size() + " of the network";
         if (region.isTokensCut()) {
             throw Errors.argument(
-                    "%s, here %s, has this rank's tokens only: end the sequence-parallel region"
-                            + " with a SequenceGather, or with a ColumnParallelLinear with"
+                    "Output %s of the network, here %s, has this rank's tokens only: end the"
+                            + " sequence-parallel region with a SequenceGather, or with a ColumnParallelLinear with"
                             + " optSequenceParallel(true)",
-                    output, array.getShape());
+                    outputs.size(), array.getShape());
         }
         pass.checkOutput(array);
         if (region.isShard() && layout == null) {
             throw Errors.argument(
-                    "%s, here %s, is computed from a slice of the features, and it is not known"
+                    "Output %s of the network, here %s, is computed from a slice of the features, and it is not known"
                             + " how the whole is sharded: let the block that has taken the slice"
                             + " enter it again (enterSlice)",
-                    output, array.getShape());
+                    outputs.size(), array.getShape());
         }
         Shape shape = DelegatedArray.unwrap(array).getShape();
         long rows = pass.getRows();
@@ -287,11 +286,11 @@ final class RankPass {
         boolean known = pass.isPlacing() && pass.rowAxisOf(array) == 0;
         if (known ? length % rows != 0 : length != rows) {
             throw Errors.argument(
-                    "%s is %s on a rank with %s of the %s rows of the batch. Where the batch is"
+                    "Output %s of the network is %s on a rank with %s of the %s rows of the batch. Where the batch is"
                             + " cut over the ranks, axis 0 of an output must be its rows, or the"
                             + " ranks' outputs cannot be put together: use TENSOR mode for this"
                             + " network",
-                    output, shape, rows, pass.getGlobalRows());
+                    outputs.size(), shape, rows, pass.getGlobalRows());
         }
     }
 

@@ -74,15 +74,18 @@ final class CausalForward {
             fits = inputs.get(i).getShape().equals(expected);
             fits = fits && inputs.get(i).getDataType() == type;
         }
-        Errors.check(
-                fits,
-                "A causal model takes ids [B, T], positions [B, T] and a mask [B, S + T], int64,"
-                        + " and optionally the keys and values of %s layers, [B, %s, S, %s] float32,"
-                        + " but gets %s",
-                config.getLayers(),
-                config.getKeyValueHeads(),
-                config.getHeadDim(),
-                inputs.stream().map(each -> each.getShape() + " " + each.getDataType()).toList());
+        if (!fits) {
+            throw Errors.argument(
+                    "A causal model takes ids [B, T], positions [B, T] and a mask [B, S + T], int64,"
+                            + " and optionally the keys and values of %s layers, [B, %s, S, %s] float32,"
+                            + " but gets %s",
+                    config.getLayers(),
+                    config.getKeyValueHeads(),
+                    config.getHeadDim(),
+                    inputs.stream()
+                            .map(each -> each.getShape() + " " + each.getDataType())
+                            .toList());
+        }
         long largest = Math.max(config.getVocabularySize(), config.getWidth());
         largest = Math.max(largest * shape.size(), past(past + count).size());
         Errors.check(
@@ -114,13 +117,13 @@ final class CausalForward {
                 zeros[i]++;
             }
             boolean ones = Arrays.stream(row).skip(zeros[i]).allMatch(each -> each == 1);
-            Errors.check(
-                    zeros[i] < all && ones,
-                    "The mask of a text must be 0 for padding, then 1 for all tokens, and that of"
-                            + " text %s is %s: its next token would be that of the padding. Pad"
-                            + " texts on the left, setSuffixPadding(false)",
-                    i,
-                    Arrays.toString(row));
+            if (zeros[i] == all || !ones) {
+                throw Errors.argument(
+                        "The mask of a text must be 0 for padding, then 1 for all tokens, and that of"
+                                + " text %s is %s: its next token would be that of the padding. Pad"
+                                + " texts on the left, setSuffixPadding(false)",
+                        i, Arrays.toString(row));
+            }
         }
         return zeros;
     }

@@ -170,7 +170,7 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                 fits && inputs[0].dimension() == 2,
                 "A language model takes token ids [B, T], and optionally a mask [B, T] or [B, T,"
                         + " T], but gets %s",
-                Arrays.toString(inputs));
+                Arrays.asList(inputs));
         long length = inputs[0].get(1);
         Errors.check(
                 positions == null || length <= config.getMaxPositions(),

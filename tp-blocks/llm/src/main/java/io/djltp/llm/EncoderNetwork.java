@@ -114,7 +114,7 @@ final class EncoderNetwork extends AbstractBlock {
                 fits,
                 "An encoder takes token ids [B, T], optionally a mask [B, T] or [B, T, T], and"
                         + " optionally the kinds of the tokens [B, T], but gets %s",
-                Arrays.toString(inputs));
+                Arrays.asList(inputs));
         Errors.check(
                 inputs[0].get(1) <= config.getMaxPositions(),
                 "The model has %s positions, and the text %s tokens: shorten it",

@@ -101,7 +101,7 @@ public class RmsNorm extends AbstractBlock {
         Errors.check(
                 inputShapes.length == 1 && inputShapes[0].dimension() > 0,
                 "RmsNorm needs one input with an axis of features, not %s",
-                Arrays.toString(inputShapes));
+                Arrays.asList(inputShapes));
     }
 
     /** {@inheritDoc} */
