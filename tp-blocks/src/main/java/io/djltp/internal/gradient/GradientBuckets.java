@@ -198,9 +198,10 @@ final class GradientBuckets implements AutoCloseable {
                 }
             }
             buckets.forEach(Bucket::takeValues);
+            // after a failure, operations may still use it: it is freed when the ranks have ended
+            buckets.forEach(Bucket::release);
         } finally {
             own.forEach(NDArray::close);
-            buckets.forEach(Bucket::release);
         }
     }
 

@@ -2,6 +2,7 @@ package io.djltp.internal.gradient;
 
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.TrainerKind.DATA_1;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.MIXED_3;
 import static io.djltp.testing.TrainerKind.PLAIN;
@@ -9,23 +10,35 @@ import static io.djltp.testing.TrainingRun.backward;
 import static io.djltp.testing.TrainingRun.random;
 
 import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertSame;
 import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.Trainer;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.RankThreads;
+import io.djltp.collective.ReduceOp;
+import io.djltp.collective.TestBackend;
 import io.djltp.internal.collective.AbstractCommunicator;
+import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.update.FlatGradients;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
+import org.bytedeco.pytorch.Storage;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -185,5 +198,63 @@ public class GradientBucketsTest {
                                                                     + " more")),
                             entries.toString());
                 });
+    }
+
+    /** A rank that fails frees no gradient that another operation is still to sum. */
+    @Test(timeOut = 60_000)
+    public void aFailureFreesNothingThatIsOnItsWay() {
+        run(
+                DATA_1,
+                layers(701, 1_003, 701, 1_003),
+                12,
+                (trainer, manager, numbers) -> {
+                    backward(
+                            trainer, random(manager, 1, ROWS, 12), random(manager, 2, ROWS, 1_003));
+                    List<Communicator> group = TestBackend.TCP.create(2, RankThreads.TIMEOUT);
+                    ParallelParameters parameters =
+                            ((ParallelTrainer) trainer).getState().getParameters();
+                    List<GradientBuckets.Member> members = new ArrayList<>();
+                    for (int number : new int[] {2, 4, 6}) { // the weights of more than 2 MiB
+                        Parameter parameter = TrainingRun.parameter(trainer, number);
+                        NDArray held = parameters.getStores().get(0).getHeld(parameter);
+                        members.add(
+                                new GradientBuckets.Member(
+                                        parameter, held, group.get(0), null, true));
+                    }
+                    try (GradientBuckets buckets = new GradientBuckets(parameters);
+                            NDArray last = Autograd.gradient(members.get(2).value())) {
+                        buckets.start(members);
+                        try (FlatGradients first =
+                                FlatGradients.over(members.get(0).value().duplicate(), 2, 1)) {
+                            group.get(1)
+                                    .reduceScatter(
+                                            first.getAll(),
+                                            first.getOwn(),
+                                            first.getShares(),
+                                            ReduceOp.SUM)
+                                    .await(); // and not in the others
+                        }
+                        IllegalStateException failure = new IllegalStateException("of a rank");
+                        assertSame(
+                                expectThrows(
+                                        IllegalStateException.class,
+                                        () ->
+                                                buckets.finish(
+                                                        (member, gradient, range) -> {
+                                                            throw failure;
+                                                        },
+                                                        () -> {})),
+                                failure);
+                        assertTrue(references(last) > 1);
+                        group.get(0).abort(failure);
+                        group.forEach(Communicator::close);
+                    }
+                });
+    }
+
+    private static long references(NDArray array) {
+        try (Storage storage = TensorView.of(array).tensor().storage()) {
+            return storage.use_count();
+        }
     }
 }
