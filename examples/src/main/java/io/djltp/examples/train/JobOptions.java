@@ -66,8 +66,8 @@ public abstract class JobOptions {
     @Option(
             names = "--shard-optimizer",
             description =
-                    "Ranks that hold the same parameters share out what the optimizer keeps of"
-                            + " them.")
+                    "Ranks that sum a gradient share out what the optimizer keeps of the parameter:"
+                            + " along the axis data, and in mixed mode.")
     private boolean shardOptimizer;
 
     @Option(

@@ -195,7 +195,11 @@ public final class TrainCommand implements Callable<Integer> {
         try (page;
                 ParallelTrainer trainer =
                         job.trainer(task.model(), config, options.config(job.get()).build())) {
-            trainer.initialize(task.inputs());
+            try {
+                trainer.initialize(task.inputs());
+            } catch (IllegalArgumentException e) { // such as more ranks than heads of --body
+                throw new BadInputException(e.getMessage(), e);
+            }
             job.resume(checkpoints, options, trainer);
             progress.begin();
             page.resume(report.loss);
