@@ -88,9 +88,9 @@ public final class BenchWorker {
     private static Measured create(WorkerTask task) {
         if (task.side() == WorkerTask.Side.OURS || task.side() == WorkerTask.Side.COLLECTIVE) {
             NativeAllocator.keepFreedArrays(); // as the tp command does; stock runs as it comes
-            // this thread does no more than hand out the batch: with threads of its own for that,
-            // those of the ranks would sleep after each operation
-            Autograd.setThreads(1);
+            // of several ranks this thread does no more than hand out the batch: with threads of
+            // its own for that, those of the ranks would sleep after each operation
+            Autograd.setThreads(task.ranks() > 1 ? 1 : task.threads());
         }
         switch (task.side()) {
             case FLOOR:

@@ -7,6 +7,7 @@ import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.layout.ForwardPass;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TorchScope;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.rank.ParallelConfig;
@@ -25,17 +26,24 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * The ranks of this JVM: one long-lived thread each, with its context.
+ *
+ * <p>A rank that has no others, on a processor, computes what the thread that created the pool
+ * calls in that thread: the hand-over takes longer than a hundred small operations. Other threads
+ * hand it to the rank's, for each of them would get threads of its own for large operations.
  *
  * <p>A task runs on all ranks at once. If one of them throws, the groups are aborted, so that no
  * other rank waits for it; when all have stopped, the caller gets the first exception as the cause
  * of a {@link RankFailedException}, and the pool is of no use afterwards.
  */
+@SuppressWarnings("try") // a scope is used by being open
 public final class RankPool implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(RankPool.class);
@@ -47,6 +55,9 @@ public final class RankPool implements AutoCloseable {
     private final @Nullable Job job;
     private final List<ExecutorService> threads = new ArrayList<>(); // of the ranks
     private final PoolFailure failure;
+    private final @Nullable Thread creator; // if it runs tasks itself
+    private final int threadsPerRank;
+    private final ReentrantLock inCreator = new ReentrantLock(); // held while it does
     private volatile boolean running;
     private volatile boolean interruptible = true;
     private boolean closed;
@@ -63,6 +74,9 @@ public final class RankPool implements AutoCloseable {
         loadLibraries(job);
         contexts = ParallelContext.connect(config);
         failure = new PoolFailure(contexts, job);
+        threadsPerRank = config.getThreadsPerRank();
+        boolean isAlone = job == null && getWorldSize() == 1;
+        creator = isAlone && !contexts.get(0).getDevice().isGpu() ? Thread.currentThread() : null;
         if (job != null) {
             job.beginRanks();
         }
@@ -72,11 +86,14 @@ public final class RankPool implements AutoCloseable {
                             task -> daemon("tp-rank-" + context.getRank(), task)));
         }
         try {
-            runAll(
+            run(
                     context -> {
-                        Autograd.setThreads(config.getThreadsPerRank());
+                        Autograd.setThreads(threadsPerRank);
                         context.begin();
-                    });
+                        return context;
+                    },
+                    null,
+                    false);
         } catch (RuntimeException | Error e) {
             close(); // nobody else has the pool
             throw e;
@@ -213,21 +230,40 @@ public final class RankPool implements AutoCloseable {
         return run(task, isDistributed() ? null : new Refusals(contexts));
     }
 
-    private synchronized <T> List<T> run(RankTask<T> task, @Nullable Refusals refusals) {
-        List<Future<T>> futures = new ArrayList<>(size());
+    private <T> List<T> run(RankTask<T> task, @Nullable Refusals refusals) {
+        boolean here = Thread.currentThread() == creator && !TorchScope.isOpen();
+        return run(task, refusals, here);
+    }
+
+    private synchronized <T> List<T> run(
+            RankTask<T> task, @Nullable Refusals refusals, boolean here) {
+        List<FutureTask<T>> futures = new ArrayList<>(size());
+        for (ParallelContext context : contexts) {
+            futures.add(new FutureTask<>(() -> runOn(context, task, refusals)));
+        }
+        boolean isWithin = running; // of a task that this thread runs itself
         synchronized (threads) { // on all ranks or, if they are being closed, on none
             checkUsable();
             running = true;
-            for (int i = 0; i < size(); i++) {
-                ParallelContext context = contexts.get(i);
-                futures.add(threads.get(i).submit(() -> runOn(context, task, refusals)));
+            if (here) {
+                inCreator.lock();
+            } else {
+                for (int i = 0; i < size(); i++) {
+                    threads.get(i).execute(futures.get(i));
+                }
+            }
+        }
+        if (here) {
+            runHere(futures.get(0));
+            if (interruptible && Thread.currentThread().isInterrupted()) {
+                failure.interrupted(new InterruptedException());
             }
         }
         List<T> results = new ArrayList<>(size());
         for (Future<T> future : futures) {
             results.add(await(future, refusals));
         }
-        running = false;
+        running = isWithin;
         if (refusals != null && refusals.first() >= 0 && failure.get() == null) {
             if (refusals.isUnanimous()) {
                 throw refusals.toThrow();
@@ -280,6 +316,28 @@ public final class RankPool implements AutoCloseable {
         failure.check();
         if (closed) {
             throw new IllegalStateException("The ranks have been closed");
+        }
+    }
+
+    /** Runs the task of the only rank in the calling thread, set as the rank's own. */
+    private void runHere(Runnable task) {
+        int before = Autograd.getThreads();
+        boolean isOther = before != threadsPerRank;
+        try (Autograd.GradMode recording = Autograd.gradMode(true)) {
+            if (isOther) {
+                Autograd.setThreads(threadsPerRank);
+            }
+            contexts.get(0)
+                    .call(
+                            () -> {
+                                task.run();
+                                return task;
+                            });
+        } finally {
+            if (isOther) {
+                Autograd.setThreads(before);
+            }
+            inCreator.unlock();
         }
     }
 
@@ -342,22 +400,35 @@ public final class RankPool implements AutoCloseable {
     /** Waits for the threads to end, and returns whether all have. */
     private boolean awaitEnd() {
         long end = System.nanoTime() + GRACE.toNanos();
-        boolean interrupted = false;
-        boolean all = true;
+        boolean all = !inCreator.isHeldByCurrentThread(); // which closes the ranks in its task
         for (ExecutorService thread : threads) {
-            while (!thread.isTerminated() && System.nanoTime() < end) {
+            all &= isOver(nanos -> thread.awaitTermination(nanos, TimeUnit.NANOSECONDS), end);
+        }
+        return all && isOver(nanos -> inCreator.tryLock(nanos, TimeUnit.NANOSECONDS), end);
+    }
+
+    /** Something that is waited for. */
+    @FunctionalInterface
+    private interface Wait {
+
+        boolean isOver(long nanos) throws InterruptedException;
+    }
+
+    private static boolean isOver(Wait wait, long end) {
+        boolean interrupted = false;
+        try {
+            while (true) {
                 try {
-                    thread.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+                    return wait.isOver(end - System.nanoTime());
                 } catch (InterruptedException e) {
                     interrupted = true; // memory is freed after this: the ranks must have ended
                 }
             }
-            all &= thread.isTerminated();
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
         }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        return all;
     }
 
     private static Thread daemon(String name, Runnable task) {

@@ -1,12 +1,17 @@
 package io.djltp.internal.rank;
 
 import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.assertNull;
 import static org.testng.Assert.assertSame;
 import static org.testng.Assert.assertTrue;
 import static org.testng.Assert.expectThrows;
 
+import ai.djl.ndarray.NDScope;
+
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.JavaMemory;
+import io.djltp.internal.torch.TorchScope;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
@@ -18,9 +23,12 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.stream.IntStream;
 
 /** The ranks of a JVM are threads of their own, which run a task together and stop together. */
+@SuppressWarnings("try") // a scope is used by being open
 public class RankPoolTest {
 
     @Test(timeOut = 60_000)
@@ -37,6 +45,110 @@ public class RankPoolTest {
             }
             assertNull(ParallelContext.current()); // this is no rank
         }
+    }
+
+    /**
+     * One rank without others computes in the thread that created the pool, if that calls, and is
+     * the same there as in its own thread.
+     */
+    @Test(timeOut = 60_000)
+    public void aRankWithoutOthersComputesInTheThreadOfItsCreator() {
+        int before = Autograd.getThreads();
+        ParallelConfig config =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(1)
+                        .optThreadsPerRank(before + 1)
+                        .build();
+        try (RankPool pool = new RankPool(config);
+                Autograd.GradMode none = Autograd.gradMode(false)) {
+            RankPool.RankTask<Thread> task =
+                    context -> {
+                        assertSame(ParallelContext.current(), context);
+                        assertEquals(Autograd.getThreads(), before + 1);
+                        assertTrue(Autograd.isRecording());
+                        return Thread.currentThread();
+                    };
+            Thread own = Thread.currentThread();
+            assertSame(pool.run(task).get(0), own);
+            assertSame(pool.run(context -> pool.run(task).get(0)).get(0), own, "within a task");
+            try (Autograd.GradMode recording = Autograd.gradMode(true);
+                    JavaMemory noted = JavaMemory.keep()) { // as within a gradient collector
+                assertSame(pool.run(task).get(0), own);
+            }
+            assertNull(ParallelContext.current());
+            assertEquals(Autograd.getThreads(), before);
+            assertFalse(Autograd.isRecording());
+            // another thread would get threads of its own, and a scope free what the rank keeps
+            Thread ofRank = CompletableFuture.supplyAsync(() -> pool.run(task).get(0)).join();
+            assertEquals(ofRank.getName(), "tp-rank-0");
+            try (NDScope scope = new NDScope()) {
+                assertSame(pool.run(task).get(0), ofRank);
+            }
+            try (TorchScope scope = TorchScope.open()) {
+                assertSame(pool.run(task).get(0), ofRank);
+            }
+            assertSame(pool.run(task).get(0), own);
+        }
+    }
+
+    /** What a task throws is told in the thread of the creator as in that of the rank. */
+    @Test(timeOut = 60_000)
+    public void failuresInTheThreadOfTheCreatorAreThoseOfTheRank() {
+        IllegalArgumentException thrown = new IllegalArgumentException("this");
+        RankPool.RankTask<Object> failing =
+                context -> {
+                    throw thrown;
+                };
+        try (RankPool pool = new RankPool(Ranks.config(ParallelMode.TENSOR, 1))) {
+            assertSame(
+                    expectThrows(IllegalArgumentException.class, () -> pool.runOrRefuse(failing))
+                            .getCause(),
+                    thrown);
+            assertEquals(pool.run(ParallelContext::getRank), List.of(0), "it goes on");
+            for (int i = 0; i < 2; i++) { // then, and later
+                assertSame(
+                        expectThrows(RankFailedException.class, () -> pool.run(failing)).getCause(),
+                        thrown);
+            }
+        }
+        try (RankPool pool = new RankPool(Ranks.config(ParallelMode.TENSOR, 1))) {
+            pool.setInterruptible(false);
+            Thread.currentThread().interrupt();
+            assertEquals(pool.run(ParallelContext::getRank), List.of(0));
+            pool.setInterruptible(true);
+            IllegalStateException e =
+                    expectThrows(
+                            IllegalStateException.class, () -> pool.run(ParallelContext::getRank));
+            assertTrue(Thread.interrupted(), "it stays so");
+            assertTrue(e.getMessage().startsWith("Interrupted while the ranks"), e.getMessage());
+        }
+    }
+
+    /** What a task in the thread of the creator works on is there until it ends. */
+    @Test(timeOut = 60_000)
+    public void closingWaitsForTheThreadOfTheCreator() throws InterruptedException {
+        RankPool pool = new RankPool(Ranks.config(ParallelMode.TENSOR, 1));
+        CountDownLatch running = new CountDownLatch(1);
+        CompletableFuture<Void> closed =
+                CompletableFuture.runAsync(
+                        () -> {
+                            try {
+                                running.await();
+                            } catch (InterruptedException e) {
+                                throw new IllegalStateException(e);
+                            }
+                            pool.close();
+                        });
+        pool.runAll(
+                context -> {
+                    running.countDown();
+                    expectThrows(
+                            TimeoutException.class, () -> closed.get(300, TimeUnit.MILLISECONDS));
+                });
+        closed.join();
+        assertTrue(pool.isStopped());
+        expectThrows(IllegalStateException.class, () -> pool.run(ParallelContext::getRank));
     }
 
     /** In DATA mode a rank has the layers for itself, in TENSOR mode the batch. */

@@ -99,6 +99,11 @@ public final class JavaMemory implements AutoCloseable {
         }
     }
 
+    /** Returns whether arrays that the calling thread makes may be those of a scope of DJL's. */
+    static boolean isInScope() {
+        return FIELDS == null || FIELDS.stack.get().peekLast() != null;
+    }
+
     /** Returns how many buffers are kept. */
     int size() {
         return notes.buffers.size();

@@ -75,6 +75,16 @@ public final class TorchScope implements AutoCloseable {
         }
     }
 
+    /**
+     * Returns whether what the calling thread makes may be freed by a scope that it has open, of
+     * the preset's tensors or of DJL's arrays.
+     *
+     * @return whether there is one
+     */
+    public static boolean isOpen() {
+        return PointerScope.getInnerScope() != null || JavaMemory.isInScope();
+    }
+
     /** Frees what was made, and records again what was recorded before. */
     @Override
     public void close() {
