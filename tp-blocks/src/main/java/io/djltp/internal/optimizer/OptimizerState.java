@@ -223,7 +223,8 @@ public final class OptimizerState implements AutoCloseable {
      * @throws IllegalArgumentException if there is no parameter of the name
      */
     public void prepare(String name, DataType type) {
-        prepare(getUpdate(name, weights.getSharers(name)), name, type);
+        WeightUpdate known = updates.get(name); // and its ranks, which move it in a step only
+        prepare(known == null ? getUpdate(name, weights.getSharers(name)) : known, name, type);
     }
 
     private void prepare(WeightUpdate update, String name, DataType type) {

@@ -268,11 +268,11 @@ final class NcclEndpoint {
 
     /** Returns whether no operation is under way, as far as can be said without waiting. */
     boolean isIdle() {
-        if (!lock.tryLock()) {
-            return false;
+        if (ended || !lock.tryLock()) {
+            return ended;
         }
         try (Held held = lock::unlock) {
-            return ended || queue.isEmpty();
+            return queue.isEmpty();
         } catch (CollectiveException e) {
             return true; // an error of the GPU: nothing to wait for
         }
