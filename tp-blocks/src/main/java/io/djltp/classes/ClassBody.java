@@ -32,7 +32,7 @@ import java.util.function.Function;
 public interface ClassBody extends Function<String, int[]>, AutoCloseable {
 
     /**
-     * Returns a new network.
+     * Returns the network of a model.
      *
      * @return a block whose inputs are those of {@link ClassData}, and whose output are features
      *     [batch, features]

@@ -532,15 +532,14 @@ public final class ClassModel implements AutoCloseable {
                             objective == null ? usual : objective,
                             data.size(),
                             body);
-            Model model = Model.newInstance("classes", "PyTorch");
-            long[] counts = data.getClassCounts();
             SequentialBlock block;
             try {
                 block = network.newBlock(head, names.size());
             } catch (IOException e) {
-                model.close();
                 throw new UncheckedIOException(e);
             }
+            Model model = Model.newInstance("classes", "PyTorch");
+            long[] counts = data.getClassCounts();
             List<Block> blocks = block.getChildren().values();
             blocks.get(blocks.size() - 1)
                     .setInitializer(

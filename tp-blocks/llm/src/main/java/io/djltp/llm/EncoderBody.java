@@ -16,6 +16,7 @@ import com.google.gson.Gson;
 import com.google.gson.JsonParseException;
 
 import io.djltp.classes.ClassBody;
+import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
@@ -53,6 +54,7 @@ public final class EncoderBody implements ClassBody {
     private @Nullable ModelConfig sizes;
     private @Nullable Path loaded; // where the tokenizer is that was not opened yet
     private @Nullable HuggingFaceTokenizer tokenizer;
+    private boolean given; // the block
 
     /** What the folder of a classifier has beside the encoder's own files. */
     private record Settings(Pooling pooling, boolean frozen) {}
@@ -151,9 +153,16 @@ public final class EncoderBody implements ClassBody {
         return opened;
     }
 
-    /** {@inheritDoc} */
+    /**
+     * {@inheritDoc}
+     *
+     * @throws IllegalStateException if the weights of a folder have been given to a model already
+     */
     @Override
-    public Block newBlock() {
+    public synchronized Block newBlock() {
+        Errors.checkState(
+                model == null || !given, "A body serves one model: open the folder again for more");
+        given = true;
         Block encoder =
                 model == null
                         ? Objects.requireNonNull(sizes).newBlock(false)

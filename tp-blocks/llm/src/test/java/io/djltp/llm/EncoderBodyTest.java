@@ -206,6 +206,8 @@ public class EncoderBodyTest {
             Refusals.throwsArgument(
                     () -> ClassModel.builder(ClassData.builder(file).build()).optBody(body).build(),
                     "optTextFeatures(body)");
+            body.newBlock();
+            Refusals.throwsState(body::newBlock, "one model");
         }
         Path out = TestFolder.create();
         train(ParallelConfig.tensor(1), true, new ArrayList<>(), out);
