@@ -108,7 +108,9 @@ public class PyTorchProviderTest {
             String path = "-Wl,-rpath=" + libraries;
             compile("", library, "-Wl,--no-as-needed", runtime, path);
             String output =
-                    jvm().environment("PYTORCH_LIBRARY_PATH", folder.toString())
+                    new ForkedJvm()
+                            .option("-Dorg.slf4j.simpleLogger.defaultLogLevel=error") // not DJL's
+                            .environment("PYTORCH_LIBRARY_PATH", folder.toString())
                             .environment("LD_LIBRARY_PATH", libraries.toString())
                             .environment("TP_DOUBLE_DEVICES", "3")
                             .succeed(Capability.class);
