@@ -111,15 +111,14 @@ public class CommunicationCounterTest {
 
     @Test(timeOut = 60_000)
     public void aHeadReducesItsLoss() {
-        String loss = "VocabParallelCrossEntropyLoss FORWARD ALL_REDUCE 2 ";
         assertCounted(
                 count(
                         new VocabParallelCrossEntropyLoss(),
                         "1x2",
                         ClassificationHead.builder().setUnits(9).build()),
                 "02ClassificationHead BACKWARD ALL_REDUCE 2 " + ROWS * 8 * 4,
-                loss + ROWS * 4, // the largest logits
-                loss + ROWS * 2 * 8); // the sums and the labels' logits, in float64
+                "VocabParallelCrossEntropyLoss FORWARD ALL_GATHER 2 " // float64, of each rank:
+                        + 2 * ROWS * 3 * 8); // largest logits, sums and labels' logits
     }
 
     @Test(timeOut = 60_000)

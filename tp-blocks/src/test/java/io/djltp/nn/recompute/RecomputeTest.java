@@ -113,9 +113,10 @@ public class RecomputeTest {
                     return sequence(block, row(3));
                 };
         BitRun kept = BitRun.of(TENSOR_3, network.apply(0), rows, 0);
-        int ranks = threads.size();
         BitRun again = BitRun.of(TENSOR_3, network.apply(64), rows, 0);
-        Assert.assertTrue(threads.size() > 2 * ranks, threads + "");
+        threads.remove(Thread.currentThread());
+        threads.removeIf(each -> each.getName().startsWith("tp-rank"));
+        Assert.assertFalse(threads.isEmpty(), "libtorch used no thread of its own");
         again.assertSame(kept, "deep");
     }
 

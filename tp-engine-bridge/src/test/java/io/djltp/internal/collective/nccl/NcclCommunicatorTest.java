@@ -54,6 +54,7 @@ public class NcclCommunicatorTest {
     @Test(timeOut = 60_000)
     public void operationsFollowTheCurrentStreamWithoutBlockingTheThread() throws Exception {
         long millis = 300;
+        NcclDouble.load();
         long first = NcclDouble.calls("cudaStreamCreateWithPriority");
         NcclCommunicator.orderOnStream(true);
         try {
