@@ -55,16 +55,18 @@ public class LmCommandTest {
         assertTrue(expected[STEPS - 1] < expected[0]);
         // the embedding, two a layer, and the loss; two a layer, and the head
         // the update: the norm of all gradients, and where norms see cut tokens their gradients
-        String tensor = counts("\"all-reduce\":7", "\"all-reduce\":5", "\"all-reduce\":1");
-        String tokens = "\"all-gather\":5,%s\"reduce-scatter\":5";
-        String forward = String.format(tokens, "\"all-reduce\":2,");
-        String cut = counts(forward, String.format(tokens, ""), "\"all-reduce\":2");
+        String forward = "\"all-gather\":1,\"all-reduce\":%d";
+        String tensor = counts(forward.formatted(5), "\"all-reduce\":5", "\"all-reduce\":1");
+        String mesh = counts(forward.formatted(6), "\"all-reduce\":5", "\"all-reduce\":2");
+        String tokens = "\"all-gather\":%d,%s\"reduce-scatter\":5";
+        String backward = tokens.formatted(5, "");
+        String cut = counts(tokens.formatted(6, ""), backward, "\"all-reduce\":2");
         // over the axis data also the mean of the losses, and the gradients
-        String forwardOfMesh = String.format(tokens, "\"all-reduce\":3,");
-        String cutMesh = counts(forwardOfMesh, String.format(tokens, ""), "\"all-reduce\":3");
+        String forwardOfMesh = tokens.formatted(6, "\"all-reduce\":1,");
+        String cutMesh = counts(forwardOfMesh, backward, "\"all-reduce\":3");
         String[][] runs = {
             {"--tp 3", tensor},
-            {"--mesh 2x2", counts("\"all-reduce\":8", "\"all-reduce\":5", "\"all-reduce\":2")},
+            {"--mesh 2x2", mesh},
             {"--tp 4 --sequence-parallel", cut},
             {"--mesh 2x2 --sequence-parallel", cutMesh},
         };
