@@ -237,8 +237,13 @@ public class ServerLoadTest {
                         .filter(line -> line.startsWith("VmRSS:"))
                         .mapToLong(line -> Long.parseLong(line.replaceAll("\\D", "")))
                         .sum();
+        long threads =
+                Thread.getAllStackTraces().keySet().stream()
+                        .map(Thread::getName) // pools grow with their load, up to a limit
+                        .filter(name -> !name.matches("(HttpClient-|tp-serve-).*"))
+                        .count();
         return new long[] {
-            Thread.getAllStackTraces().size(),
+            threads,
             files == null ? 0 : files.length,
             runtime.totalMemory() - runtime.freeMemory(),
             resident
