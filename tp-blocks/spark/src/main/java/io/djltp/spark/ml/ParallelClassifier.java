@@ -326,9 +326,9 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
     /**
      * Sets the column with the labels: the number of a class, from 0, or an array of the numbers
      * (int, bigint) or the names (string) of several. A row without labels has an empty array. Its
-     * softmax has no loss, and that of several labels is the mean. Names that are not those of {@link
-     * #setClassNames} throw {@code IllegalArgumentException}; if it was not called, the classes are
-     * all names of the column, sorted, for which the rows are read once more.
+     * softmax has no loss, and that of several labels is the mean. Names that are not those of
+     * {@link #setClassNames} throw {@code IllegalArgumentException}; if it was not called, the
+     * classes are all names of the column, sorted, for which the rows are read once more.
      *
      * @param value the value
      * @return this classifier

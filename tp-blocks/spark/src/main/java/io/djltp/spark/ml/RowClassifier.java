@@ -76,9 +76,7 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                                 k)) {
             long[] classes = best.classes().toLongArray();
             NDArray scores =
-                    plan.oneVsAll()
-                            ? Activation.sigmoid(best.logits())
-                            : best.probabilities();
+                    plan.oneVsAll() ? Activation.sigmoid(best.logits()) : best.probabilities();
             float[] probabilities = scores.toFloatArray();
             List<Row> all = new ArrayList<>(rows.size());
             for (int i = 0; i < rows.size(); i++) {

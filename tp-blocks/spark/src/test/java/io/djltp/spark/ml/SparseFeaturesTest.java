@@ -94,7 +94,8 @@ public class SparseFeaturesTest extends OnSpark {
     }
 
     @Test(dataProvider = "labels", timeOut = 120_000)
-    public void ranksInOneJvmAndInTwoLearnWhatOneRankLearns(String label, String loss) throws IOException {
+    public void ranksInOneJvmAndInTwoLearnWhatOneRankLearns(String label, String loss)
+            throws IOException {
         ParallelClassificationModel one = classifier(label, loss).setRanks(1).fit(rows);
         double[] losses = one.getTrainingLosses();
         Assert.assertTrue(losses[19] < 0.6 * losses[0], Arrays.toString(losses));
@@ -117,7 +118,8 @@ public class SparseFeaturesTest extends OnSpark {
             List<Row> top = row.getList(row.fieldIndex("topClasses"));
             List<String> best = top.stream().map(each -> each.<String>getAs("name")).toList();
             Assert.assertTrue(best.containsAll(labels), row.toString());
-            if (loss.equals("one-vs-all") && label.equals("names")) { // each class has a probability of its own
+            if (loss.equals("one-vs-all")
+                    && label.equals("names")) { // each class has a probability of its own
                 for (Row each : top) {
                     float probability = each.getAs("probability");
                     boolean right = labels.contains(each.getAs("name"));
