@@ -121,7 +121,7 @@ public class ParallelClassifierTest extends OnSpark {
             Object value = classifier.getOrDefault(each);
             values.put(each.name(), Arrays.deepToString(new Object[] {value}));
         }
-        Assert.assertEquals(values.size(), 28);
+        Assert.assertEquals(values.size(), 29);
         Assert.assertEquals(values.get("headMargin"), "[[64.0, 1.0, 0.5, 0.0]]");
         return values;
     }
