@@ -195,11 +195,12 @@ public final class TrainCommand implements Callable<Integer> {
         try (page;
                 ParallelTrainer trainer =
                         job.trainer(task.model(), config, options.config(job.get()).build())) {
-            try {
-                trainer.initialize(task.inputs());
-            } catch (IllegalArgumentException e) { // such as more ranks than heads of --body
-                throw new BadInputException(e.getMessage(), e);
-            }
+            BadInputException.check( // such as more ranks than heads of --body
+                    "",
+                    () -> {
+                        trainer.initialize(task.inputs());
+                        return trainer;
+                    });
             job.resume(checkpoints, options, trainer);
             progress.begin();
             page.resume(report.loss);

@@ -42,7 +42,7 @@ import java.util.Objects;
  */
 public final class EncoderBody implements ClassBody {
 
-    private static final float RATE_SHARE = 1f / 1000; // a hundredth forgets what was learned
+    private static final float RATE_SHARE = 1f / 1000; // with a hundredth the loss rose
     private static final String CONFIG = "encoder.json";
     private static final String TOKENIZER = "tokenizer.json";
     private static final String POOLING = "pooling.json";
