@@ -155,7 +155,7 @@ ACTIVATIONS = {"silu": lambda x: x / (1 + torch.exp(-x)), "relu": torch.relu,
 
 
 def window_of(c, layer):
-    if c["model_type"] == "mistral":
+    if c["model_type"] in ("mistral", "phi3"):
         return c.get("sliding_window")
     if c["model_type"] in ("qwen2", "qwen3") and c.get("use_sliding_window"):
         return c["sliding_window"] if layer >= c["max_window_layers"] else None
@@ -172,15 +172,22 @@ def llama(c, w, ids):
     for i in range(c["num_hidden_layers"]):
         p = "model.layers.%d." % i
         y = rms(x, w[p + "input_layernorm.weight"], eps)
-        q, k, v = (linear(y, p + "self_attn.%s_proj" % n).unflatten(-1, (h, d)).transpose(1, 2)
-                   for n, h in (("q", heads), ("k", groups), ("v", groups)))
+        if c["model_type"] == "phi3":
+            y = linear(y, p + "self_attn.qkv_proj").split([heads * d, groups * d, groups * d], -1)
+        else:
+            y = [linear(y, p + "self_attn.%s_proj" % n) for n in "qkv"]
+        q, k, v = (each.unflatten(-1, (-1, d)).transpose(1, 2) for each in y)
         if c["model_type"] == "qwen3":
             q = rms(q, w[p + "self_attn.q_norm.weight"], eps)
             k = rms(k, w[p + "self_attn.k_norm.weight"], eps)
         y = attend(rotate(q, c), rotate(k, c), v, window_of(c, i))
         x = x + linear(y, p + "self_attn.o_proj")
         y = rms(x, w[p + "post_attention_layernorm.weight"], eps)
-        y = act(linear(y, p + "mlp.gate_proj")) * linear(y, p + "mlp.up_proj")
+        if c["model_type"] == "phi3":
+            gate, up = linear(y, p + "mlp.gate_up_proj").chunk(2, -1)
+        else:
+            gate, up = linear(y, p + "mlp.gate_proj"), linear(y, p + "mlp.up_proj")
+        y = act(gate) * up
         x = x + linear(y, p + "mlp.down_proj")
     x = rms(x, w["model.norm.weight"], eps)
     tied = c.get("tie_word_embeddings")

@@ -264,6 +264,39 @@ public final class NameMapping {
         return matches(path, tree).stream().findFirst().map(Match::tensors).orElse(List.of());
     }
 
+    /**
+     * Returns the tensors that a parameter is read from.
+     *
+     * @param path the path of the parameter
+     * @param paths all parameters, as {@link #paths(Block)} says them
+     * @param stored the names of the tensors of a file
+     * @return the tensors, by the first rule for it whose tensors the file has
+     * @throws IllegalArgumentException if the file has those of no rule
+     */
+    public Source getSource(String path, Collection<String> paths, Collection<String> stored) {
+        Map<String, Shaped> tree = new HashMap<>();
+        paths.forEach(each -> tree.put(each, () -> new Shape()));
+        List<Match<Shaped>> matches = matches(path, tree);
+        return matches.stream()
+                .filter(match -> stored.containsAll(match.tensors()))
+                .findFirst()
+                .map(match -> new Source(match.tensors(), match.rule().transposed()))
+                .orElseThrow(
+                        () ->
+                                Errors.argument(
+                                        "There is no tensor for the parameter %s: of %s none is"
+                                                + " complete",
+                                        path, matches.stream().map(Match::tensors).toList()));
+    }
+
+    /**
+     * What a parameter is read from.
+     *
+     * @param tensors the tensors whose rows, one below the other, are the rows of the parameter
+     * @param transposed whether the tensor is [in, out], and its columns are these rows
+     */
+    public record Source(List<String> tensors, boolean transposed) {}
+
     List<Rule> rules() {
         return rules;
     }

@@ -43,7 +43,7 @@ public final class LoraConfig {
     public static final String ALL_LINEAR = "all-linear";
 
     private static final List<String> DEFAULT_TARGETS =
-            List.of("q_proj", "v_proj", "c_attn", "query", "value", "queryKeyValue");
+            List.of("q_proj", "v_proj", "qkv_proj", "c_attn", "query", "value", "queryKeyValue");
 
     private final int rank;
     private final float alpha;
@@ -295,7 +295,8 @@ public final class LoraConfig {
 
         /**
          * Sets which layers have an adapter. Default: queries and values, {@code q_proj} and {@code
-         * v_proj}, {@code query} and {@code value}, {@code c_attn} or {@code queryKeyValue}.
+         * v_proj}, {@code query} and {@code value}, {@code qkv_proj}, {@code c_attn} or {@code
+         * queryKeyValue}.
          *
          * @param targets the last words of their names, such as {@code q_proj}, or {@link
          *     #ALL_LINEAR}

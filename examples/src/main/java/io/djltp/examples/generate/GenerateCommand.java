@@ -42,8 +42,8 @@ import java.util.function.Supplier;
 @Command(
         name = "generate",
         description =
-                "Generates text after a prompt with a language model of a Hugging Face folder"
-                        + " (Llama, Mistral, Qwen, GPT-2), whose weights are cut over ranks."
+                "Generates text after a prompt with a language model of a Hugging Face folder,"
+                        + " whose weights are cut over ranks."
                         + " Without a prompt, reads the messages of a chat from standard input.",
         mixinStandardHelpOptions = true)
 public final class GenerateCommand implements Callable<Integer> {

@@ -36,7 +36,7 @@ import java.util.regex.Pattern;
 final class ConfigFields {
 
     static final List<String> MODEL_TYPES =
-            List.of("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert");
+            List.of("llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "bert");
 
     private static final String ROPE_THETA = "rope_theta";
 
@@ -64,7 +64,7 @@ final class ConfigFields {
     private static final JsonObject FIXED =
             new Gson()
                     .fromJson(
-                            "{is_encoder_decoder: false, is_decoder: false,"
+                            "{is_encoder_decoder: false, is_decoder: false, attention_bias: false,"
                                     + " add_cross_attention: false, scale_attn_weights: true,"
                                     + " scale_attn_by_inverse_layer_idx: false,"
                                     + " reorder_and_upcast_attn: false, partial_rotary_factor: 1,"
@@ -359,7 +359,7 @@ final class ConfigFields {
 
     List<Integer> windows(String modelType, int layers, int maxPositions)
             throws MalformedModelException {
-        boolean mistral = modelType.equals("mistral");
+        boolean mistral = modelType.equals("mistral") || modelType.equals("phi3");
         boolean qwen = modelType.startsWith("qwen");
         if (!mistral && !qwen) {
             return Collections.nCopies(layers, 0);

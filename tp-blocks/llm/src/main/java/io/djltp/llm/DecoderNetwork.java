@@ -97,7 +97,7 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                         .optHeadDim(config.getHeadDim())
                         .optBias(config.hasQueryKeyValueBias())
                         .optOutputBias(config.hasOutputBias())
-                        .optFusedQkv(config.getModelType().equals("gpt2"))
+                        .optFusedQkv(config.isFused())
                         .optCausal(true)
                         .optWindow(config.getSlidingWindow(number));
         if (config.getRotary() != null) {

@@ -67,8 +67,7 @@ public final class Generator implements AutoCloseable {
         ModelConfig config = model.getConfig();
         Errors.check(
                 !config.isEncoder(),
-                "The model in %s is an encoder, %s, which generates nothing. Use one of llama,"
-                        + " mistral, qwen2, qwen3 and gpt2",
+                "The model in %s is an encoder, %s, which generates nothing: use a decoder",
                 model.getFolder(),
                 config.getModelType());
         Adapter adapter = model.getAdapter();

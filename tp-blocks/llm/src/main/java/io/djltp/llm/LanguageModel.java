@@ -145,11 +145,13 @@ public final class LanguageModel implements AutoCloseable {
         return new Builder(folder);
     }
 
-    private static NameMapping mapping(ModelConfig config) {
+    /** Returns which tensors of a folder are the parameters of the network of its model. */
+    static NameMapping mapping(ModelConfig config) {
         if (config.isEncoder()) {
             return EncoderNetwork.mapping();
         }
-        String table = config.getModelType().equals("gpt2") ? "gpt2.names" : "llama.names";
+        String type = config.getModelType();
+        String table = (config.isFused() ? type : "llama") + ".names";
         try (InputStream is = LanguageModel.class.getResourceAsStream(table)) {
             if (is == null) {
                 throw new IllegalStateException("There is no " + table + " in the jar of tp-llm");

@@ -27,6 +27,7 @@ import java.util.Locale;
  * <tr><td>{@code mistral}</td><td>Mistral 7B</td></tr>
  * <tr><td>{@code qwen2}</td><td>Qwen 2 and 2.5</td></tr>
  * <tr><td>{@code qwen3}</td><td>Qwen 3, dense</td></tr>
+ * <tr><td>{@code phi3}</td><td>Phi-3 with 4k context, Phi-4</td></tr>
  * <tr><td>{@code gpt2}</td><td>GPT-2</td></tr>
  * <tr><td>{@code bert}</td><td>the encoders BERT, MiniLM and others of this form</td></tr>
  * </table>
@@ -98,8 +99,9 @@ public final class ModelConfig {
             throw fields.malformed("%s is %s, and must be %s or less", depth, layers, MOST_LAYERS);
         }
         heads = fields.count(gpt2 ? "n_head" : "num_attention_heads", 0);
-        // older Llamas have no such field; of the others the default is another number each
-        boolean grouped = !learned && !modelType.equals("llama");
+        // older Llamas and Phi-3 have no such field; of the others the default is another number
+        // each
+        boolean grouped = !learned && !modelType.matches("llama|phi3");
         keyValueHeads = learned ? heads : fields.count("num_key_value_heads", grouped ? 0 : heads);
         if (heads % keyValueHeads != 0) {
             throw fields.malformed(
@@ -111,7 +113,7 @@ public final class ModelConfig {
                 gpt2 ? fields.count("n_inner", 4 * width) : fields.count("intermediate_size", 0);
         int longest = fields.count(gpt2 ? "n_positions" : "max_position_embeddings", 0);
         String norm = gpt2 ? "layer_norm_epsilon" : bert ? "layer_norm_eps" : "rms_norm_eps";
-        epsilon = (float) fields.positive(norm, gpt2 ? 1e-5 : bert ? 1e-12 : 1e-6);
+        epsilon = (float) fields.positive(norm, isFused() ? 1e-5 : bert ? 1e-12 : 1e-6);
         String function = gpt2 ? "activation_function" : "hidden_act";
         String name =
                 fields.choose(
@@ -130,6 +132,9 @@ public final class ModelConfig {
         tokenTypes = bert ? fields.count("type_vocab_size", 2) : 0;
         if (bert) {
             fields.choose("position_embedding_type", List.of("absolute"), "absolute");
+        }
+        if (modelType.equals("phi3")) {
+            fields.has("original_max_position_embeddings"); // of longrope, which throws
         }
         fields.checkRest(modelType);
     }
@@ -160,7 +165,7 @@ public final class ModelConfig {
 
     /**
      * {@return the architecture: {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3},
-     * {@code gpt2} or {@code bert}}
+     * {@code phi3}, {@code gpt2} or {@code bert}}
      */
     public String getModelType() {
         return modelType;
@@ -251,6 +256,11 @@ public final class ModelConfig {
     /** {@return whether the projections to queries, keys and values have biases} */
     public boolean hasQueryKeyValueBias() {
         return inputBias;
+    }
+
+    /** Returns whether queries, keys and values are one tensor. */
+    boolean isFused() {
+        return modelType.equals("gpt2") || modelType.equals("phi3");
     }
 
     /** {@return whether the output projection of attention has a bias} */

@@ -9,6 +9,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.NameMapping.Source;
 import io.djltp.internal.Errors;
 import io.djltp.internal.decode.PackedWeight;
 import io.djltp.internal.decode.RowBuffer;
@@ -24,6 +26,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 
 /**
  * What a rank holds of a model for generation: the packed weights of its heads, its hidden features
@@ -31,6 +34,8 @@ import java.util.List;
  * them, so that no rank holds it, and a head that is the embedding is held once.
  */
 final class RankWeights implements AutoCloseable {
+
+    private static final String EMBEDDING = "embed_tokens.embedding";
 
     /** A layer. A norm without bias has none. */
     record Layer(
@@ -45,14 +50,15 @@ final class RankWeights implements AutoCloseable {
 
     record Norm(float[] weight, float @Nullable [] bias) {}
 
-    /** A tensor [out, in], or [in, out], of a linear layer. A rank has some of its ranges. */
-    private record Part(String name, boolean cutInputs, List<ShardRange> ranges) {}
+    /** A tensor [out, in], or transposed, of a linear layer. A rank has some of its ranges. */
+    private record Part(
+            String name, boolean cutInputs, boolean transposed, List<ShardRange> ranges) {}
 
     private final ModelConfig config;
     private final WeightType type;
     private final RowBuffer rows;
-    private final boolean gpt2;
-    private final String root;
+    private final NameMapping mapping;
+    private final Set<String> paths; // of the parameters of the network
     private final boolean first; // whose biases are added to sums over ranks
     private final SafetensorsFolder files;
     private final @Nullable Adapter adapter; // whose updates are added to the weights
@@ -84,9 +90,8 @@ final class RankWeights implements AutoCloseable {
         this.type = type;
         this.rows = rows;
         first = rank == 0;
-        gpt2 = config.getModelType().equals("gpt2");
-        root = gpt2 ? (has("transformer.wte.weight") ? "transformer." : "") : "model.";
-        int dim = config.getHeadDim();
+        mapping = LanguageModel.mapping(config);
+        paths = NameMapping.paths(config.newBlock(false)).keySet();
         checkRanks(config, ranks);
         queryHeads = Cut.balanced(config.getHeads(), ranks).getRange(rank);
         keyHeads =
@@ -95,15 +100,14 @@ final class RankWeights implements AutoCloseable {
                         .getRange(rank);
         hidden = Cut.balanced(config.getHiddenFeatures(), ranks).getRange(rank);
         ids = Cut.balanced(config.getVocabularySize(), ranks).getRange(rank);
-        embedding = table(gpt2 ? "wte.weight" : "embed_tokens.weight");
-        positions = gpt2 ? table("wpe.weight") : null;
-        norm = norm(gpt2 ? "ln_f" : "norm", manager);
+        embedding = table(EMBEDDING);
+        positions = has("positions.weight") ? table("positions.weight") : null;
+        norm = norm("layers.norm.", manager);
         for (int i = 0; i < config.getLayers(); i++) {
-            layers.add(gpt2 ? gpt2Layer("h." + i + ".", dim, manager) : layer(i, dim, manager));
+            layers.add(layer(i, manager));
         }
-        String tied = root + (gpt2 ? "wte.weight" : "embed_tokens.weight");
-        String ofHead = config.isTied() ? tied : "lm_head.weight";
-        head = pack(List.of(new Part(ofHead, false, List.of(ids))), List.of(), manager);
+        String ofHead = config.isTied() ? EMBEDDING : "lm_head.weight";
+        head = pack(rowsOf(List.of(ofHead), List.of(ids)), List.of(), manager);
     }
 
     /**
@@ -127,92 +131,108 @@ final class RankWeights implements AutoCloseable {
                 least);
     }
 
-    private boolean has(String name) {
-        return files.get(name) != null;
+    private boolean has(String parameter) {
+        return paths.contains(parameter);
     }
 
-    private Layer layer(int index, int dim, NDManager manager) throws IOException {
-        String at = "layers." + index + ".";
-        String attention = at + "self_attn.";
-        List<Part> input = new ArrayList<>();
-        List<Part> biases = new ArrayList<>();
-        ShardRange[] heads = {queryHeads, keyHeads, keyHeads};
-        String[] names = {"q_proj", "k_proj", "v_proj"};
-        for (int i = 0; i < names.length; i++) {
-            List<ShardRange> own = List.of(scaled(heads[i], dim, 0));
-            input.add(new Part(root + attention + names[i] + ".weight", false, own));
-            if (config.hasQueryKeyValueBias()) {
-                biases.add(new Part(root + attention + names[i] + ".bias", false, own));
-            }
-        }
-        boolean norms = config.hasQueryKeyNorm();
-        List<ShardRange> features = List.of(hidden);
-        List<Part> up = new ArrayList<>();
-        List<Part> upBiases = new ArrayList<>();
-        for (String name :
-                config.isGated()
-                        ? new String[] {"gate_proj", "up_proj"}
-                        : new String[] {"up_proj"}) {
-            up.add(new Part(root + at + "mlp." + name + ".weight", false, features));
-            if (config.hasMlpBias()) {
-                upBiases.add(new Part(root + at + "mlp." + name + ".bias", false, features));
-            }
-        }
+    private Source source(String parameter) {
+        return mapping.getSource(parameter, paths, files.getNames());
+    }
+
+    private Layer layer(int index, NDManager manager) throws IOException {
+        String number = config.getLayers() == 1 ? "" : "" + index; // as NameMapping counts
+        String at = "layers.layer" + number + ".";
+        String attention = at + "attention.";
+        int dim = config.getHeadDim();
+        long queries = (long) config.getHeads() * dim;
+        long keys = (long) config.getKeyValueHeads() * dim;
+        ShardRange values = scaled(queryHeads, dim, 0);
+        List<ShardRange> input =
+                List.of(
+                        values,
+                        scaled(keyHeads, dim, queries),
+                        scaled(keyHeads, dim, queries + keys));
+        boolean stacked = has(attention + "queryKeyValue.weight");
+        boolean normed = has(attention + "queryNorm.weight");
+        ShardRange up = scaled(hidden, 1, config.getHiddenFeatures());
         return new Layer(
-                norm(at + "input_layernorm", manager),
-                pack(input, biases, manager),
-                norms ? vector(attention + "q_norm.weight", manager) : null,
-                norms ? vector(attention + "k_norm.weight", manager) : null,
+                norm(at + "attentionNorm.", manager),
                 packRows(
-                        attention + "o_proj",
-                        scaled(queryHeads, dim, 0),
-                        config.hasOutputBias(),
+                        stacked
+                                ? List.of(attention + "queryKeyValue.")
+                                : List.of(
+                                        attention + "query.",
+                                        attention + "key.",
+                                        attention + "value."),
+                        input,
                         manager),
-                norm(at + "post_attention_layernorm", manager),
-                pack(up, upBiases, manager),
-                packRows(at + "mlp.down_proj", hidden, config.hasMlpBias(), manager));
-    }
-
-    private Layer gpt2Layer(String at, int dim, NDManager manager) throws IOException {
-        int width = config.getHeads() * dim;
-        List<ShardRange> own = new ArrayList<>();
-        for (int i = 0; i < 3; i++) { // queries, keys and values are stacked
-            own.add(scaled(queryHeads, dim, (long) i * width));
-        }
-        List<ShardRange> features = List.of(hidden);
-        String input = root + at + "attn.c_attn.";
-        String up = root + at + "mlp.c_fc.";
-        return new Layer(
-                norm(at + "ln_1", manager),
-                pack(
-                        List.of(new Part(input + "weight", false, own)),
-                        List.of(new Part(input + "bias", false, own)),
-                        manager),
-                null,
-                null,
-                packRows(at + "attn.c_proj", scaled(queryHeads, dim, 0), true, manager),
-                norm(at + "ln_2", manager),
-                pack(
-                        List.of(new Part(up + "weight", false, features)),
-                        List.of(new Part(up + "bias", false, features)),
-                        manager),
-                packRows(at + "mlp.c_proj", hidden, true, manager));
+                normed ? vector(attention + "queryNorm.weight", manager) : null,
+                normed ? vector(attention + "keyNorm.weight", manager) : null,
+                packColumns(attention + "output.", values, manager),
+                norm(at + "mlpNorm.", manager),
+                config.isGated()
+                        ? packRows(List.of(at + "mlp.gateUp."), List.of(hidden, up), manager)
+                        : packRows(List.of(at + "mlp.up."), List.of(hidden), manager),
+                packColumns(at + "mlp.down.", hidden, manager));
     }
 
     private static ShardRange scaled(ShardRange heads, int dim, long start) {
         return new ShardRange(start + heads.start() * dim, heads.length() * dim);
     }
 
+    /**
+     * Packs a layer whose outputs are cut.
+     *
+     * @param layers the layers of the network, whose outputs follow one another
+     * @param ranges which of all outputs
+     */
+    private PackedWeight packRows(List<String> layers, List<ShardRange> ranges, NDManager manager)
+            throws IOException {
+        List<String> weights = layers.stream().map(layer -> layer + "weight").toList();
+        List<String> biases = layers.stream().map(layer -> layer + "bias").toList();
+        return pack(
+                rowsOf(weights, ranges),
+                has(biases.get(0)) ? rowsOf(biases, ranges) : List.of(),
+                manager);
+    }
+
     /** Packs a layer whose inputs are cut. The rank that is first adds its bias, for all. */
-    private PackedWeight packRows(String name, ShardRange inputs, boolean biased, NDManager manager)
+    private PackedWeight packColumns(String layer, ShardRange inputs, NDManager manager)
             throws IOException {
         List<ShardRange> whole = List.of(new ShardRange(0, config.getWidth()));
+        Source weight = source(layer + "weight");
+        String bias = layer + "bias";
         return pack(
-                List.of(new Part(root + name + ".weight", true, List.of(inputs))),
-                biased && first
-                        ? List.of(new Part(root + name + ".bias", false, whole))
-                        : List.of(),
+                List.of(
+                        new Part(
+                                weight.tensors().get(0),
+                                true,
+                                weight.transposed(),
+                                List.of(inputs))),
+                has(bias) && first ? rowsOf(List.of(bias), whole) : List.of(),
                 manager);
+    }
+
+    /** Returns in which tensors some rows of parameters are, which follow one another. */
+    private List<Part> rowsOf(List<String> parameters, List<ShardRange> ranges) throws IOException {
+        List<Part> parts = new ArrayList<>();
+        long start = 0;
+        for (String parameter : parameters) {
+            Source source = source(parameter);
+            for (String tensor : source.tensors()) {
+                Shape shape = stored(tensor).shape();
+                long end = start + shape.get(source.transposed() ? 1 : 0);
+                List<ShardRange> own = new ArrayList<>();
+                for (ShardRange range : ranges) {
+                    if (range.start() >= start && range.end() <= end) {
+                        own.add(new ShardRange(range.start() - start, range.length()));
+                    }
+                }
+                parts.add(new Part(tensor, false, source.transposed(), own));
+                start = end;
+            }
+        }
+        return parts;
     }
 
     private PackedWeight pack(List<Part> weights, List<Part> biases, NDManager manager)
@@ -237,16 +257,12 @@ final class RankWeights implements AutoCloseable {
     }
 
     private NDArray read(Part part, NDManager manager) throws IOException {
-        boolean matrix = stored(part.name()).shape().dimension() == 2;
-        // GPT-2 has its linear layers, all but the head, as [in, out]
-        boolean turned = gpt2 && matrix && !part.name().endsWith("wte.weight");
-        turned &= !part.name().equals("lm_head.weight");
-        int axis = part.cutInputs() == turned ? 0 : 1;
+        int axis = part.cutInputs() == part.transposed() ? 0 : 1;
         NDArray array =
                 files.fileOf(part.name())
-                        .read(part.name(), matrix ? axis : 0, part.ranges(), manager)
+                        .read(part.name(), axis, part.ranges(), manager)
                         .toType(DataType.FLOAT32, false);
-        NDArray own = turned ? array.transpose() : array;
+        NDArray own = part.transposed() ? array.transpose() : array;
         return adapter == null
                 ? own
                 : adapter.merged(part.name(), own, part.cutInputs(), part.ranges());
@@ -260,22 +276,21 @@ final class RankWeights implements AutoCloseable {
         return tensor;
     }
 
-    private float[] vector(String name, NDManager manager) throws IOException {
-        String full = root + name;
-        stored(full);
-        try (NDArray array = files.fileOf(full).read(full, manager)) {
+    private float[] vector(String parameter, NDManager manager) throws IOException {
+        String name = source(parameter).tensors().get(0);
+        try (NDArray array = files.fileOf(name).read(name, manager)) {
             return array.toType(DataType.FLOAT32, false).toFloatArray();
         }
     }
 
-    private Norm norm(String name, NDManager manager) throws IOException {
-        return new Norm(
-                vector(name + ".weight", manager),
-                config.isRmsNorm() ? null : vector(name + ".bias", manager));
+    private Norm norm(String layer, NDManager manager) throws IOException {
+        return config.isRmsNorm()
+                ? new Norm(vector(layer + "weight", manager), null)
+                : new Norm(vector(layer + "gamma", manager), vector(layer + "beta", manager));
     }
 
-    private TableRows table(String name) throws IOException {
-        return new TableRows(files, stored(root + name));
+    private TableRows table(String parameter) throws IOException {
+        return new TableRows(files, stored(source(parameter).tensors().get(0)));
     }
 
     /** Returns the memory of the packed weights. */

@@ -41,7 +41,7 @@ public class ArchitecturesTest {
 
     static {
         add("llama", "llama", "'tie_word_embeddings': true");
-        add("llama untied", "llama", "'rope_theta': 500.0");
+        add("llama untied", "llama", "'rope_theta': 500.0, 'num_hidden_layers': 1");
         add("llama of one key", "llama", "'num_key_value_heads': 1, 'num_attention_heads': 5");
         add("llama of 5 heads", "llama", "'num_key_value_heads': 5, 'num_attention_heads': 5");
         add("llama with biases", "llama", "'attention_bias': true, 'mlp_bias': true");
@@ -70,6 +70,8 @@ public class ArchitecturesTest {
                 "'use_sliding_window': true, 'sliding_window': 5, 'max_window_layers': 1");
         add("qwen3", "qwen3", "'tie_word_embeddings': true, 'rope_theta': 1000000");
         add("qwen3 with biases", "qwen3", "'attention_bias': true, 'hidden_act': 'relu'");
+        add("phi3", "phi3", "'sliding_window': 5, 'original_max_position_embeddings': 32");
+        add("phi3 tied", "phi3", "'tie_word_embeddings': true, 'num_key_value_heads': null");
         add("gpt2", "gpt2", "'n_inner': null");
         add("gpt2 untied", "gpt2", "'tie_word_embeddings': false, 'n_inner': 33");
         add("gpt2 gelu", "gpt2", "'activation_function': 'gelu'");

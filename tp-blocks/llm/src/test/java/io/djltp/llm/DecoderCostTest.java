@@ -35,6 +35,7 @@ public class DecoderCostTest {
             {"llama", "'tie_word_embeddings': true", "1x3"},
             {"qwen3", "", "1x2"},
             {"qwen2", "'tie_word_embeddings': true", "2x2"},
+            {"phi3", "", "1x3"},
             {"gpt2", "", "1x4"},
         };
     }

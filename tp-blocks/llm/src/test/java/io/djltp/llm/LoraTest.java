@@ -69,6 +69,7 @@ public class LoraTest {
                                 .optRankStabilized(true)
                                 .optTargets("k_proj", "o_proj", "down_proj")
                                 .build()));
+        CASES.put("phi3", new Case(RandomFolder.config("phi3", ""), all));
         CASES.put("gpt2", new Case(RandomFolder.config("gpt2", ""), all));
     }
 

@@ -43,6 +43,7 @@ public class PublishedFoldersTest {
                 qwen,
                 "0.6 20 0.95 1.0"
             },
+            {"phi-4", "phi3 100352 5120 40 40/10 128 17920 16384 false", List.of(100265), null},
             {"gpt2", "gpt2 50257 768 12 12/12 64 3072 1024 true", List.of(50256), null},
             {"SmolLM2-135M", "llama 49152 576 30 9/3 64 1536 8192 true", two, null},
             {"TinyLlama-1.1B-Chat", "llama 32000 2048 22 32/4 64 5632 2048 false", two, null},

@@ -132,17 +132,26 @@ public final class RandomFolder {
         for (int i = 0; i < get(config, "num_hidden_layers", 0); i++) {
             String layer = "model.layers." + i + ".";
             tensors.put(layer + "input_layernorm.weight", new Shape(width));
-            linear(tensors, layer + "self_attn.q_proj", heads * dim, width, inputBias);
-            linear(tensors, layer + "self_attn.k_proj", groups * dim, width, inputBias);
-            linear(tensors, layer + "self_attn.v_proj", groups * dim, width, inputBias);
+            if (type.equals("phi3")) {
+                long rows = (heads + 2 * groups) * dim;
+                linear(tensors, layer + "self_attn.qkv_proj", rows, width, false);
+            } else {
+                linear(tensors, layer + "self_attn.q_proj", heads * dim, width, inputBias);
+                linear(tensors, layer + "self_attn.k_proj", groups * dim, width, inputBias);
+                linear(tensors, layer + "self_attn.v_proj", groups * dim, width, inputBias);
+            }
             linear(tensors, layer + "self_attn.o_proj", width, heads * dim, bias);
             if (type.equals("qwen3")) {
                 tensors.put(layer + "self_attn.q_norm.weight", new Shape(dim));
                 tensors.put(layer + "self_attn.k_norm.weight", new Shape(dim));
             }
             tensors.put(layer + "post_attention_layernorm.weight", new Shape(width));
-            linear(tensors, layer + "mlp.gate_proj", hidden, width, mlpBias);
-            linear(tensors, layer + "mlp.up_proj", hidden, width, mlpBias);
+            if (type.equals("phi3")) {
+                linear(tensors, layer + "mlp.gate_up_proj", 2 * hidden, width, false);
+            } else {
+                linear(tensors, layer + "mlp.gate_proj", hidden, width, mlpBias);
+                linear(tensors, layer + "mlp.up_proj", hidden, width, mlpBias);
+            }
             linear(tensors, layer + "mlp.down_proj", width, hidden, mlpBias);
         }
         tensors.put("model.norm.weight", new Shape(width));
