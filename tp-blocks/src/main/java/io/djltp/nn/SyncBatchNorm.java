@@ -4,7 +4,6 @@ import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
@@ -15,7 +14,6 @@ import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.TrafficTable.Direction;
-import io.djltp.cut.Cut;
 import io.djltp.internal.Errors;
 import io.djltp.internal.forecast.ForecastArray;
 import io.djltp.internal.forecast.ForecastBlock;
@@ -31,7 +29,6 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.util.Arrays;
-import java.util.function.DoubleUnaryOperator;
 import java.util.stream.IntStream;
 
 /**
@@ -289,19 +286,9 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
     /**
      * Mean and variance of each channel over the rows of all ranks, as a part of the graph.
      *
-     * <p>A rank computes the mean {@code m_r} of its {@code n_r} values, and the sum {@code s_r} of
-     * the squares of their distances from it. From those of all ranks follows, without the loss of
-     * digits of a difference of large squares (Chan, Golub and LeVeque, 1979),
-     *
-     * <pre>
-     *   mean = m_0 + sum_r n_r (m_r - m_0) / n
-     *   var  = sum_r (s_r + n_r (m_r - mean)^2) / n
-     * </pre>
-     *
-     * <p>One all-gather of [m_r, s_r]; backward, every rank has a summand of their gradients, and
-     * one reduce-scatter leaves each rank those of its own. How many values a rank has follows from
-     * the cut of the batch; a rank without a row computes another's, which has the weight 0. Rows
-     * of float16 are computed with in float32, as libtorch does.
+     * <p>Those of the ranks are put together by {@link RankMoments}. How many values a rank has
+     * follows from the cut of the batch; a rank without a row computes another's, which has the
+     * weight 0. Rows of float16 are computed with in float32, as libtorch does.
      */
     @SuppressWarnings("try") // a scope is used by being open
     private static final class BatchStatistics {
@@ -348,21 +335,9 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
             }
             NDArray distance = x.sub(own);
             NDArray squares = distance.mul(distance).sum(others);
-            NDArray parts = own.reshape(1, channels).concat(squares.reshape(1, channels), 1);
-            long[] one = new long[values.length];
-            Arrays.fill(one, 1);
-            NDArray all =
-                    context.getBatchMappings()
-                            .gatherFromSequenceRegion(parts, Cut.ofLengths(one), true);
-            NDArray means = all.get(new NDIndex().addAllDim().addSliceDim(0, channels));
-            NDArray sums = all.get(new NDIndex().addAllDim().addSliceDim(channels, 2 * channels));
-            NDArray weights = column(values, n -> n / count);
-            NDArray counted = column(values, n -> n > 0 ? 1 / count : 0);
-            NDArray first = means.get(new NDIndex().addSliceDim(0, 1)); // the weights are rounded
-            mean = means.sub(first).mul(weights).sum(new int[] {0}).add(first.reshape(channels));
-            NDArray between = means.sub(mean);
-            NDArray squared = between.mul(between).mul(weights);
-            variance = squared.add(sums.mul(counted)).sum(new int[] {0});
+            RankMoments moments = RankMoments.of(context.getBatchMappings(), own, squares, values);
+            mean = moments.mean();
+            variance = moments.variance();
         }
 
         /** Returns the number of values that each rank has of a channel. */
@@ -378,16 +353,6 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
             return Arrays.stream(pass.getBatchCut().getShardLengths())
                     .mapToDouble(length -> length * each)
                     .toArray();
-        }
-
-        /** Returns a number for each rank, [ranks, 1], that lives as long as the graph. */
-        private NDArray column(double[] values, DoubleUnaryOperator weight) {
-            float[] weights = new float[values.length];
-            for (int i = 0; i < weights.length; i++) {
-                weights[i] = (float) weight.applyAsDouble(values[i]);
-            }
-            NDArray column = x.getManager().create(weights, new Shape(weights.length, 1));
-            return column.toType(x.getDataType(), false);
         }
 
         /**

@@ -93,6 +93,17 @@ public sealed interface Style permits BlockStyle {
     }
 
     /**
+     * Returns the style of DJL's {@code LayerNorm} after a column, which becomes a {@link
+     * io.djltp.nn.ParallelLayerNorm}: the statistics of all features, of which each rank has a
+     * slice.
+     *
+     * @return the style
+     */
+    static Style layerNorm() {
+        return Styles.LAYER_NORM;
+    }
+
+    /**
      * Returns the style of DJL's {@code Embedding}, such as a {@code TrainableWordEmbedding}, whose
      * vocabulary is cut: it becomes a {@link io.djltp.nn.VocabParallelEmbedding}.
      *

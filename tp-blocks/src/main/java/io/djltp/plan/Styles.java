@@ -11,6 +11,7 @@ import ai.djl.nn.core.Embedding;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.Dropout;
+import ai.djl.nn.norm.LayerNorm;
 import ai.djl.nn.transformer.BertBlock;
 import ai.djl.nn.transformer.ScaledDotProductAttentionBlock;
 import ai.djl.nn.transformer.TransformerEncoderBlock;
@@ -18,6 +19,7 @@ import ai.djl.nn.transformer.TransformerEncoderBlock;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
+import io.djltp.nn.ParallelLayerNorm;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SyncBatchNorm;
 import io.djltp.nn.VocabParallelEmbedding;
@@ -56,6 +58,15 @@ final class Styles {
                     SyncBatchNorm.class,
                     block -> block.getClass() == BatchNorm.class,
                     Styles::batchNorm);
+    static final BlockStyle LAYER_NORM =
+            style(
+                    "layerNorm()",
+                    "LayerNorm",
+                    ParallelLayerNorm.class,
+                    block -> block.getClass() == LayerNorm.class,
+                    block ->
+                            PrivateFields.copy(
+                                    block, ParallelLayerNorm.builder().build(), LayerNorm.class));
     static final BlockStyle VOCABULARY =
             style(
                     "vocabulary()",
@@ -99,6 +110,7 @@ final class Styles {
                     ClassificationHead.class, Styles::plainLinear,
                     ParallelDropout.class, Styles::plainDropout,
                     SyncBatchNorm.class, Styles::plainBatchNorm,
+                    ParallelLayerNorm.class, Styles::plainLayerNorm,
                     ReplacedEmbedding.class, Styles::plainEmbedding,
                     ParallelAttention.class, Styles::plainAttention,
                     ParallelTransformerEncoder.class, Styles::plainEncoder);
@@ -216,6 +228,10 @@ final class Styles {
     private static void move(
             Block from, Class<?> type, String name, Block to, Class<?> other, String newName) {
         PrivateFields.write(to, other, newName, PrivateFields.read(from, type, name));
+    }
+
+    private static LayerNorm plainLayerNorm(Block parallel) {
+        return PrivateFields.copy(parallel, LayerNorm.builder().build(), LayerNorm.class);
     }
 
     // Embedding

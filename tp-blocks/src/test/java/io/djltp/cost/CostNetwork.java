@@ -34,6 +34,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.ParallelLayerNorm;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SequenceGather;
@@ -104,6 +105,10 @@ enum CostNetwork {
                             relu(),
                             flatten(),
                             fused(9))),
+    /** Statistics of features that ranks share out. */
+    CUT_NORM(
+            ROWS,
+            () -> sequence(head(11), ParallelLayerNorm.builder().build(), scattered(5), fused(9))),
     /** Grouped queries, a gated MLP, RMS norms, and the embedding again as the head. */
     GPT(TOKENS, CostNetwork::gpt, true),
     /**

@@ -23,6 +23,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.Dropout;
+import ai.djl.nn.norm.LayerNorm;
 import ai.djl.nn.transformer.BertBlock;
 import ai.djl.nn.transformer.BertPretrainingBlock;
 import ai.djl.nn.transformer.ScaledDotProductAttentionBlock;
@@ -183,6 +184,11 @@ final class PlannedNetworks {
     /** Returns a network of two layers with a batch normalization, which takes no bias, between. */
     static SequentialBlock normed() {
         return sequence(linear(9, false), BatchNorm.builder().build(), tanh(), linear(CLASSES));
+    }
+
+    /** Returns a network of two layers with a layer normalization between. */
+    static SequentialBlock layerNormed() {
+        return sequence(linear(9), LayerNorm.builder().build(), tanh(), linear(CLASSES));
     }
 
     /** Returns a network of two layers. */

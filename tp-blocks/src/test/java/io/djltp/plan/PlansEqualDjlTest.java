@@ -76,6 +76,12 @@ public class PlansEqualDjlTest {
                         .add("BatchNorm", Style.batchNorm())
                         .add("04Linear", Style.head())
                         .build();
+        Plan layerNormed =
+                Plan.builder()
+                        .add("01Linear", Style.column().batchShardedInput())
+                        .add("LayerNorm", Style.layerNorm())
+                        .add("04Linear", Style.row().batchShardedOutput())
+                        .build();
         Plan attention = Plan.of("Scaled*", Style.attention());
         Batches sequences = PlannedNetworks.numbers(4, PlannedNetworks.LENGTH, 12);
         Plan gathered = Plan.of("Linear", Style.column().gatherOutput());
@@ -98,6 +104,8 @@ public class PlansEqualDjlTest {
                         of("batchNorm()", PlannedNetworks::normed, normed, ROWS)
                                 .on(TENSOR_2, DATA_2, DATA_3, MIXED_2, MESH)
                                 .with(PlansEqualDjlTest::lossOfHead),
+                        of("layerNorm()", PlannedNetworks::layerNormed, layerNormed, ROWS)
+                                .on(TENSOR_2, TENSOR_3, TENSOR_4, DATA_2, MIXED_2, MIXED_3, MESH),
                         of("shared in branches", PlannedNetworks::branches, Plan.auto(), ROWS)
                                 .on(TENSOR_2, TENSOR_3, MESH),
                         of("a sum", PlansEqualDjlTest::sumOfSlices, SIDE_BY_SIDE, ROWS),
