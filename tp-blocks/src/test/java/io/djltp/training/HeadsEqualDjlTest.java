@@ -145,6 +145,8 @@ public class HeadsEqualDjlTest {
         addLoss("smoothed", new LossOptions(-100, 0.1f, 0), true);
         addLoss("smoothed, ignoring", IGNORING, true);
         addLoss("weighted", WEIGHTED, true);
+        addLoss("focused", IGNORING.withFocusing(2), true);
+        addLoss("focused and weighted", WEIGHTED.withFocusing(0.5f), true);
         addLoss("sum", sum, true);
         addLoss("smoothed, weighted", SMOOTHED_AND_WEIGHTED, false);
         addLoss("smoothed, weighted sum", all.withReduction(Reduction.SUM), false);

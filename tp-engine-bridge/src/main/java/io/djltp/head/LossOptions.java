@@ -14,6 +14,11 @@ import java.util.Objects;
  *     in PyTorch: from 0, none, to 1
  * @param zLoss the weight of the z-loss, the square of the log-sum-exp of the logits, in the loss
  *     of a row, which counts as much as the weight of its label; 0 adds nothing
+ * @param focusing the focusing parameter \(\gamma\) of the focal loss, which multiplies the cross
+ *     entropy \(-\log p\) of a row's label with \((1 - p)^\gamma\), so that rows that are known
+ *     count less (Lin et al., 2017, <a
+ *     href="https://arxiv.org/abs/1708.02002">arXiv:1708.02002</a>); of several labels, \(-\log p\)
+ *     is the mean of theirs. 0 is the cross entropy
  * @param classWeights the weights of the classes, as in PyTorch: what a row counts for is the
  *     weight of its label, and a mean is over the weights. {@code null} for the same weight of all
  * @param reduction what becomes of the losses of the rows
@@ -22,6 +27,7 @@ public record LossOptions(
         long ignoreIndex,
         float labelSmoothing,
         float zLoss,
+        float focusing,
         float @Nullable [] classWeights,
         Reduction reduction) {
 
@@ -43,11 +49,30 @@ public record LossOptions(
     }
 
     /**
+     * Creates options without focusing.
+     *
+     * @param ignoreIndex the label of rows that do not count
+     * @param labelSmoothing from 0 to 1
+     * @param zLoss 0 or more
+     * @param classWeights the weights of all classes, 0 or more, or {@code null}
+     * @param reduction what becomes of the losses of the rows
+     */
+    public LossOptions(
+            long ignoreIndex,
+            float labelSmoothing,
+            float zLoss,
+            float @Nullable [] classWeights,
+            Reduction reduction) {
+        this(ignoreIndex, labelSmoothing, zLoss, 0, classWeights, reduction);
+    }
+
+    /**
      * Creates options.
      *
      * @param ignoreIndex the label of rows that do not count
      * @param labelSmoothing from 0 to 1
      * @param zLoss 0 or more
+     * @param focusing 0 or more
      * @param classWeights the weights of all classes, 0 or more, or {@code null}
      * @param reduction what becomes of the losses of the rows
      * @throws IllegalArgumentException if a value is out of its range
@@ -60,6 +85,10 @@ public record LossOptions(
         if (!(zLoss >= 0 && zLoss < Float.POSITIVE_INFINITY)) {
             throw new IllegalArgumentException(
                     "The weight of the z-loss must be 0 or more, not " + zLoss);
+        }
+        if (!(focusing >= 0 && focusing < Float.POSITIVE_INFINITY)) {
+            throw new IllegalArgumentException(
+                    "The focusing parameter must be 0 or more, not " + focusing);
         }
         Objects.requireNonNull(reduction, "reduction");
         classWeights = classWeights == null ? null : classWeights.clone();
@@ -82,8 +111,20 @@ public record LossOptions(
                 ignoreIndex,
                 labelSmoothing,
                 zLoss,
+                focusing,
                 Objects.requireNonNull(weights, "weights"),
                 reduction);
+    }
+
+    /**
+     * Returns the same as a focal loss.
+     *
+     * @param parameter the focusing parameter, 0 or more
+     * @return the options
+     */
+    public LossOptions withFocusing(float parameter) {
+        return new LossOptions(
+                ignoreIndex, labelSmoothing, zLoss, parameter, classWeights, reduction);
     }
 
     /**
@@ -93,7 +134,7 @@ public record LossOptions(
      * @return the options
      */
     public LossOptions withReduction(Reduction other) {
-        return new LossOptions(ignoreIndex, labelSmoothing, zLoss, classWeights, other);
+        return new LossOptions(ignoreIndex, labelSmoothing, zLoss, focusing, classWeights, other);
     }
 
     /**

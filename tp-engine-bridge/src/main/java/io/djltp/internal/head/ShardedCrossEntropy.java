@@ -185,7 +185,7 @@ public final class ShardedCrossEntropy {
             Tensor weights = classWeights(shard, z);
             Tensor ofRows = SoftmaxLoss.tensor(z.options(), rows.weights);
             Tensor loss =
-                    rows.areMany()
+                    rows.areMany() || options.focusing() > 0
                             ? ofSeveral(z, rows, weights, ofRows)
                             : torch.cross_entropy_loss(
                                     z,
@@ -199,7 +199,7 @@ public final class ShardedCrossEntropy {
             if (options.zLoss() > 0) {
                 Tensor squares =
                         z.logsumexp(1).square().mul(ofRows.mul(new Scalar(options.zLoss())));
-                loss = loss.add(none ? squares : squares.sum());
+                loss = loss.add(loss.dim() == 1 ? squares : squares.sum());
             }
             loss = none ? loss : loss.sum();
             Scalar share = new Scalar(SoftmaxLoss.share(rows));
@@ -207,7 +207,7 @@ public final class ShardedCrossEntropy {
         }
     }
 
-    /** Returns the losses of rows with several labels, [rows]. */
+    /** Returns the losses of rows with several labels, or of a focal loss, [rows]. */
     private Tensor ofSeveral(
             Tensor z, ClassLabels rows, @Nullable Tensor classWeights, Tensor ofRows) {
         Tensor logSoftmax = z.log_softmax(1).neg();
@@ -221,6 +221,10 @@ public final class ShardedCrossEntropy {
                         .index_select(0, SoftmaxLoss.index(z, places))
                         .mul(SoftmaxLoss.tensor(z.options(), parts).to(z.scalar_type()));
         Tensor plain = torch.zeros_like(ofRows).to(z.scalar_type()).index_add(0, index, ofLabels);
+        if (options.focusing() > 0) {
+            Tensor others = plain.neg().expm1().neg().clamp_min(new Scalar(Float.MIN_NORMAL));
+            plain = plain.mul(others.pow(new Scalar(options.focusing())));
+        }
         double alpha = options.labelSmoothing();
         Tensor loss = plain.mul(ofRows).mul(new Scalar(1 - alpha));
         if (alpha > 0) {

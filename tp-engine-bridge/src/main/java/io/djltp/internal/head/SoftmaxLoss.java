@@ -28,6 +28,9 @@ import java.util.stream.DoubleStream;
  *                 - α c_k / n - c_y (1 - α) [k = y])
  * </pre>
  *
+ * <p>A focal loss has \(f(e) = (1 - \exp(-e))^\gamma e\) in place of the label's \(e = \log Z -
+ * z_y\), and \(c_y f'(e)\) in place of \(c_y\) in the gradient, but for the z-loss.
+ *
  * <p>A row with several labels has the mean of \(c_y\) as its weight, that of \(c_y z_y\) in place
  * of the label's, and \([k = y]\) is the part of a label in the sum of the weights.
  *
@@ -269,7 +272,7 @@ final class SoftmaxLoss {
 
     private double loss(int row) {
         double logNormaliser = Math.log(normalisers[row]);
-        double loss = (logNormaliser - labelLogits[row]) * weights[row];
+        double loss = focused(logNormaliser - labelLogits[row]) * weights[row];
         if (smoothing > 0) {
             double mean = logits[row] / classes - meanWeight * largest[row];
             double smoothed = (logNormaliser * meanWeight - mean) * shares[row];
@@ -290,6 +293,24 @@ final class SoftmaxLoss {
         return HostReads.toDevice(like.device(), values);
     }
 
+    private double focused(double entropy) {
+        return options.focusing() == 0
+                ? entropy
+                : Math.pow(-Math.expm1(-entropy), options.focusing()) * entropy;
+    }
+
+    /** Returns the derivative of {@link #focused} of a row, times the weight of the row. */
+    private double labelWeight(int row) {
+        double gamma = options.focusing();
+        double entropy = gamma == 0 ? 0 : Math.log(normalisers[row]) - labelLogits[row];
+        if (gamma == 0 || entropy <= 0) {
+            return gamma == 0 ? weights[row] : 0;
+        }
+        double others = -Math.expm1(-entropy);
+        double slope = 1 + gamma * Math.exp(-entropy) * entropy / others;
+        return weights[row] * slope * Math.pow(others, gamma);
+    }
+
     private double logZ(int row) {
         return Math.log(normalisers[row]) + largest[row];
     }
@@ -304,7 +325,7 @@ final class SoftmaxLoss {
     }
 
     private double softmaxFactor(int row) {
-        double weight = weights[row] * (1 - smoothing) + shares[row] * meanWeight * smoothing;
+        double weight = shares[row] * meanWeight * smoothing - labelPart(row);
         return (weight + zSlope(row)) / normalisers[row];
     }
 
@@ -327,9 +348,9 @@ final class SoftmaxLoss {
         return (double) options.labelSmoothing() / Math.max(1, classes);
     }
 
-    /** Returns {@code -w (1 - α)}, which is added to the gradient of a label's logit. */
+    /** Returns {@code -w f' (1 - α)}, which is added to the gradient of a label's logit. */
     double labelPart(int row) {
-        return weights[row] * (smoothing - 1);
+        return labelWeight(row) * (smoothing - 1);
     }
 
     /**

@@ -199,7 +199,9 @@ final class HeadReference {
         double mean = Arrays.stream(logits).average().getAsDouble();
         double own = logit(row, (int) labels[row]);
         double alpha = options.labelSmoothing();
-        return log - (1 - alpha) * own - alpha * mean + options.zLoss() * log * log;
+        double focus = Math.pow(1 - Math.exp(own - log), options.focusing());
+        double smoothed = (1 - alpha) * focus * (log - own) + alpha * (log - mean);
+        return smoothed + options.zLoss() * log * log;
     }
 
     private double logit(int row, int k) {

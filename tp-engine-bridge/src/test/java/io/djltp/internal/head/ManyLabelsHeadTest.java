@@ -64,6 +64,10 @@ public class ManyLabelsHeadTest {
             return new Rule(new LossOptions(-1, 0, 0), kind, positives);
         }
 
+        Rule focused() {
+            return new Rule(options.withFocusing(1.5f), kind, positives);
+        }
+
         Rule weighted() {
             return new Rule(options.withClassWeights(WEIGHTS), kind, positives);
         }
@@ -73,6 +77,8 @@ public class ManyLabelsHeadTest {
         Rule.softmax(0, 0),
         Rule.softmax(0.2f, 0.03f),
         Rule.softmax(0, 0.01f).weighted(),
+        Rule.softmax(0.2f, 0.03f).focused(),
+        Rule.softmax(0, 0.01f).weighted().focused(),
         Rule.of(Kind.BINARY_CROSS_ENTROPY, null),
         Rule.of(Kind.BINARY_CROSS_ENTROPY, POSITIVES).weighted(),
         Rule.of(Kind.SQUARED_HINGE, null),
@@ -117,6 +123,24 @@ public class ManyLabelsHeadTest {
                         loss(data, rule, standing(1, true)),
                         1e-5 * step.evaluated,
                         "evaluation");
+            }
+        }
+    }
+
+    /** The loss of whole logits, which DJL's own trainer computes, is the same. */
+    @Test(timeOut = 60_000)
+    public void isThatOfWholeLogits() {
+        HeadReference data = new HeadReference(7, 2, ROWS, FEATURES, CLASSES);
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray bias = data.bias(manager, List.of(new ShardRange(0, CLASSES)));
+            NDArray logits = data.x(manager).matMul(data.weight(manager).transpose()).add(bias);
+            for (Rule rule : RULES) {
+                if (rule.kind == null) {
+                    ShardedCrossEntropy whole = new ShardedCrossEntropy(rule.options);
+                    double loss = loss(data, rule, standing(1, true));
+                    float found = whole.record(logits, labels(manager)).getFloat();
+                    Assert.assertEquals(found, loss, 1e-5 * loss, rule.options + "");
+                }
             }
         }
     }
@@ -246,11 +270,17 @@ public class ManyLabelsHeadTest {
         double log = HeadReference.logSumExp(logits);
         double alpha = options.labelSmoothing();
         double mean = DoubleStream.of(logits).average().getAsDouble();
+        double weights = LongStream.of(labels).mapToDouble(options::weightOf).sum();
+        double entropy =
+                LongStream.of(labels)
+                        .mapToDouble(y -> options.weightOf(y) / weights * (log - z[(int) y]))
+                        .sum();
+        double focus = Math.pow(1 - Math.exp(-entropy), options.focusing());
         return LongStream.of(labels)
                 .mapToDouble(
                         y ->
                                 options.weightOf(y)
-                                                * ((1 - alpha) * (log - z[(int) y])
+                                                * ((1 - alpha) * focus * (log - z[(int) y])
                                                         + options.zLoss() * log * log)
                                         + alpha * (log - mean))
                 .average()

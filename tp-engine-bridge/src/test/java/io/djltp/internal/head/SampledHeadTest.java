@@ -39,7 +39,7 @@ public class SampledHeadTest {
             Margin.cosFace(64, 0.35f),
             Margin.combined(16, 1.1f, 0.2f, 0.1f)
         };
-        LossOptions[] options = {HeadStep.PLAIN, EVERYTHING};
+        LossOptions[] options = {HeadStep.PLAIN, EVERYTHING, EVERYTHING.withFocusing(1.5f)};
         return TestCases.product(cuts(), margins, new Float[] {1f, 0.7f, 0.3f}, options);
     }
 
