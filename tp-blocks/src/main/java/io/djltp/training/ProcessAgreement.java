@@ -71,7 +71,6 @@ final class ProcessAgreement {
     private final TrainingSteps steps;
     private long evaluatedAfter = -1; // the step
     private long evaluations; // since then
-    private @Nullable List<Parameter> all; // from the first comparison on
     private BitSet compared = new BitSet(); // which were frozen when networks were compared
     private @Nullable BitSet said; // which are frozen
 
@@ -357,7 +356,7 @@ final class ProcessAgreement {
                             : "%d of %d parameters frozen%s (checksum %x)"
                                     .formatted(
                                             frozen.cardinality(),
-                                            all().size(),
+                                            parameters.getAll().size(),
                                             frozen.isEmpty() ? "" : ", the last " + lastOf(frozen),
                                             checksum.getValue());
             for (int i = 0; i < ranks.size(); i++) {
@@ -367,22 +366,16 @@ final class ProcessAgreement {
     }
 
     private String lastOf(BitSet frozen) {
-        return parameters.nameOf(all().get(frozen.length() - 1));
+        return parameters.nameOf(parameters.getAll().get(frozen.length() - 1));
     }
 
     private BitSet frozen() {
-        List<Parameter> each = all();
+        List<Parameter> each = parameters.getAll();
         BitSet frozen = new BitSet(each.size());
         for (int i = 0; i < each.size(); i++) {
             frozen.set(i, !each.get(i).requiresGradient());
         }
         return frozen;
-    }
-
-    private List<Parameter> all() {
-        List<Parameter> found = all == null ? parameters.getAll() : all;
-        all = found;
-        return found;
     }
 
     /** Returns the name of an object's class; that of a lambda is another one in every process. */

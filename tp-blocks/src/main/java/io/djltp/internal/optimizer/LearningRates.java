@@ -3,6 +3,7 @@ package io.djltp.internal.optimizer;
 import ai.djl.nn.Parameter;
 
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
@@ -21,7 +22,7 @@ public final class LearningRates {
 
     private final OptimizerSettings settings;
     private final Predicate<String> known;
-    private Map<String, Integer> counts = new TreeMap<>(); // by name
+    private Map<String, Integer> counts = new HashMap<>(); // by name
     private int largest;
 
     /**
@@ -97,7 +98,7 @@ public final class LearningRates {
     public Map<Parameter, Update> next(
             Collection<Parameter> updated, Function<Parameter, String> names) {
         Map<Parameter, Update> updates = new LinkedHashMap<>();
-        Map<String, Integer> raised = new TreeMap<>(counts);
+        Map<String, Integer> raised = new HashMap<>(counts);
         int number = largest;
         for (Parameter parameter : updated) {
             int count =

@@ -31,12 +31,10 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Collections;
+import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import java.util.function.Predicate;
 
 /**
  * The parameters of a model while ranks train them: which are cut and how, the store of each rank,
@@ -61,6 +59,8 @@ public final class ParallelParameters {
     private final Map<Parameter, Long> drawn = new IdentityHashMap<>(); // checksums
     private final WeightSource source;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
+    private final Map<String, Parameter> byName = new HashMap<>();
+    private List<Parameter> all = List.of(); // in the order of the block tree, each once
     private ReplicaGroups replicas = ReplicaGroups.NONE;
 
     /**
@@ -109,6 +109,8 @@ public final class ParallelParameters {
             for (Pair<String, Parameter> named : block.getParameters()) {
                 names.put(named.getValue(), named.getKey());
             }
+            names.forEach((parameter, name) -> byName.put(name, parameter));
+            all = block.getParameters().values().stream().distinct().toList();
             if (first && shards.parameters().isEmpty()) {
                 warnOfWhole();
             }
@@ -362,7 +364,7 @@ public final class ParallelParameters {
      * @return its store
      */
     public RankParameterStore getStore(ParallelContext context) {
-        return stores.get(contexts.indexOf(context));
+        return stores.get(context.getLocalIndex());
     }
 
     /**
@@ -380,39 +382,22 @@ public final class ParallelParameters {
      * @param name the name of the parameter
      */
     public @Nullable Parameter byName(String name) {
-        return names.entrySet().stream()
-                .filter(named -> named.getValue().equals(name))
-                .map(Map.Entry::getKey)
-                .findFirst()
-                .orElse(null);
+        return byName.get(name);
     }
 
     /** {@return all parameters, in the order of the block tree, each once} */
     public List<Parameter> getAll() {
-        return select(parameter -> true);
+        return all;
     }
 
     /** {@return the parameters that are trained, in the order of the block tree} */
     public List<Parameter> getTrained() {
-        return select(Parameter::requiresGradient);
+        return all.stream().filter(Parameter::requiresGradient).toList();
     }
 
     /** Returns the parameters that have no gradient, in the order of the block tree. */
     List<Parameter> getUntrained() {
-        List<Parameter> untrained = select(parameter -> !parameter.requiresGradient());
-        untrained.removeAll(shards.parameters());
-        return untrained;
-    }
-
-    private List<Parameter> select(Predicate<Parameter> wanted) {
-        List<Parameter> selected = new ArrayList<>();
-        Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-        for (Parameter parameter : block.getParameters().values()) {
-            if (wanted.test(parameter) && seen.add(parameter)) {
-                selected.add(parameter);
-            }
-        }
-        return selected;
+        return all.stream().filter(p -> !p.requiresGradient() && !shards.contains(p)).toList();
     }
 
     /**
@@ -534,19 +519,15 @@ public final class ParallelParameters {
      */
     private void agree() {
         boolean overlaid = contexts.get(0).getMesh().isOverlaid();
-        Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-        for (Pair<String, Parameter> named : block.getParameters()) {
-            Parameter parameter = named.getValue();
+        for (Parameter parameter : all) {
             boolean cut = shards.contains(parameter);
-            if (seen.add(parameter) && !(cut && overlaid)) {
-                String issuer = "the initialization of " + named.getKey();
+            if (!(cut && overlaid)) {
                 ranks.runAll(
                         context -> {
                             // along which ranks have the same shard
                             Communicator group = cut ? context.getDataGroup() : context.getWorld();
-                            group.setIssuer(issuer);
-                            broadcast(
-                                    group, stores.get(context.getLocalIndex()).getHeld(parameter));
+                            group.setIssuer("the initialization of " + nameOf(parameter));
+                            broadcast(group, getStore(context).getHeld(parameter));
                         });
             }
         }
