@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.ListedUpdates;
 import io.djltp.internal.update.WeightUpdate;
 
@@ -80,7 +81,7 @@ public class AdamBenchmark {
         step++;
         for (int i = 0; i < WEIGHTS; i++) {
             updates.get(i).begin(1e-3f, step);
-            all.add(updates.get(i), weights.get(i), gradients.get(i), null);
+            all.add(updates.get(i), weights.get(i), TensorView.of(gradients.get(i)), null);
             if (!listed) {
                 all.run();
             }

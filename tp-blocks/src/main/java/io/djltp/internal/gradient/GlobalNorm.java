@@ -1,6 +1,5 @@
 package io.djltp.internal.gradient;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
@@ -12,6 +11,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.HostReads;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.SquareSum;
 import io.djltp.sharding.ShardingStrategy;
 
@@ -127,7 +127,7 @@ final class GlobalNorm {
             ParallelContext context,
             SquareSum squares,
             GradientBuckets.Member member,
-            NDArray gradient) {
+            TensorView gradient) {
         Communicator group = Objects.requireNonNull(member.group());
         boolean replicated = parameters.getStrategy(member.parameter()) == null;
         int groups = replicated ? context.getSize() / group.getSize() : 1;
@@ -138,7 +138,7 @@ final class GlobalNorm {
     }
 
     private void add(
-            ParallelContext context, SquareSum squares, Parameter parameter, NDArray gradient) {
+            ParallelContext context, SquareSum squares, Parameter parameter, TensorView gradient) {
         ShardingStrategy strategy = parameters.getStrategy(parameter);
         int ranks = context.getTensorGroup().getSize();
         if (strategy == null || ranks == 1) {

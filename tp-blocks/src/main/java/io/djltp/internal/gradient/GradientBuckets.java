@@ -10,6 +10,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.parameters.SharedPart;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.FlatGradients;
 
 import org.jspecify.annotations.Nullable;
@@ -61,7 +62,7 @@ final class GradientBuckets implements AutoCloseable {
          *     zero
          * @param range which elements of the shard or replica it is of, or {@code null}: all
          */
-        void accept(Member member, @Nullable NDArray gradient, @Nullable ShardRange range);
+        void accept(Member member, @Nullable TensorView gradient, @Nullable ShardRange range);
     }
 
     /**
@@ -155,9 +156,7 @@ final class GradientBuckets implements AutoCloseable {
         for (int i = 0; i < members.size(); i++) {
             Place place = places.get(i);
             if (place == null) {
-                try (NDArray gradient = Autograd.gradient(members.get(i).value())) {
-                    consumer.accept(members.get(i), gradient, null);
-                }
+                giveOwn(i, consumer);
             } else {
                 place.bucket.await();
                 place.bucket.give(place.number, consumer);
@@ -172,37 +171,32 @@ final class GradientBuckets implements AutoCloseable {
      * @param update updates all parameters whose gradients were handed out since it was last called
      */
     void finish(Consumer consumer, Runnable update) {
-        List<NDArray> own = new ArrayList<>();
-        try {
-            for (int i = 0; i < members.size(); i++) {
-                if (places.get(i) == null) {
-                    NDArray gradient = Autograd.gradient(members.get(i).value());
-                    if (gradient != null) {
-                        own.add(gradient);
-                    }
-                    consumer.accept(members.get(i), gradient, null);
-                }
+        for (int i = 0; i < members.size(); i++) {
+            if (places.get(i) == null) {
+                giveOwn(i, consumer);
             }
-            update.run();
-            own.forEach(NDArray::close);
-            dropGradients();
-            // in the order of the tree: an update may be a collective operation itself
-            for (Place place : places) {
-                if (place != null) {
-                    place.bucket.await();
-                    place.bucket.give(place.number, consumer);
-                    if (place.number == place.bucket.own.size() - 1) {
-                        update.run();
-                        place.bucket.sendValues();
-                    }
-                }
-            }
-            buckets.forEach(Bucket::takeValues);
-            // after a failure, operations may still use it: it is freed when the ranks have ended
-            buckets.forEach(Bucket::release);
-        } finally {
-            own.forEach(NDArray::close);
         }
+        update.run();
+        dropGradients();
+        // in the order of the tree: an update may be a collective operation itself
+        for (Place place : places) {
+            if (place != null) {
+                place.bucket.await();
+                place.bucket.give(place.number, consumer);
+                if (place.number == place.bucket.own.size() - 1) {
+                    update.run();
+                    place.bucket.sendValues();
+                }
+            }
+        }
+        buckets.forEach(Bucket::takeValues);
+        // after a failure, operations may still use it: it is freed when the ranks have ended
+        buckets.forEach(Bucket::release);
+    }
+
+    private void giveOwn(int number, Consumer consumer) {
+        Member member = members.get(number);
+        consumer.accept(member, Autograd.viewGradient(member.value()), null);
     }
 
     /** Waits for the sums, and forgets them and all gradients. */
@@ -300,29 +294,25 @@ final class GradientBuckets implements AutoCloseable {
         }
 
         private void copyTo(FlatGradients flat) {
-            List<@Nullable NDArray> gradients = new ArrayList<>();
+            List<@Nullable TensorView> gradients = new ArrayList<>();
+            List<NDArray> parts = new ArrayList<>();
             try {
                 for (Member member : own) {
-                    gradients.add(
-                            member.part() == null
-                                    ? Autograd.gradient(member.value())
-                                    : member.gradient());
+                    if (member.part() == null) {
+                        gradients.add(Autograd.viewGradient(member.value()));
+                    } else {
+                        NDArray part = member.gradient();
+                        parts.add(part);
+                        gradients.add(TensorView.of(part));
+                    }
                 }
                 flat.set(gradients);
             } finally {
-                close(gradients);
+                parts.forEach(NDArray::close);
             }
             for (Member member : own) {
                 if (member.part() == null) {
                     Autograd.dropGradient(member.value()); // its memory is free for what comes next
-                }
-            }
-        }
-
-        private static void close(List<? extends @Nullable NDArray> arrays) {
-            for (NDArray each : arrays) {
-                if (each != null) {
-                    each.close();
                 }
             }
         }
@@ -376,7 +366,7 @@ final class GradientBuckets implements AutoCloseable {
                     own.forEach(member -> gradients.add(member.gradient()));
                     kept.copyTo(gradients);
                 } finally {
-                    close(gradients);
+                    gradients.forEach(NDArray::close);
                 }
             }
             release();

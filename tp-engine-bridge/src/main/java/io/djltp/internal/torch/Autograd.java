@@ -48,6 +48,18 @@ public final class Autograd {
     }
 
     /**
+     * Returns the gradient of a leaf where it is.
+     *
+     * @param leaf an array with {@link NDArray#setRequiresGradient(boolean)} set
+     * @return a view that is there until the gradient is dropped or the leaf closed, or {@code
+     *     null} if no backward pass has reached the leaf
+     */
+    public static @Nullable TensorView viewGradient(NDArray leaf) {
+        Tensor gradient = TensorView.of(leaf).tensor().mutable_grad();
+        return gradient.defined() ? TensorView.of(gradient) : null;
+    }
+
+    /**
      * Returns the gradient of a leaf without a copy, and makes one of zeros if there is none.
      *
      * @param leaf an array with {@link NDArray#setRequiresGradient(boolean)} set
@@ -79,10 +91,7 @@ public final class Autograd {
      * @param leaf the leaf
      */
     public static void dropGradient(NDArray leaf) {
-        Tensor tensor = TensorView.of(leaf).tensor();
-        try (Tensor gradient = tensor.mutable_grad()) {
-            gradient.reset();
-        }
+        TensorView.of(leaf).tensor().mutable_grad().reset();
     }
 
     /**

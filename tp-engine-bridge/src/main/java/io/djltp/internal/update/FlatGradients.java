@@ -33,7 +33,7 @@ public final class FlatGradients implements AutoCloseable {
     private final Tensor own; // of the flat tensor: this rank's parts
     private final List<List<ShardRange>> parts; // by weight, of each rank
     private final List<List<Tensor>> pieces = new ArrayList<>(); // of the flat tensor, as the parts
-    private final List<NDArray> views = new ArrayList<>(); // of this rank's pieces
+    private final List<Tensor> views = new ArrayList<>(); // of this rank's pieces
     private final long[] shares; // elements of each rank
     private final int rank;
 
@@ -73,10 +73,8 @@ public final class FlatGradients implements AutoCloseable {
             for (int k = 0; k < weights.size(); k++) {
                 NDArray weight = weights.get(k);
                 Tensor piece = pieces.get(k).get(rank);
-                views.add(
-                        TensorView.toArray(
-                                ranks == 1 ? piece.view(weight.getShape().getShape()) : piece,
-                                weight.getManager()));
+                Tensor view = ranks == 1 ? piece.view(weight.getShape().getShape()) : piece;
+                views.add(view.retainReference());
             }
         }
     }
@@ -128,7 +126,7 @@ public final class FlatGradients implements AutoCloseable {
      *
      * @param gradients those of all weights, in their shapes, or {@code null} for one that is zero
      */
-    public void set(List<@Nullable NDArray> gradients) {
+    public void set(List<@Nullable TensorView> gradients) {
         for (int k = 0; k < gradients.size(); k++) {
             if (gradients.get(k) == null) {
                 pieces.get(k).forEach(Tensor::zero_);
@@ -143,7 +141,7 @@ public final class FlatGradients implements AutoCloseable {
      * @param weights all weights
      */
     public void setOwn(List<NDArray> weights) {
-        copy(weights, part -> part == rank, true);
+        copy(views(weights), part -> part == rank, true);
     }
 
     /**
@@ -152,7 +150,7 @@ public final class FlatGradients implements AutoCloseable {
      * @param gradients those of all weights, in their shapes
      */
     public void copyTo(List<NDArray> gradients) {
-        copy(gradients, part -> true, false);
+        copy(views(gradients), part -> true, false);
     }
 
     /**
@@ -161,18 +159,23 @@ public final class FlatGradients implements AutoCloseable {
      * @param weights all weights, contiguous
      */
     public void copyOthersTo(List<NDArray> weights) {
-        copy(weights, part -> part != rank, false);
+        copy(views(weights), part -> part != rank, false);
     }
 
-    private void copy(List<? extends @Nullable NDArray> arrays, IntPredicate copied, boolean in) {
+    private static List<TensorView> views(List<NDArray> arrays) {
+        return arrays.stream().map(TensorView::of).toList();
+    }
+
+    private void copy(
+            List<? extends @Nullable TensorView> arrays, IntPredicate copied, boolean in) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             List<Tensor[]> pairs = new ArrayList<>();
             for (int k = 0; k < arrays.size(); k++) {
-                NDArray array = arrays.get(k);
+                TensorView array = arrays.get(k);
                 for (int i = 0; array != null && i < shares.length; i++) {
                     ShardRange range = parts.get(k).get(i);
                     if (range.length() > 0 && copied.test(i)) {
-                        Tensor all = TensorView.of(array).tensor();
+                        Tensor all = array.tensor();
                         Tensor piece = pieces.get(k).get(i);
                         Tensor here = shares.length == 1 ? piece.view_as(all) : piece;
                         Tensor there =
@@ -193,8 +196,8 @@ public final class FlatGradients implements AutoCloseable {
      * @param place the number of the weight
      * @return a view in the weight's shape, or of a part [elements], which stays open
      */
-    public NDArray get(int place) {
-        return views.get(place);
+    public TensorView get(int place) {
+        return TensorView.of(views.get(place));
     }
 
     /**
@@ -237,7 +240,7 @@ public final class FlatGradients implements AutoCloseable {
     /** Frees the memory. */
     @Override
     public void close() {
-        views.forEach(NDArray::close);
+        views.forEach(Tensor::close);
         views.clear();
         pieces.forEach(each -> each.forEach(Tensor::close));
         pieces.clear();

@@ -9,13 +9,12 @@ import org.bytedeco.pytorch.OperatorHandle;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorList;
 import org.bytedeco.pytorch.TensorOptions;
-import org.bytedeco.pytorch.TensorType;
-import org.bytedeco.pytorch.Type;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -51,6 +50,39 @@ final class FusedOperator {
         this.numbered = numbered;
     }
 
+    /** Lists of tensors as arguments of an operator, which may be kept from call to call. */
+    static final class Lists implements AutoCloseable {
+
+        private final TensorList[] lists;
+
+        /** Makes empty lists, which a scope frees unless they are kept. */
+        Lists(FusedOperator operator) {
+            lists = new TensorList[operator.lists + (operator.numbered ? 1 : 0)];
+            Arrays.setAll(lists, i -> new TensorList());
+        }
+
+        /** Adds a tensor to a list: 0 is that of weights, 1 of gradients, then come states. */
+        void add(int list, Tensor tensor) {
+            lists[list].push_back(tensor);
+        }
+
+        /** Empties a list, so that its tensors are freed. */
+        void clear(int list) {
+            lists[list].clear();
+        }
+
+        /** Keeps the lists until they are closed. */
+        Lists keep() {
+            Arrays.stream(lists).forEach(TensorList::retainReference);
+            return this;
+        }
+
+        @Override
+        public void close() {
+            Arrays.stream(lists).forEach(TensorList::close);
+        }
+    }
+
     /**
      * Copies tensors.
      *
@@ -61,11 +93,12 @@ final class FusedOperator {
             return;
         }
         try (PointerScope scope = new PointerScope()) {
-            List<IValue[]> values = new ArrayList<>();
+            Lists lists = new Lists(COPY);
             for (Tensor[] pair : pairs) {
-                values.add(new IValue[] {new IValue(pair[0]), new IValue(pair[1])});
+                lists.add(0, pair[0]);
+                lists.add(1, pair[1]);
             }
-            COPY.call(0, List.of(), pairs.get(0)[0].options(), values);
+            COPY.call(0, List.of(), lists);
         }
     }
 
@@ -74,30 +107,16 @@ final class FusedOperator {
      *
      * @param step the number of the step
      * @param numbers the numbers that it takes
-     * @param options the device of the weights
-     * @param weights of each weight itself, its gradient and its state
+     * @param weights the weights, their gradients and their state
      */
-    void call(int step, List<Double> numbers, TensorOptions options, List<IValue[]> weights) {
+    void call(int step, List<Double> numbers, Lists weights) {
         try (PointerScope scope = new PointerScope()) {
-            IValueVector arguments = new IValueVector();
-            for (int i = 0; i < lists; i++) {
-                GenericList list = newList();
-                for (IValue[] weight : weights) {
-                    if (i < weight.length) {
-                        list.push_back(weight[i]);
-                    }
-                }
-                arguments.push_back(new IValue(list));
-            }
             if (numbered) {
-                Tensor number =
-                        torch.full(
-                                new long[0],
-                                new Scalar((float) step),
-                                options.dtype(new ScalarTypeOptional(ScalarType.Float)));
-                GenericList list = newList();
-                list.resize(weights.size(), new IValue(number)); // they share it
-                arguments.push_back(new IValue(list));
+                setStep(weights, step);
+            }
+            IValueVector arguments = new IValueVector();
+            for (TensorList list : weights.lists) {
+                arguments.push_back(new IValue(new GenericList(list)));
             }
             for (double number : numbers) {
                 arguments.push_back(new IValue(number));
@@ -113,7 +132,15 @@ final class FusedOperator {
         }
     }
 
-    private static GenericList newList() {
-        return new GenericList(new Type.TypePtr(TensorType.get()));
+    private static void setStep(Lists weights, int step) {
+        TensorList steps = weights.lists[weights.lists.length - 1];
+        Scalar number = new Scalar((float) step);
+        if (steps.empty()) {
+            TensorOptions options = weights.lists[0].get(0).options();
+            options = options.dtype(new ScalarTypeOptional(ScalarType.Float));
+            steps.resize(weights.lists[0].size(), torch.full(new long[0], number, options));
+        } else {
+            steps.get(0).fill_(number); // they share it
+        }
     }
 }

@@ -9,9 +9,7 @@ import io.djltp.internal.torch.FlushDenormals;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
-import org.bytedeco.pytorch.IValue;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptions;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
@@ -40,7 +38,7 @@ public final class ListedUpdates {
     private record Item(
             WeightUpdate update,
             NDArray weight,
-            @Nullable NDArray gradient,
+            @Nullable TensorView gradient,
             @Nullable ShardRange range) {
 
         /** Returns whether nothing is to be done. */
@@ -56,14 +54,13 @@ public final class ListedUpdates {
                     : update.onlyFused(weight.getDataType(), weight.getDevice().isGpu());
         }
 
-        IValue[] operands(WeightUpdate.Fused rule) {
-            NDArray given = Objects.requireNonNull(gradient);
-            return update.operands(rule, weight, range, given);
+        long address() {
+            return TensorView.of(weight).address();
         }
 
         void run() {
             Tensor values = WeightUpdate.elements(TensorView.of(weight).tensor(), range);
-            Tensor given = gradient == null ? null : TensorView.of(gradient).tensor();
+            Tensor given = gradient == null ? null : gradient.tensor();
             new DenseUpdate(values, given, update).run();
         }
     }
@@ -77,14 +74,14 @@ public final class ListedUpdates {
      * @param update its update, begun
      * @param weight the weight, contiguous
      * @param gradient the gradient of what is updated, whose elements may be others afterwards, or
-     *     {@code null} if it is zero everywhere
+     *     {@code null} if it is zero everywhere; to be there until {@link #run}
      * @param range which of the weight's elements are updated, or {@code null}: all of them. The
      *     state of the update is that of these
      */
     public void add(
             WeightUpdate update,
             NDArray weight,
-            @Nullable NDArray gradient,
+            @Nullable TensorView gradient,
             @Nullable ShardRange range) {
         items.add(new Item(update, weight, gradient, range));
     }
@@ -125,8 +122,68 @@ public final class ListedUpdates {
             all.get(0).run(); // a rule may know a shorter way
             return;
         }
-        List<IValue[]> operands = all.stream().map(each -> each.operands(rule)).toList();
-        TensorOptions options = TensorView.of(all.get(0).weight()).tensor().options();
-        rule.operator().call(rule.step(), rule.numbers(), options, operands);
+        Kept kept = all.get(0).update().kept;
+        if (kept == null || !kept.isOf(all)) {
+            kept = new Kept(rule, all);
+        }
+        try {
+            for (Item item : all) {
+                Tensor given = Objects.requireNonNull(item.gradient()).tensor();
+                kept.lists.add(1, given.is_contiguous() ? given : given.contiguous());
+            }
+            rule.operator().call(rule.step(), rule.numbers(), kept.lists);
+        } finally {
+            kept.lists.clear(1);
+        }
+    }
+
+    /** The weights that one call updates, with what it takes of them from step to step. */
+    static final class Kept implements AutoCloseable {
+
+        private final List<Item> items = new ArrayList<>(); // without gradients
+        private final List<Long> memory = new ArrayList<>(); // where each weight is
+        private final FusedOperator.Lists lists;
+
+        Kept(WeightUpdate.Fused rule, List<Item> all) {
+            lists = new FusedOperator.Lists(rule.operator()).keep();
+            for (Item item : all) {
+                WeightUpdate update = item.update();
+                if (update.kept != null) {
+                    update.kept.close();
+                }
+                update.kept = this;
+                items.add(new Item(update, item.weight(), null, item.range()));
+                memory.add(item.address());
+                Tensor weight = TensorView.of(item.weight()).tensor();
+                Tensor values = WeightUpdate.elements(weight, item.range());
+                update.prepare(values);
+                lists.add(0, values);
+                for (int i = 0; i < rule.states().size(); i++) {
+                    lists.add(2 + i, update.state(rule.states().get(i)).view_as(values));
+                }
+            }
+        }
+
+        /** Returns whether nothing has changed. (Arrays are equal if their elements are.) */
+        private boolean isOf(List<Item> others) {
+            boolean same = items.size() == others.size();
+            for (int i = 0; same && i < items.size(); i++) {
+                Item one = items.get(i);
+                Item other = others.get(i);
+                same = one.update == other.update && one.weight == other.weight;
+                same = same && Objects.equals(one.range, other.range);
+                same = same && memory.get(i) == other.address();
+            }
+            return same;
+        }
+
+        /** Frees the lists: one of the weights is updated with others, or its state is freed. */
+        @Override
+        public void close() {
+            if (!items.isEmpty()) {
+                items.clear();
+                lists.close();
+            }
+        }
     }
 }

@@ -47,9 +47,9 @@ public final class SquareSum implements AutoCloseable {
      * @param part which part of them, along axis 0: others count the other parts
      * @param parts the number of parts
      */
-    public void add(NDArray gradient, int axis, List<ShardRange> ranges, int part, int parts) {
+    public void add(TensorView gradient, int axis, List<ShardRange> ranges, int part, int parts) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor tensor = TensorView.of(gradient).tensor();
+            Tensor tensor = gradient.tensor();
             Tensor whole = tensor.dim() == 0 ? tensor.view(1) : tensor;
             Tensor total = TensorView.of(sum).tensor();
             for (ShardRange range : ranges) {
@@ -78,10 +78,10 @@ public final class SquareSum implements AutoCloseable {
      * @param gradient the gradient
      * @param factor the factor
      */
-    public static void scale(NDArray gradient, float factor) {
+    public static void scale(TensorView gradient, float factor) {
         try (TorchScope scope = TorchScope.withoutGraph();
                 Scalar number = new Scalar(factor)) {
-            TensorView.of(gradient).tensor().mul_(number);
+            gradient.tensor().mul_(number);
         }
     }
 

@@ -14,7 +14,6 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.javacpp.PointerScope;
-import org.bytedeco.pytorch.IValue;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -24,7 +23,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -71,7 +69,7 @@ public abstract class WeightUpdate implements AutoCloseable {
     final Settings settings;
     private final Map<String, Tensor> tensors = new TreeMap<>(); // the state
     float learningRate;
-    private @Nullable Operands operands;
+    ListedUpdates.@Nullable Kept kept; // with others that one call updates
     private long @Nullable []
             rowGroups; // lengths of groups of rows that are updated together; null: all are
 
@@ -189,7 +187,7 @@ public abstract class WeightUpdate implements AutoCloseable {
      */
     public final void run(NDArray weight, @Nullable NDArray gradient) {
         ListedUpdates one = new ListedUpdates();
-        one.add(this, weight, gradient, null);
+        one.add(this, weight, gradient == null ? null : TensorView.of(gradient), null);
         one.run();
     }
 
@@ -299,62 +297,6 @@ public abstract class WeightUpdate implements AutoCloseable {
      */
     record Fused(FusedOperator operator, int step, List<Double> numbers, List<String> states) {}
 
-    /**
-     * A weight and its state as arguments of an operator, which are kept from step to step.
-     *
-     * @param weight the weight
-     * @param range the elements that are updated, or {@code null}
-     * @param memory where the weight is
-     * @param values the elements, {@code null} for their gradient, and their state
-     */
-    private record Operands(
-            NDArray weight, @Nullable ShardRange range, long memory, @Nullable IValue[] values) {
-
-        boolean isOf(NDArray other, @Nullable ShardRange elements, long address) {
-            return weight == other && memory == address && Objects.equals(range, elements);
-        }
-
-        void close() {
-            for (IValue value : values) {
-                if (value != null) {
-                    value.close();
-                }
-            }
-        }
-    }
-
-    /**
-     * Returns the arguments of the operator that is all of the update.
-     *
-     * @param rule the operator
-     * @param weight the weight
-     * @param range the elements that are updated, or {@code null}: all
-     * @param gradient their gradient
-     * @return the elements, their gradient, and their state
-     */
-    final IValue[] operands(
-            Fused rule, NDArray weight, @Nullable ShardRange range, NDArray gradient) {
-        TensorView view = TensorView.of(weight);
-        if (operands == null || !operands.isOf(weight, range, view.address())) {
-            if (operands != null) {
-                operands.close();
-            }
-            Tensor values = elements(view.tensor(), range);
-            prepare(values);
-            List<@Nullable IValue> all = new ArrayList<>();
-            all.add(new IValue(values).retainReference());
-            all.add(null);
-            for (String name : rule.states()) {
-                all.add(new IValue(state(name).view_as(values)).retainReference());
-            }
-            operands = new Operands(weight, range, view.address(), all.toArray(IValue[]::new));
-        }
-        IValue[] values = operands.values.clone();
-        Tensor given = TensorView.of(gradient).tensor();
-        values[1] = new IValue(given.is_contiguous() ? given : given.contiguous());
-        return values;
-    }
-
     /** Returns the elements of a range, [length], or the weight. */
     static Tensor elements(Tensor weight, @Nullable ShardRange range) {
         Tensor all = weight.detach();
@@ -394,18 +336,20 @@ public abstract class WeightUpdate implements AutoCloseable {
 
     /** Updates some rows by the operator that is the rule. */
     final void apply(Fused rule, RowGradient chunk) {
-        List<Tensor> all = new ArrayList<>(List.of(chunk.weight, chunk.whole(settings)));
-        for (String name : rule.states()) {
-            all.add(chunk.rowsOf(state(name), all.size() - 2));
-        }
         try (PointerScope scope = new PointerScope()) {
-            IValue[] values = all.stream().map(IValue::new).toArray(IValue[]::new);
-            TensorOptions options = chunk.weight.options();
-            rule.operator()
-                    .call(rule.step(), rule.numbers(), options, Collections.singletonList(values));
-        }
-        for (int i = 0; i < rule.states().size(); i++) {
-            chunk.setRows(state(rule.states().get(i)), all.get(2 + i));
+            FusedOperator.Lists lists = new FusedOperator.Lists(rule.operator());
+            lists.add(0, chunk.weight);
+            lists.add(1, chunk.whole(settings));
+            List<Tensor> states = new ArrayList<>();
+            for (String name : rule.states()) {
+                Tensor state = chunk.rowsOf(state(name), states.size());
+                states.add(state);
+                lists.add(1 + states.size(), state);
+            }
+            rule.operator().call(rule.step(), rule.numbers(), lists);
+            for (int i = 0; i < states.size(); i++) {
+                chunk.setRows(state(rule.states().get(i)), states.get(i));
+            }
         }
     }
 
@@ -451,9 +395,8 @@ public abstract class WeightUpdate implements AutoCloseable {
     /** Frees the state. */
     @Override
     public void close() {
-        if (operands != null) {
-            operands.close();
-            operands = null;
+        if (kept != null) {
+            kept.close();
         }
         tensors.values().forEach(Tensor::close);
         tensors.clear();

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.internal.torch.TensorView;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -97,7 +98,7 @@ public class ListedUpdatesTest {
                     all.add(
                             updates.get(i),
                             weight,
-                            random(manager, weight.getShape(), weight.getDataType()),
+                            TensorView.of(random(manager, weight.getShape(), weight.getDataType())),
                             null);
                     calls[listed ? 1 : 0] += listed ? 0 : all.run();
                 }
@@ -155,7 +156,11 @@ public class ListedUpdatesTest {
                     ShardRange range = FlatGradients.cut(weight.size(), parts).getRange(part);
                     NDArray own =
                             gradient.flatten().get("{}:{}", range.start(), range.end()).duplicate();
-                    all.add(updates.get(part), weight, own, parts == 1 ? null : range);
+                    all.add(
+                            updates.get(part),
+                            weight,
+                            TensorView.of(own),
+                            parts == 1 ? null : range);
                     all.run();
                 }
             }
