@@ -7,6 +7,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.EnumMap;
@@ -45,7 +46,7 @@ public final class BlockReduction implements AutoCloseable {
         boolean direct = takesSums(from, start, length, to[0], at);
         long size = Math.max(1, BLOCK / from.length);
         Blocks[] read = blocks(from, start, length, size);
-        Blocks[] written = blocks(to, at, length, size);
+        Blocks[] written = from == to && start == at ? read : blocks(to, at, length, size);
         Tensor accumulator = direct ? null : accumulator(from[0].scalar_type().intern());
         try {
             for (int i = 0; i < read[0].size(); i++) {
@@ -86,30 +87,33 @@ public final class BlockReduction implements AutoCloseable {
     }
 
     /**
-     * The blocks of a range: one native object of all of them. A {@code Tensor} that frees itself,
-     * for each block, takes as long as its arithmetic, and the ranks wait for each other there.
+     * The blocks of a range: the range itself, or one native object of all of them. A {@code
+     * Tensor} that frees itself, for each block, takes as long as its arithmetic, and the ranks
+     * wait for each other there.
      */
     private static final class Blocks implements AutoCloseable {
 
         private final Tensor range;
-        private final TensorVector blocks;
+        private final @Nullable TensorVector blocks; // null: it is one block
 
         Blocks(Tensor tensor, long start, long length, long size) {
             range = tensor.narrow(0, start, length);
-            blocks = range.split(size);
+            blocks = length <= size ? null : range.split(size);
         }
 
         int size() {
-            return (int) blocks.size();
+            return blocks == null ? 1 : (int) blocks.size();
         }
 
         Tensor get(int number) {
-            return blocks.get(number);
+            return blocks == null ? range : blocks.get(number);
         }
 
         @Override
         public void close() {
-            blocks.close();
+            if (blocks != null) {
+                blocks.close();
+            }
             range.close();
         }
     }

@@ -4,6 +4,8 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
 
+import org.bytedeco.pytorch.Tensor;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -33,6 +35,9 @@ final class LocalBarrier {
     /** What each rank hands to the others; a rank puts its own there before it meets them. */
     final SmallMessages.Mailbox[] mailboxes;
 
+    /** What each rank gives to the present operation, flat, until it has left. */
+    final Tensor[] inputs;
+
     final GroupFailure failure;
     private final Map<Integer, LocalBarrier> parts = new HashMap<>(); // of the present split
     private final Place[] places; // of the ranks in the present split
@@ -57,6 +62,7 @@ final class LocalBarrier {
         latest = new long[ranks.length];
         Arrays.fill(latest, -1);
         mailboxes = new SmallMessages.Mailbox[ranks.length];
+        inputs = new Tensor[ranks.length];
         // a processor that one rank keeps busy while it waits may be that of the rank it waits for
         meeting = new SpinBarrier(ranks.length, worldSize <= PROCESSORS, failure::isSet);
         wake = meeting::wake;

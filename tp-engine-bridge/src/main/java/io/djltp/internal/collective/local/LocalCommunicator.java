@@ -8,6 +8,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
+import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
@@ -99,14 +100,20 @@ public final class LocalCommunicator extends AbstractCommunicator {
             call.finish();
             return Work.DONE;
         }
-        CollectiveCall[] calls = barrier.meet(getRank(), call);
-        if (call.getCollective() != Collective.BARRIER) {
-            try (PointerScope scope = new PointerScope()) {
-                carryOut(call, calls);
-            } catch (RuntimeException | Error e) {
-                barrier.failure.set(call.failedOn(getWorldRank(), e));
-            } finally {
-                barrier.leave(getRank()); // the others wait for it, whatever was thrown
+        boolean sends = call.getCollective() != Collective.BARRIER;
+        try (PointerScope scope = new PointerScope()) { // to be closed when the others have read
+            if (sends) {
+                barrier.inputs[getRank()] = flat(call.getInput());
+            }
+            CollectiveCall[] calls = barrier.meet(getRank(), call);
+            if (sends) {
+                try {
+                    carryOut(call, calls);
+                } catch (RuntimeException | Error e) {
+                    barrier.failure.set(call.failedOn(getWorldRank(), e));
+                } finally {
+                    barrier.leave(getRank()); // the others wait for it, whatever was thrown
+                }
             }
         }
         call.finish();
@@ -115,12 +122,12 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private void carryOut(CollectiveCall call, CollectiveCall[] calls) {
         switch (call.getCollective()) {
-            case ALL_REDUCE -> allReduce(call, calls);
-            case ALL_GATHER -> allGather(call, calls);
-            case REDUCE_SCATTER -> reduceScatter(call, calls);
+            case ALL_REDUCE -> allReduce(call);
+            case ALL_GATHER -> allGather(call);
+            case REDUCE_SCATTER -> reduceScatter(call);
             case BROADCAST -> {
                 if (getRank() != call.getRoot()) {
-                    BlockReduction.copy(flatInput(calls[call.getRoot()]), flatOutput(call));
+                    BlockReduction.copy(barrier.inputs[call.getRoot()], flat(call.getOutput()));
                 }
             }
             case ALL_TO_ALL -> allToAll(call, calls);
@@ -128,31 +135,31 @@ public final class LocalCommunicator extends AbstractCommunicator {
         }
     }
 
-    private void allReduce(CollectiveCall call, CollectiveCall[] calls) {
-        Tensor[] all = flatInputs(calls);
+    private void allReduce(CollectiveCall call) {
+        Tensor[] all = barrier.inputs;
         ShardRange share = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
         reduction.reduce(all, share.start(), share.length(), call.getOp(), all, share.start());
     }
 
-    private void allGather(CollectiveCall call, CollectiveCall[] calls) {
-        Tensor to = flatOutput(call);
+    private void allGather(CollectiveCall call) {
+        Tensor to = flat(call.getOutput());
         long start = 0;
-        for (int i = 0; i < calls.length; i++) {
+        for (int i = 0; i < getSize(); i++) {
             long share = call.getShares()[i];
-            BlockReduction.copy(flatInput(calls[i]), to.narrow(0, start, share));
+            BlockReduction.copy(barrier.inputs[i], to.narrow(0, start, share));
             start += share;
         }
     }
 
-    private void reduceScatter(CollectiveCall call, CollectiveCall[] calls) {
+    private void reduceScatter(CollectiveCall call) {
         long[] shares = call.getShares();
         long start = Arrays.stream(shares, 0, getRank()).sum();
-        Tensor[] to = {flatOutput(call)};
-        reduction.reduce(flatInputs(calls), start, shares[getRank()], call.getOp(), to, 0);
+        Tensor[] to = {flat(call.getOutput())};
+        reduction.reduce(barrier.inputs, start, shares[getRank()], call.getOp(), to, 0);
     }
 
     private void allToAll(CollectiveCall call, CollectiveCall[] calls) {
-        Tensor to = flatOutput(call);
+        Tensor to = flat(call.getOutput());
         long start = 0;
         for (int i = 0; i < calls.length; i++) {
             long expected = call.getReceivedShares()[i];
@@ -163,22 +170,13 @@ public final class LocalCommunicator extends AbstractCommunicator {
                                 .formatted(barrier.ranks[i], sent, getWorldRank(), expected));
             }
             long from = Arrays.stream(calls[i].getShares(), 0, getRank()).sum();
-            BlockReduction.copy(
-                    flatInput(calls[i]).narrow(0, from, sent), to.narrow(0, start, sent));
+            BlockReduction.copy(barrier.inputs[i].narrow(0, from, sent), to.narrow(0, start, sent));
             start += sent;
         }
     }
 
-    private static Tensor[] flatInputs(CollectiveCall[] calls) {
-        return Arrays.stream(calls).map(LocalCommunicator::flatInput).toArray(Tensor[]::new);
-    }
-
-    private static Tensor flatInput(CollectiveCall call) {
-        return call.getInput().tensor().detach().view(-1);
-    }
-
-    private static Tensor flatOutput(CollectiveCall call) {
-        return call.getOutput().tensor().detach().view(-1);
+    private static Tensor flat(TensorView view) {
+        return view.tensor().detach().view(-1);
     }
 
     /** {@inheritDoc} */
