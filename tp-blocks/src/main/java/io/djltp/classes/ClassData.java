@@ -1,15 +1,24 @@
 package io.djltp.classes;
 
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.classes.RowFile.BadRow;
+import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 import java.util.Spliterator;
 import java.util.Spliterators;
 import java.util.function.Function;
@@ -93,11 +102,49 @@ public final class ClassData {
     /** What the features of a row are. */
     public enum Features {
         /** A text. */
-        TEXT,
+        TEXT("a text that is not empty"),
         /** Numbers of features, each with a value. */
-        SPARSE,
+        SPARSE("an object of ids, which are integers, and as many values"),
         /** A vector. */
-        DENSE
+        DENSE("a list of numbers");
+
+        private final String expected;
+
+        Features(String expected) {
+            this.expected = expected;
+        }
+
+        /** Reads a row, or throws any exception. */
+        private Row read(JsonElement json) {
+            if (this == TEXT) {
+                String text = json.getAsJsonPrimitive().getAsString();
+                // half of a surrogate pair is no text
+                boolean valid = StandardCharsets.UTF_8.newEncoder().canEncode(text);
+                Errors.check(json.toString().startsWith("\"") && valid && !text.isBlank(), "");
+                return Row.ofText(text);
+            }
+            if (this == DENSE) {
+                return Row.ofVector(numbers(json));
+            }
+            Map<String, JsonElement> fields = json.getAsJsonObject().asMap();
+            float[] values = numbers(Objects.requireNonNull(fields.get("values")));
+            int[] ids =
+                    Objects.requireNonNull(fields.get("ids")).getAsJsonArray().asList().stream()
+                            .mapToInt(id -> Integer.parseInt(id.toString()))
+                            .toArray();
+            Errors.check(fields.size() == 2 && ids.length == values.length, "");
+            return Row.ofFeatures(ids, values);
+        }
+
+        private static float[] numbers(JsonElement json) {
+            JsonArray array = json.getAsJsonArray();
+            float[] numbers = new float[array.size()];
+            for (int i = 0; i < numbers.length; i++) {
+                numbers[i] = Float.parseFloat(array.get(i).toString());
+                Errors.check(Float.isFinite(numbers[i]), "");
+            }
+            return numbers;
+        }
     }
 
     /**
@@ -145,6 +192,43 @@ public final class ClassData {
          */
         public static Row ofVector(float[] values) {
             return new Row(0, null, null, values, new int[0]);
+        }
+
+        /**
+         * Reads rows to ask for, as {@code tp serve} and DJL Serving take them.
+         *
+         * @param features what the rows have
+         * @param inputs a row or a list of rows: a string, an object with {@code ids} and {@code
+         *     values}, or a list of numbers each
+         * @return the rows, without classes
+         * @throws IllegalArgumentException if there is none, or one is something else
+         */
+        public static List<Row> ofJson(Features features, JsonElement inputs) {
+            boolean one = isOne(features, inputs);
+            List<JsonElement> all = one ? List.of(inputs) : inputs.getAsJsonArray().asList();
+            Errors.check(!all.isEmpty(), "The inputs are an empty list");
+            List<Row> rows = new ArrayList<>();
+            for (JsonElement each : all) {
+                try {
+                    rows.add(features.read(each));
+                } catch (RuntimeException e) { // of Gson too
+                    String shown = each.toString();
+                    throw Errors.argument(
+                            "Input %s must be %s, not %s",
+                            rows.size(),
+                            features.expected,
+                            shown.substring(0, Math.min(80, shown.length())));
+                }
+            }
+            return rows;
+        }
+
+        /** Returns whether inputs are a row, and no list of rows. */
+        static boolean isOne(Features features, JsonElement inputs) {
+            return !(inputs instanceof JsonArray array)
+                    || features == Features.DENSE
+                            && !array.isEmpty()
+                            && array.get(0).isJsonPrimitive();
         }
     }
 

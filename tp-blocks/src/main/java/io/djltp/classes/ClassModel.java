@@ -6,10 +6,8 @@ import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
 import ai.djl.modality.Input;
 import ai.djl.modality.Output;
-import ai.djl.modality.nlp.translator.TextClassificationServingTranslator;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
@@ -133,13 +131,9 @@ public final class ClassModel implements AutoCloseable {
 
     private ClassModel(Model model, ClassNetwork network, ClassNames names, long[] counts) {
         this.model = model;
-        this.network = network;
+        this.network = network.closedWith(model);
         this.names = names;
         this.counts = counts;
-        ClassBody body = network.body();
-        if (body != null) {
-            model.getNDManager().attachInternal(NDManager.nextUid(), body); // closed with it
-        }
     }
 
     /**
@@ -596,8 +590,9 @@ public final class ClassModel implements AutoCloseable {
 
     /**
      * Makes translators for DJL: {@code String}, {@code float[]} or {@link ClassData.Row} in, as
-     * for {@link #newPredictor}, {@code Classifications} out; or for DJL Serving {@code Input} with
-     * a text in, {@code Output} out. Argument: {@code topk}, how many classes, 5 by default.
+     * for {@link #newPredictor}, {@code Classifications} out; or for DJL Serving {@code Input} in,
+     * with the rows of {@link ClassData.Row#ofJson} as {@code inputs} of JSON, or a text, and
+     * {@code Output} out. Argument: {@code topk}, how many classes, 5 by default.
      */
     public static final class TranslatorFactory implements ai.djl.translate.TranslatorFactory {
 
@@ -621,11 +616,7 @@ public final class ClassModel implements AutoCloseable {
                 Class<I> input, Class<O> output, Model model, Map<String, ?> arguments)
                 throws TranslateException {
             try {
-                ClassNetwork network = ClassNetwork.read(model.getModelPath());
-                ClassBody body = network.body();
-                if (body != null) {
-                    model.getNDManager().attachInternal(NDManager.nextUid(), body);
-                }
+                ClassNetwork network = ClassNetwork.read(model.getModelPath()).closedWith(model);
                 ClassNames names = ClassNames.load(model.getModelPath().resolve(LABELS));
                 int k = Math.min(ArgumentsUtil.intValue(arguments, "topk", 5), names.size());
                 boolean softmax = network.objective() == Objective.SOFTMAX;
@@ -633,8 +624,9 @@ public final class ClassModel implements AutoCloseable {
                 Function<NDArray, TopClasses> search = all -> best.evaluate(new NDList(all));
                 if (input == Input.class) {
                     return (Translator<I, O>)
-                            new TextClassificationServingTranslator(
-                                    ClassTranslator.of(network, names, String.class, search));
+                            new ClassTranslator.Requests(
+                                    ClassTranslator.of(
+                                            network, names, ClassData.Row.class, search));
                 }
                 return (Translator<I, O>) ClassTranslator.of(network, names, input, search);
             } catch (IOException e) {

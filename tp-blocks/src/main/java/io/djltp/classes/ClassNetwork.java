@@ -1,7 +1,9 @@
 package io.djltp.classes;
 
+import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.LambdaBlock;
@@ -122,6 +124,14 @@ record ClassNetwork(
         if (body != null) {
             body.save(folder);
         }
+    }
+
+    /** Closes the body with a model, and returns this. */
+    ClassNetwork closedWith(Model model) {
+        if (body != null) {
+            model.getNDManager().attachInternal(NDManager.nextUid(), body);
+        }
+        return this;
     }
 
     /** Returns the ids of a text. */

@@ -1,10 +1,18 @@
 package io.djltp.classes;
 
 import ai.djl.modality.Classifications;
+import ai.djl.modality.Input;
+import ai.djl.modality.Output;
+import ai.djl.ndarray.BytesSupplier;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.translate.Translator;
 import ai.djl.translate.TranslatorContext;
+import ai.djl.util.JsonUtils;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
 
 import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
@@ -12,8 +20,12 @@ import io.djltp.classes.ClassModel.Objective;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.function.Function;
 
@@ -22,15 +34,11 @@ import java.util.function.Function;
  *
  * @param network the sizes of the network
  * @param names the names of the classes
- * @param reader returns the features of an input
  * @param search returns the best classes of what the network computes
  * @param <I> the input
  */
 record ClassTranslator<I>(
-        ClassNetwork network,
-        ClassNames names,
-        Function<I, Row> reader,
-        Function<NDArray, TopClasses> search)
+        ClassNetwork network, ClassNames names, Function<NDArray, TopClasses> search)
         implements Translator<I, Classifications> {
 
     static <I> ClassTranslator<I> of(
@@ -50,7 +58,7 @@ record ClassTranslator<I>(
                 network.features(),
                 usual.getSimpleName(),
                 input.getSimpleName());
-        return new ClassTranslator<>(network, names, ClassTranslator::row, search);
+        return new ClassTranslator<>(network, names, search);
     }
 
     private static Row row(Object input) {
@@ -72,16 +80,20 @@ record ClassTranslator<I>(
         List<int[]> ids = new ArrayList<>();
         List<float[]> values = new ArrayList<>();
         for (I input : inputs) {
-            Row row = reader.apply(input);
-            if (network.features() != Features.DENSE) {
-                ids.add(ids(row));
-            }
-            if (network.features() != Features.TEXT) {
-                values.add(values(row));
-            }
+            add(row(input), ids, values);
         }
         return ClassDataset.arrays(
                 context.getNDManager(), network.features(), network.inputs(), ids, values);
+    }
+
+    /** Adds the features of a row. */
+    private void add(Row row, List<int[]> ids, List<float[]> values) {
+        if (network.features() != Features.DENSE) {
+            ids.add(ids(row));
+        }
+        if (network.features() != Features.TEXT) {
+            values.add(values(row));
+        }
     }
 
     private int[] ids(Row row) {
@@ -140,9 +152,92 @@ record ClassTranslator<I>(
                     labels.add(names.get((int) classes[i]));
                     shares.add(network.objective().score(scores[i]));
                 }
-                all.add(new Classifications(labels, shares));
+                Classifications best = new Classifications(labels, shares);
+                best.setTopK(k);
+                all.add(best);
             }
             return all;
+        }
+    }
+
+    /**
+     * Takes the requests of DJL Serving: JSON with {@code inputs}, one row or a list, or a text.
+     * What DJL Serving puts into a batch is computed together. A request that cannot be read is
+     * answered with status 400.
+     *
+     * @param rows takes the rows
+     */
+    record Requests(ClassTranslator<Row> rows) implements Translator<Input, Output> {
+
+        private static final String ASKED = "asked";
+
+        /**
+         * A request.
+         *
+         * @param rows its rows, none if they cannot be read
+         * @param one whether it is a row, and no list of rows
+         * @param error why they cannot be read, or {@code null}
+         */
+        private record Asked(List<Row> rows, boolean one, @Nullable String error) {}
+
+        private Asked asked(Input input) {
+            Features features = rows.network.features();
+            try {
+                String text = input.getData().getAsString();
+                String type = input.getProperty("Content-Type", "");
+                if (features == Features.TEXT && !type.startsWith("application/json")) {
+                    text = JsonUtils.GSON.toJson(text);
+                }
+                JsonElement json = JsonUtils.GSON.fromJson(text, JsonElement.class);
+                if (json instanceof JsonObject object && object.has("inputs")) {
+                    json = object.get("inputs");
+                }
+                List<Row> own = Row.ofJson(features, json);
+                own.forEach(row -> rows.add(row, new ArrayList<>(), new ArrayList<>()));
+                return new Asked(own, Row.isOne(features, json), null);
+            } catch (IllegalArgumentException | NullPointerException | JsonParseException e) {
+                return new Asked(List.of(), false, "" + e.getMessage());
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public NDList processInput(TranslatorContext context, Input input) {
+            return batchProcessInput(context, List.of(input));
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public NDList batchProcessInput(TranslatorContext context, List<Input> inputs) {
+            List<Asked> asked = inputs.stream().map(this::asked).toList();
+            context.setAttachment(ASKED, asked);
+            List<Row> all = asked.stream().flatMap(each -> each.rows.stream()).toList();
+            Errors.check(!all.isEmpty(), "%s", asked.get(0).error); // is status 400
+            return rows.batchProcessInput(context, all);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Output processOutput(TranslatorContext context, NDList output) {
+            return batchProcessOutput(context, output).get(0);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        @SuppressWarnings("unchecked")
+        public List<Output> batchProcessOutput(TranslatorContext context, NDList output) {
+            Iterator<Classifications> best = rows.batchProcessOutput(context, output).iterator();
+            List<Output> outputs = new ArrayList<>();
+            for (Asked each : (List<Asked>) context.getAttachment(ASKED)) {
+                boolean bad = each.error != null;
+                Output answer = bad ? new Output(400, "Bad Request") : new Output();
+                List<Classifications> own = each.rows.stream().map(row -> best.next()).toList();
+                answer.addProperty("Content-Type", "application/json");
+                Object content = bad ? Map.of("message", each.error) : each.one ? own.get(0) : own;
+                answer.add(BytesSupplier.wrapAsJson(content));
+                outputs.add(answer);
+            }
+            return outputs;
         }
     }
 }

@@ -2,6 +2,8 @@ package io.djltp.classes;
 
 import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
+import ai.djl.modality.Input;
+import ai.djl.modality.Output;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
@@ -10,7 +12,13 @@ import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
+import ai.djl.translate.TranslateException;
+import ai.djl.util.JsonUtils;
 
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+
+import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel.Objective;
 import io.djltp.rank.ParallelConfig;
@@ -26,6 +34,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 import java.util.stream.Stream;
 
 /** Models of each kind of data are trained, saved, loaded here and by DJL, and asked. */
@@ -163,6 +173,78 @@ public class ClassModelTest {
         }
         for (int degree : new int[] {1, 2}) {
             assertSame(askDjl(saved, degree, rows), answers, 1e-5);
+        }
+        serve(saved, data.getFeatures(), rows, answers);
+    }
+
+    /** As DJL Serving does: requests of one row, of a list of rows, and wrong ones, in a batch. */
+    private static void serve(
+            Path saved, Features features, List<Row> rows, List<Classifications> answers)
+            throws Exception {
+        String[] json = rows.stream().limit(3).map(ClassModelTest::json).toArray(String[]::new);
+        List<Input> inputs = new ArrayList<>();
+        for (String body :
+                new String[] {
+                    "{\"inputs\": " + json[0] + "}",
+                    "[" + json[1] + ", " + json[2] + "]",
+                    "{\"inputs\": [" + json[0] + ", null]}",
+                    "{"
+                }) {
+            inputs.add(new Input());
+            inputs.get(inputs.size() - 1).addProperty("Content-Type", "application/json");
+            inputs.get(inputs.size() - 1).add(body);
+        }
+        if (features == Features.TEXT) {
+            inputs.add(new Input());
+            inputs.get(4).add(Objects.requireNonNull(rows.get(3).text()));
+        }
+        Criteria<Input, Output> criteria =
+                Criteria.builder()
+                        .setTypes(Input.class, Output.class)
+                        .optModelPath(saved)
+                        .optArgument("topk", 3)
+                        .build();
+        try (ZooModel<Input, Output> model = criteria.loadModel();
+                Predictor<Input, Output> predictor = model.newPredictor()) {
+            List<Output> outputs = predictor.batchPredict(inputs);
+            JsonArray two = JsonUtils.GSON.fromJson(text(outputs.get(1)), JsonArray.class);
+            assertSame(JsonUtils.GSON.fromJson(text(outputs.get(0)), JsonArray.class), answers, 0);
+            Assert.assertEquals(two.size(), 2);
+            assertSame(two.get(0).getAsJsonArray(), answers, 1);
+            assertSame(two.get(1).getAsJsonArray(), answers, 2);
+            if (features == Features.TEXT) {
+                String one = text(outputs.get(4));
+                assertSame(JsonUtils.GSON.fromJson(one, JsonArray.class), answers, 3);
+            }
+            Assert.assertTrue(text(outputs.get(2)).contains("Input 1 must be "));
+            Assert.assertEquals(outputs.get(2).getCode(), 400);
+            Assert.assertEquals(outputs.get(3).getCode(), 400);
+            TranslateException wrong =
+                    Assert.expectThrows(
+                            TranslateException.class, () -> predictor.predict(inputs.get(2)));
+            Assert.assertTrue(wrong.getMessage().contains("Input 1 must be "), "" + wrong);
+        }
+    }
+
+    private static String text(Output output) {
+        return output.getData().getAsString();
+    }
+
+    private static String json(Row row) {
+        Object input = row.text() != null ? row.text() : row.values();
+        return JsonUtils.GSON.toJson(
+                row.ids() == null ? input : Map.of("ids", row.ids(), "values", row.values()));
+    }
+
+    private static void assertSame(JsonArray best, List<Classifications> answers, int row) {
+        List<String> names = answers.get(row).getClassNames();
+        Assert.assertEquals(best.size(), names.size());
+        for (int i = 0; i < names.size(); i++) {
+            JsonObject each = best.get(i).getAsJsonObject();
+            Assert.assertEquals(each.get("className").getAsString(), names.get(i));
+            double score = answers.get(row).getProbabilities().get(i);
+            double size = Math.max(1, Math.abs(score));
+            Assert.assertEquals(each.get("probability").getAsDouble(), score, 1e-5 * size);
         }
     }
 

@@ -7,7 +7,6 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
-import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.internal.http.ApiException;
 import io.djltp.internal.http.Fields;
@@ -38,7 +37,6 @@ public final class ClassServer implements AutoCloseable {
     private static final int MOST = 100; // classes of an input
     private static final int BATCH = 256; // inputs that are computed together
     private static final int MOST_INPUTS = 1024; // of a request
-    private static final int MOST_FEATURES = 1 << 20;
     private static final Duration GRACE = Duration.ofSeconds(30);
     private static final Duration IDLE = Duration.ofSeconds(60);
 
@@ -135,13 +133,15 @@ public final class ClassServer implements AutoCloseable {
         long begin = System.nanoTime();
         Fields fields = Fields.parse(call.body()).only("inputs", "top");
         int top = (int) fields.integer("top", 1, MOST, 5);
-        List<Row> rows = new ArrayList<>();
-        if (loaded().getFeatures() == Features.DENSE && isRow(fields.get("inputs"))) {
-            rows.add(row(fields.required("inputs")));
-        } else {
-            for (JsonElement each : fields.list("inputs", MOST_INPUTS)) {
-                rows.add(row(each));
-            }
+        JsonElement inputs = fields.required("inputs");
+        List<Row> rows;
+        try {
+            rows = Row.ofJson(loaded().getFeatures(), inputs);
+        } catch (IllegalArgumentException e) {
+            throw ApiException.of("inputs", "%s", e.getMessage());
+        }
+        if (rows.size() > MOST_INPUTS) {
+            throw ApiException.of("inputs", "%s inputs, at most %s", rows.size(), MOST_INPUTS);
         }
         front.admit(1, 1 + maxQueue, call.request());
         Asked asked = new Asked(rows, new CompletableFuture<>());
@@ -155,65 +155,6 @@ public final class ClassServer implements AutoCloseable {
             throw e;
         }
         metrics.seconds.add((System.nanoTime() - begin) / 1e9);
-    }
-
-    private static boolean isRow(@Nullable JsonElement inputs) {
-        return inputs instanceof JsonArray array
-                && !array.isEmpty()
-                && array.get(0).isJsonPrimitive();
-    }
-
-    private Row row(JsonElement input) {
-        return switch (loaded().getFeatures()) {
-            case TEXT -> Row.ofText(text(input));
-            case DENSE -> Row.ofVector(numbers(input, "inputs"));
-            case SPARSE -> {
-                if (!(input instanceof JsonObject object)) {
-                    throw Fields.wrong("inputs", "objects with ids and values", input);
-                }
-                Fields sparse = new Fields(object).only("ids", "values");
-                float[] values = numbers(sparse.required("values"), "values");
-                List<JsonElement> ids =
-                        array(sparse.required("ids"), "ids", "a list of integers").asList();
-                if (ids.size() != values.length) {
-                    throw ApiException.of(
-                            "values", "%s ids have %s values", ids.size(), values.length);
-                }
-                int[] features =
-                        ids.stream()
-                                .mapToInt(
-                                        it -> (int) Fields.integer(it, "ids", 0, Integer.MAX_VALUE))
-                                .toArray();
-                yield Row.ofFeatures(features, values);
-            }
-        };
-    }
-
-    private static String text(JsonElement input) {
-        String text = Fields.string(input, "inputs");
-        if (text.isBlank()) {
-            throw ApiException.of("inputs", "A text is empty: leave it out");
-        }
-        return text;
-    }
-
-    private static JsonArray array(JsonElement value, String name, String kind) {
-        if (value instanceof JsonArray array && array.size() <= MOST_FEATURES) {
-            return array;
-        }
-        throw Fields.wrong(name, kind, value);
-    }
-
-    private static float[] numbers(JsonElement value, String name) {
-        JsonArray array = array(value, name, "a list of numbers");
-        float[] numbers = new float[array.size()];
-        for (int i = 0; i < numbers.length; i++) {
-            numbers[i] = Fields.number(array.get(i), name);
-            if (!Float.isFinite(numbers[i])) {
-                throw Fields.wrong(name, "a list of numbers of float32", array.get(i));
-            }
-        }
-        return numbers;
     }
 
     private static JsonObject json(List<Classifications> answers, int top) {
