@@ -126,8 +126,8 @@ public final class GenerateCommand implements Callable<Integer> {
         GenerationOptions how = check(() -> options.of(generator));
         List<ChatMessage> messages = options.messages();
         long seed = options.seed;
-        out.println(
-                "Write a message. /reset begins a new chat, /exit ends. Ctrl-C ends an answer.");
+        String commands = "/reset begins a new chat, /exit ends. Ctrl-C ends an answer.";
+        out.println("Write a message. " + commands);
         while (true) {
             out.print("> ");
             out.flush();
@@ -137,6 +137,8 @@ public final class GenerateCommand implements Callable<Integer> {
             }
             if (line.strip().equals("/reset")) {
                 messages = options.messages();
+            } else if (line.strip().matches("/\\w+")) {
+                out.println(line.strip() + " is not known: " + commands);
             } else if (!line.isBlank()) {
                 messages.add(new ChatMessage("user", line));
                 GenerationOptions next = how.toBuilder().optSeed(seed++).build();

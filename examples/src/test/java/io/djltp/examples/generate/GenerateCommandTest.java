@@ -112,12 +112,14 @@ public class GenerateCommandTest {
                 "{%- for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not no') }}"
                         + "{% endif %}{{ m.content }}\n{% endfor %}";
         Files.writeString(chat.resolve("chat_template.jinja"), template);
-        String lines = "The\nno\n\n{{ x }}\n" + "long ".repeat(20) + "\n/reset\nThe\n/exit\nAnd\n";
+        String lines =
+                "The\nno\n\n{{ x }}\n" + "long ".repeat(20) + "\n/foo\n/reset\nThe\n/exit\nAnd\n";
         TpRun run = chat(chat, lines, " --tokens 3 --temperature 0 --system S --tp 2");
-        run.assertPrints(0, "/exit ends.", "line 1: not no", "The prompt has");
+        run.assertPrints(
+                0, "/exit ends.", "line 1: not no", "The prompt has", "/foo is not known: /reset");
         String[] answers = run.output().split("> ", -1);
-        Assert.assertEquals(answers.length, 9, run.output());
-        Assert.assertEquals(answers[1], answers[7], "a new chat gives the same");
+        Assert.assertEquals(answers.length, 10, run.output());
+        Assert.assertEquals(answers[1], answers[8], "a new chat gives the same");
         TpRun one =
                 TpRun.line(
                         "generate "
