@@ -12,7 +12,6 @@ import ai.djl.repository.zoo.ModelNotFoundException;
 import ai.djl.repository.zoo.ModelZoo;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.repository.zoo.ZooProvider;
-import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Progress;
 
 import io.djltp.internal.files.SideFolder;
@@ -27,17 +26,13 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Tells DJL of the models of this library, {@code optGroupId("io.djltp")}.
- *
- * <ul>
- *   <li>{@code lemma-en}: a small lemmatiser of English words; in this jar
- *   <li>{@code all-MiniLM-L6-v2}: sentence embeddings; its 90 MB of weights are an artifact of
- *       their own
- * </ul>
+ * Tells DJL of the model of this jar: {@code optGroupId("io.djltp")}, {@code
+ * optArtifactId("lemma-en")}, a small lemmatiser of English words.
  */
 public final class TensorParallelZooProvider implements ZooProvider {
 
     private static final String GROUP_ID = "io.djltp";
+    private static final String ARTIFACT_ID = "lemma-en";
 
     /** Creates a provider. */
     public TensorParallelZooProvider() {}
@@ -51,24 +46,7 @@ public final class TensorParallelZooProvider implements ZooProvider {
     private static final class Zoo extends ModelZoo {
 
         Zoo() {
-            addModel(
-                    new ZooFiles(
-                            Application.NLP.TEXT_CLASSIFICATION,
-                            "lemma-en",
-                            LemmaNetwork.TranslatorFactory.class,
-                            LemmaNetwork::getVersion,
-                            LemmaNetwork::writeFolder));
-            addModel(
-                    new ZooFiles(
-                            Application.NLP.TEXT_EMBEDDING,
-                            "all-MiniLM-L6-v2",
-                            MiniLm.TranslatorFactory.class,
-                            MiniLm::getVersion,
-                            MiniLm::writeFolder));
-        }
-
-        private void addModel(ZooFiles files) {
-            addModel(new Loader(files));
+            addModel(new Loader(new ZooFiles()));
         }
 
         /** {@inheritDoc} */
@@ -110,45 +88,27 @@ public final class TensorParallelZooProvider implements ZooProvider {
     }
 
     /**
-     * The files of a model, from the class path. Slices can be read from files only, so that they
-     * are put into DJL's cache once: to the side, then renamed, in a folder of their version.
+     * The files of the lemmatiser, from the class path. Slices can be read from files only, so that
+     * they are put into DJL's cache once: to the side, then renamed, in a folder of their version.
      */
     private static final class ZooFiles extends AbstractRepository {
 
-        private final Version version;
-        private final Writer writer;
+        private static final Application APPLICATION = Application.NLP.TEXT_CLASSIFICATION;
+
         private final MRL resource;
         private final Metadata metadata = new Metadata.MatchAllMetadata();
 
-        /** Says which files these are: others have another version. */
-        private interface Version {
-
-            String get() throws IOException;
-        }
-
-        /** Writes a {@link ModelFolder}. */
-        private interface Writer {
-
-            void write(Path folder) throws IOException;
-        }
-
-        ZooFiles(
-                Application application,
-                String artifactId,
-                Class<? extends TranslatorFactory> translators,
-                Version version,
-                Writer writer) {
-            super("DJL Tensor Parallel", URI.create("djltp:///" + artifactId));
-            this.version = version;
-            this.writer = writer;
-            resource = model(application, GROUP_ID, artifactId);
+        ZooFiles() {
+            super("DJL Tensor Parallel", URI.create("djltp:///" + ARTIFACT_ID));
+            resource = model(APPLICATION, GROUP_ID, ARTIFACT_ID);
             Artifact artifact = new Artifact();
-            artifact.setName(artifactId);
-            artifact.getArguments().put("translatorFactory", translators.getName());
+            artifact.setName(ARTIFACT_ID);
+            String factory = LemmaNetwork.TranslatorFactory.class.getName();
+            artifact.getArguments().put("translatorFactory", factory);
             artifact.setFiles(Map.of());
             metadata.setGroupId(GROUP_ID);
-            metadata.setArtifactId(artifactId);
-            metadata.setApplication(application);
+            metadata.setArtifactId(ARTIFACT_ID);
+            metadata.setApplication(APPLICATION);
             metadata.setArtifacts(List.of(artifact));
             metadata.setRepositoryUri(resource.toURI());
         }
@@ -180,7 +140,9 @@ public final class TensorParallelZooProvider implements ZooProvider {
         /** {@inheritDoc} */
         @Override
         public Path getResourceDirectory(Artifact artifact) throws IOException {
-            return getCacheDirectory().resolve(resource.toURI().getPath()).resolve(version.get());
+            return getCacheDirectory()
+                    .resolve(resource.toURI().getPath())
+                    .resolve(LemmaNetwork.getVersion());
         }
 
         /** {@inheritDoc} */
@@ -192,7 +154,8 @@ public final class TensorParallelZooProvider implements ZooProvider {
             }
             Path parent = Files.createDirectories(folder.getParent());
             try (SideFolder side = SideFolder.in(parent)) {
-                writer.write(Files.createDirectory(side.resolve(folder.getFileName().toString())));
+                LemmaNetwork.writeFolder(
+                        Files.createDirectory(side.resolve(folder.getFileName().toString())));
                 side.replace();
             } catch (IOException e) {
                 if (!Files.isDirectory(folder)) { // else another process was faster

@@ -126,7 +126,7 @@ public class PublishedPomsTest {
                 List.of(
                         "docs/pretrained.md",
                         "tp-blocks/src/main/java/io/djltp/exchange/OnnxExport.java",
-                        "tp-blocks/src/main/java/io/djltp/zoo/MiniLm.java")) {
+                        "tp-blocks/llm/src/main/java/io/djltp/llm/zoo/MiniLmFolder.java")) {
             String text = Files.readString(ROOT.resolve(file));
             Assert.assertTrue(text.contains(name + tribuo), file);
             Assert.assertEquals(

