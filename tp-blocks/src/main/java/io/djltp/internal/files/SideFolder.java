@@ -118,6 +118,43 @@ public final class SideFolder implements AutoCloseable {
                 : new IOException("Cannot write to " + folder + ": " + thrown.getMessage(), thrown);
     }
 
+    /** Writes the files of a folder that is empty. */
+    public interface Writer {
+
+        /**
+         * Writes the files.
+         *
+         * @param folder the folder
+         * @throws IOException if one cannot be written
+         */
+        void write(Path folder) throws IOException;
+    }
+
+    /**
+     * Returns a folder in DJL's cache, which is written if it is not there.
+     *
+     * @param name its name
+     * @param writer writes it
+     * @return the folder
+     * @throws IOException if it cannot be written
+     */
+    public static Path cached(String name, Writer writer) throws IOException {
+        Path cache = Files.createDirectories(Utils.getCacheDir().resolve("djltp"));
+        Path folder = cache.resolve(name);
+        if (Files.isDirectory(folder)) {
+            return folder;
+        }
+        try (SideFolder side = in(cache)) {
+            writer.write(Files.createDirectory(side.resolve(name)));
+            side.replace();
+        } catch (IOException e) {
+            if (!Files.isDirectory(folder)) { // else another process was faster
+                throw e;
+            }
+        }
+        return folder;
+    }
+
     /** Removes the folder at the side, with what has not been moved. */
     @Override
     public void close() {

@@ -1,24 +1,18 @@
 package io.djltp.llm.zoo;
 
 import ai.djl.Application;
-import ai.djl.MalformedModelException;
-import ai.djl.repository.MRL;
-import ai.djl.repository.Repository;
 import ai.djl.repository.zoo.Criteria;
-import ai.djl.repository.zoo.ModelLoader;
 import ai.djl.repository.zoo.ModelNotFoundException;
 import ai.djl.repository.zoo.ModelZoo;
-import ai.djl.repository.zoo.ZooModel;
 import ai.djl.repository.zoo.ZooProvider;
-import ai.djl.util.Progress;
+
+import io.djltp.internal.files.FolderZoo;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.HashMap;
 import java.util.Map;
-import java.util.Set;
 
 /**
  * Lets DJL load Hugging Face folders, {@code optGroupId("io.djltp.llm")}.
@@ -37,8 +31,6 @@ import java.util.Set;
  */
 public final class LanguageModelZooProvider implements ZooProvider {
 
-    private static final String GROUP_ID = "io.djltp.llm";
-
     /** Creates a provider. */
     public LanguageModelZooProvider() {}
 
@@ -47,62 +39,23 @@ public final class LanguageModelZooProvider implements ZooProvider {
         return new Zoo();
     }
 
-    private static final class Zoo extends ModelZoo {
+    private static final class Zoo extends FolderZoo {
 
         Zoo() {
-            addModel(new Loader("folder"));
-            addModel(new Loader(MiniLmFolder.NAME));
+            super("io.djltp.llm", Application.NLP.ANY, "folder", MiniLmFolder.NAME);
         }
 
         @Override
-        public String getGroupId() {
-            return GROUP_ID;
-        }
-
-        @Override
-        public Set<String> getSupportedEngines() {
-            return Set.of("PyTorch");
-        }
-    }
-
-    /** Names the factory of the blocks, and loads a folder as DJL loads its own. */
-    private record Loader(String artifactId) implements ModelLoader {
-
-        @Override
-        public String getGroupId() {
-            return GROUP_ID;
-        }
-
-        @Override
-        public String getArtifactId() {
-            return artifactId;
-        }
-
-        @Override
-        public Application getApplication() {
-            return Application.NLP.ANY;
-        }
-
-        @Override
-        public MRL getMrl() {
-            Repository none = Repository.newInstance("Hugging Face folders", Path.of(GROUP_ID));
-            return none.model(getApplication(), GROUP_ID, getArtifactId());
-        }
-
-        @Override
-        public <I, O> ZooModel<I, O> loadModel(Criteria<I, O> criteria)
-                throws IOException, ModelNotFoundException, MalformedModelException {
-            Map<String, Object> arguments = new HashMap<>();
+        protected Path find(Criteria<?, ?> criteria, Map<String, Object> arguments)
+                throws IOException, ModelNotFoundException {
             if (criteria.getOptions() != null) {
                 LanguageModelFactory.checkOptions(criteria.getOptions().keySet());
-                arguments.putAll(criteria.getOptions());
             }
-            if (criteria.getArguments() != null) {
-                arguments.putAll(criteria.getArguments());
-            }
+            arguments.put("blockFactory", new LanguageModelFactory());
+            arguments.put("translatorFactory", LanguageModelFactory.class.getName());
             Object folder = arguments.get(LanguageModelFactory.FOLDER);
             if (folder == null && MiniLmFolder.NAME.equals(criteria.getArtifactId())) {
-                folder = MiniLmFolder.get();
+                return MiniLmFolder.get();
             }
             if (folder == null) { // DJL goes on to the next loader
                 throw new ModelNotFoundException(
@@ -112,29 +65,7 @@ public final class LanguageModelZooProvider implements ZooProvider {
             if (!Files.isDirectory(path)) {
                 throw new FileNotFoundException("There is no folder " + path);
             }
-            LanguageModelFactory factory = new LanguageModelFactory();
-            arguments.put("blockFactory", factory);
-            return criteria.toBuilder()
-                    .optGroupId(null)
-                    .optArtifactId(null)
-                    .optApplication(Application.UNDEFINED)
-                    .optModelPath(path)
-                    .optArguments(arguments)
-                    .optTranslatorFactory(
-                            criteria.getTranslatorFactory() == null
-                                    ? factory
-                                    : criteria.getTranslatorFactory())
-                    .optOption("hasParameter", "false")
-                    .build()
-                    .loadModel();
+            return path;
         }
-
-        @Override
-        public <I, O> boolean isDownloaded(Criteria<I, O> criteria) {
-            return true;
-        }
-
-        @Override
-        public <I, O> void downloadModel(Criteria<I, O> criteria, Progress progress) {}
     }
 }

@@ -2,7 +2,6 @@ package io.djltp.llm.zoo;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.util.Utils;
 import ai.onnx.proto.OnnxMl.GraphProto;
 import ai.onnx.proto.OnnxMl.ModelProto;
 import ai.onnx.proto.OnnxMl.NodeProto;
@@ -55,18 +54,8 @@ public final class MiniLmFolder {
      * @throws IOException if it cannot be written, or an artifact is not on the class path
      */
     public static Path get() throws IOException {
-        Path cache = Files.createDirectories(Utils.getCacheDir().resolve("djltp"));
-        Path folder = cache.resolve(NAME);
-        if (Files.isDirectory(folder)) {
-            return folder;
-        }
-        try (SideFolder side = SideFolder.in(cache)) {
-            write(Files.createDirectory(side.resolve(NAME)));
-            side.replace();
-        } catch (IOException e) {
-            if (!Files.isDirectory(folder)) { // else another process was faster
-                throw e;
-            }
+        try {
+            return SideFolder.cached(NAME, MiniLmFolder::write);
         } catch (NoClassDefFoundError e) {
             throw new IOException(
                     NAME
@@ -74,10 +63,9 @@ public final class MiniLmFolder {
                             + " path: add it to the dependencies of your project",
                     e);
         }
-        return folder;
     }
 
-    private static void write(Path folder) throws IOException {
+    static void write(Path folder) throws IOException {
         try (InputStream onnx = open(".onnx");
                 InputStream tokenizer = open("-tokenizer.json")) {
             writeWeights(

@@ -1,0 +1,2 @@
+/** Hugging Face folders that are made. */
+package io.djltp.llm.zoo;
