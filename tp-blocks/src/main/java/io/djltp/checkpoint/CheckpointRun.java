@@ -207,13 +207,12 @@ final class CheckpointRun implements AutoCloseable {
      * @throws IllegalStateException if this is closed
      */
     void checkOpen() {
-        if (closed) {
-            throw Errors.state(
-                    "No checkpoint is taken, because the CheckpointListener of %s is closed:"
-                            + " close it, or the trainer that closes it, after the last step. To"
-                            + " train on, resume(trainer) with a new trainer and listener",
-                    folder.getPath());
-        }
+        Errors.checkState(
+                !closed,
+                "No checkpoint is taken, because the CheckpointListener of %s is closed: close"
+                        + " it, or the trainer that closes it, after the last step. To train on,"
+                        + " resume(trainer) with a new trainer and listener",
+                folder.getPath());
     }
 
     /** Returns whether the run has gone on from a checkpoint. */

@@ -79,16 +79,15 @@ final class CheckpointWriter implements Closeable {
          */
         static Source of(CutTensor tensor, int part, NDArray array) {
             Shape shape = tensor.getShardShape(part);
-            if (!array.getShape().equals(shape) || array.getDataType() != tensor.type()) {
-                throw Errors.argument(
-                        "Part %d of tensor %s is %s %s, not %s %s",
-                        part,
-                        tensor.name(),
-                        tensor.type(),
-                        shape,
-                        array.getDataType(),
-                        array.getShape());
-            }
+            Errors.check(
+                    array.getShape().equals(shape) && array.getDataType() == tensor.type(),
+                    "Part %d of tensor %s is %s %s, not %s %s",
+                    part,
+                    tensor.name(),
+                    tensor.type(),
+                    shape,
+                    array.getDataType(),
+                    array.getShape());
             return out -> write(array, out);
         }
 

@@ -300,18 +300,16 @@ public final class ModelCost {
     }
 
     private void checkOutput(ForecastArray whole) {
-        if (whole.region().isTokensCut()) {
-            throw new IllegalArgumentException(
-                    "The output of the network has a rank's tokens only: end the sequence-parallel"
-                            + " region with a SequenceGather, or with a ColumnParallelLinear with"
-                            + " optSequenceParallel(true)");
-        }
-        if (!model.training && whole.region().isShard()) {
-            throw new IllegalArgumentException(
-                    "The output of the network is a slice of the features on each rank, which a"
-                            + " ParallelPredictor cannot return: build the last layer with"
-                            + " optGatherOutput(true), or forecast a training step");
-        }
+        Errors.check(
+                !whole.region().isTokensCut(),
+                "The output of the network has a rank's tokens only: end the sequence-parallel"
+                        + " region with a SequenceGather, or with a ColumnParallelLinear with"
+                        + " optSequenceParallel(true)");
+        Errors.check(
+                model.training || !whole.region().isShard(),
+                "The output of the network is a slice of the features on each rank, which a"
+                        + " ParallelPredictor cannot return: build the last layer with"
+                        + " optGatherOutput(true), or forecast a training step");
     }
 
     /** The loss of the rank's rows, and the mean over the ranks; or that of all rows, gathered. */

@@ -387,9 +387,7 @@ public final class NameMapping {
         }
 
         private static void check(String line, boolean right, String reason) {
-            if (!right) {
-                throw Errors.argument("The mapping of names has the line '%s': %s", line, reason);
-            }
+            Errors.check(right, "The mapping of names has the line '%s': %s", line, reason);
         }
 
         /**

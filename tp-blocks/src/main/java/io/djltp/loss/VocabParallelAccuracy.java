@@ -71,9 +71,7 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
      */
     public VocabParallelAccuracy(String name, int k, long ignoreIndex) {
         super(name);
-        if (k < 1) {
-            throw Errors.argument("The k of a top-k accuracy must be 1 or more: %s", k);
-        }
+        Errors.check(k >= 1, "The k of a top-k accuracy must be 1 or more: %s", k);
         this.k = k;
         this.ignoreIndex = ignoreIndex;
     }

@@ -53,9 +53,7 @@ public class VocabParallelTopK {
      * @param withProbabilities whether their probabilities are wanted too
      */
     public VocabParallelTopK(int k, boolean withProbabilities) {
-        if (k < 1) {
-            throw Errors.argument("The k of a top-k must be 1 or more: %s", k);
-        }
+        Errors.check(k >= 1, "The k of a top-k must be 1 or more: %s", k);
         this.k = k;
         this.withProbabilities = withProbabilities;
     }

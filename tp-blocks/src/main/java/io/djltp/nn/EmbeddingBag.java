@@ -141,12 +141,11 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
                     weights.getDataType(),
                     weights.getShape());
         }
-        if (!ids.getDataType().isInteger()) {
-            throw Errors.argument(
-                    "The row numbers of an embedding bag must be int32 or int64, not %s:"
-                            + " ids.toType(DataType.INT32, false)",
-                    ids.getDataType());
-        }
+        Errors.check(
+                ids.getDataType().isInteger(),
+                "The row numbers of an embedding bag must be int32 or int64, not %s:"
+                        + " ids.toType(DataType.INT32, false)",
+                ids.getDataType());
         return ids;
     }
 

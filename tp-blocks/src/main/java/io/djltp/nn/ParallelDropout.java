@@ -334,15 +334,14 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
          * features.
          */
         private static void checkLast(boolean last, NDArray input, ShardedLayout layout) {
-            if (!last) {
-                throw Errors.argument(
-                        "Dropout of %s, a rank's part of %s features: its mask can be that of the"
-                                + " whole only where the features are the last axis, or the last"
-                                + " axes, [.., heads, d]. Put the dropout before the reshape or"
-                                + " the swapAxes that moves them, or behind that which takes them"
-                                + " back",
-                        input.getShape(), layout.cut().getLength());
-            }
+            Errors.check(
+                    last,
+                    "Dropout of %s, a rank's part of %s features: its mask can be that of the"
+                            + " whole only where the features are the last axis, or the last"
+                            + " axes, [.., heads, d]. Put the dropout before the reshape or the"
+                            + " swapAxes that moves them, or behind that which takes them back",
+                    input.getShape(),
+                    layout.cut().getLength());
         }
 
         /** The mask is made for rows that lie one behind the other. */

@@ -319,15 +319,14 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
             channelShape = new Shape(ones);
             double[] values = values(context.getPass(), shape, axis);
             count = Arrays.stream(values).sum();
-            if (count <= 1) {
-                throw Errors.argument(
-                        "SyncBatchNorm needs more than one value of each channel to train on, and"
-                                + " the whole batch has one of each of the %s channels: a rank's"
-                                + " part is %s. Leave an incomplete last batch out,"
-                                + " setSampling(rows, shuffle, true), or choose a batch size that"
-                                + " leaves two rows",
-                        channels, shape);
-            }
+            Errors.check(
+                    count > 1,
+                    "SyncBatchNorm needs more than one value of each channel to train on, and the"
+                            + " whole batch has one of each of the %s channels: a rank's part is"
+                            + " %s. Leave an incomplete last batch out, setSampling(rows,"
+                            + " shuffle, true), or choose a batch size that leaves two rows",
+                    channels,
+                    shape);
             int[] others = IntStream.range(0, ones.length).filter(i -> i != axis).toArray();
             NDArray own = x;
             for (int other : others) {

@@ -301,14 +301,13 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         if (!lookups || !ids.region().isRowsCut() || size == 1) {
             return;
         }
-        if (pass.getTensorSize() > 1 || paddingIndex >= 0) {
-            throw Errors.argument(
-                    "%s is tied to a fused ClassificationHead, and the gradients of its lookups"
-                            + " are exchanged along the axis data: how many a rank has follows"
-                            + " from the ids, and not from shapes. Build the head with"
-                            + " optFusedLoss(false), or count a step with CommunicationCounter",
-                    describe());
-        }
+        Errors.check(
+                pass.getTensorSize() <= 1 && paddingIndex < 0,
+                "%s is tied to a fused ClassificationHead, and the gradients of its lookups are"
+                        + " exchanged along the axis data: how many a rank has follows from the"
+                        + " ids, and not from shapes. Build the head with optFusedLoss(false), or"
+                        + " count a step with CommunicationCounter",
+                describe());
         Shape rows = new Shape(ids.shape().size(), weight.getShape().get(1));
         RowGradients.forecast(
                 pass, RowGradients.Lookups.ISSUER + pass.nameOf(weight), ids.shape(), false, rows);

@@ -12,6 +12,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.RandomDraws;
 import io.djltp.nn.ParallelDropout;
 
@@ -136,9 +137,8 @@ final class LinearPairs {
     private static NDArray apply(LambdaBlock function, NDArray x) {
         ParameterStore none = new ParameterStore(x.getManager(), false);
         NDArray y = function.forward(none, new NDList(x.duplicate()), false).singletonOrThrow();
-        if (!y.getShape().equals(x.getShape())) {
-            throw new IllegalArgumentException("It makes " + y.getShape() + " of " + x.getShape());
-        }
+        Errors.check(
+                y.getShape().equals(x.getShape()), "It makes %s of %s", y.getShape(), x.getShape());
         return y;
     }
 }

@@ -1,5 +1,6 @@
 package io.djltp.plan;
 
+import io.djltp.internal.Errors;
 import io.djltp.plan.BlockTree.Node;
 
 import org.jspecify.annotations.Nullable;
@@ -54,12 +55,11 @@ final class PathPattern {
                 String inside = end < 0 ? "" : segment.substring(i + 1, end);
                 boolean others = inside.startsWith("!");
                 String characters = others ? inside.substring(1) : inside;
-                if (!characters.matches("(\\w-\\w|\\w)+")) {
-                    throw new IllegalArgumentException(
-                            ("The pattern \"%s\" has a [ that is not one of some characters, such"
-                                            + " as [0-3], [ab] or [!0-3]")
-                                    .formatted(text));
-                }
+                Errors.check(
+                        characters.matches("(\\w-\\w|\\w)+"),
+                        "The pattern \"%s\" has a [ that is not one of some characters, such as"
+                                + " [0-3], [ab] or [!0-3]",
+                        text);
                 regex.append(others ? "[^" : "[").append(characters).append(']');
                 i = end;
             } else {

@@ -1,5 +1,7 @@
 package io.djltp.rank;
 
+import io.djltp.internal.Errors;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.StringJoiner;
@@ -99,12 +101,10 @@ public final class DeviceMesh {
      */
     public static DeviceMesh parse(String text) {
         Matcher matcher = TWO_SIZES.matcher(String.valueOf(text));
-        if (!matcher.matches()) {
-            throw new IllegalArgumentException(
-                    "A mesh is written as the sizes of its axes data and tensor, such as 2x3, not '"
-                            + text
-                            + "'");
-        }
+        Errors.check(
+                matcher.matches(),
+                "A mesh is written as the sizes of its axes data and tensor, such as 2x3, not '%s'",
+                text);
         try {
             return of(
                     DATA,
@@ -269,10 +269,8 @@ public final class DeviceMesh {
                 throw new IllegalArgumentException(
                         "The axis '" + name + "' was named twice: each axis of a mesh has a name");
             }
-            if (size < 1) {
-                throw new IllegalArgumentException(
-                        "The axis '" + name + "' of a mesh needs 1 rank or more, not " + size);
-            }
+            Errors.check(
+                    size >= 1, "The axis '%s' of a mesh needs 1 rank or more, not %s", name, size);
             names.add(name);
             sizes.add(size);
             return this;
@@ -285,10 +283,9 @@ public final class DeviceMesh {
          * @throws IllegalArgumentException if it has no axis
          */
         public DeviceMesh build() {
-            if (names.isEmpty()) {
-                throw new IllegalArgumentException(
-                        "A mesh needs an axis: addAxis(\"data\", 2).addAxis(\"tensor\", 3)");
-            }
+            Errors.check(
+                    !names.isEmpty(),
+                    "A mesh needs an axis: addAxis(\"data\", 2).addAxis(\"tensor\", 3)");
             return new DeviceMesh(names, sizes, false);
         }
     }

@@ -1,5 +1,7 @@
 package io.djltp.rank;
 
+import io.djltp.internal.Errors;
+
 /**
  * How the scale of a loss follows the gradients, for layers in float16: it is halved, and the step
  * left out, when a gradient is not finite, and doubled after many steps in which all were. The
@@ -176,9 +178,7 @@ public final class LossScaling {
         }
 
         private static void check(boolean right, String what, String range, Number value) {
-            if (!right) {
-                throw new IllegalArgumentException(what + " must be " + range + ", not " + value);
-            }
+            Errors.check(right, "%s must be %s, not %s", what, range, value);
         }
     }
 }

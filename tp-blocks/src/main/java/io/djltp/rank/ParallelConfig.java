@@ -2,6 +2,7 @@ package io.djltp.rank;
 
 import ai.djl.Device;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.job.Job;
 import io.djltp.launch.Backend;
@@ -403,10 +404,8 @@ public final class ParallelConfig {
          * @return this builder
          */
         public Builder optThreadsPerRank(int threadsPerRank) {
-            if (threadsPerRank < 1) {
-                throw new IllegalArgumentException(
-                        "A rank needs 1 thread or more, not " + threadsPerRank);
-            }
+            Errors.check(
+                    threadsPerRank >= 1, "A rank needs 1 thread or more, not %s", threadsPerRank);
             this.threadsPerRank = threadsPerRank;
             return this;
         }
@@ -419,12 +418,11 @@ public final class ParallelConfig {
          * @return this builder
          */
         public Builder optTimeout(Duration timeout) {
-            if (timeout.isNegative() || timeout.isZero()) {
-                throw new IllegalArgumentException(
-                        "The time-out must be positive, not "
-                                + timeout
-                                + ": it is how long a rank waits for the slowest");
-            }
+            Errors.check(
+                    !timeout.isNegative() && !timeout.isZero(),
+                    "The time-out must be positive, not %s: it is how long a rank waits for the"
+                            + " slowest",
+                    timeout);
             this.timeout = timeout;
             return this;
         }
@@ -514,11 +512,10 @@ public final class ParallelConfig {
          * @return this builder
          */
         public Builder optDriftCheck(int steps) {
-            if (steps < 0) {
-                throw new IllegalArgumentException(
-                        "The replicas are compared every 1 or more steps, or with 0 never; not "
-                                + steps);
-            }
+            Errors.check(
+                    steps >= 0,
+                    "The replicas are compared every 1 or more steps, or with 0 never; not %s",
+                    steps);
             driftCheckSteps = steps;
             return this;
         }
@@ -571,10 +568,7 @@ public final class ParallelConfig {
                         "You must set the mode: TENSOR, DATA or MIXED; or a mesh");
             }
             int count = ranks == null ? 0 : ranks;
-            if (count < 1) {
-                throw new IllegalArgumentException(
-                        "The number of ranks must be 1 or more, not " + count);
-            }
+            Errors.check(count >= 1, "The number of ranks must be 1 or more, not %s", count);
             return DeviceMesh.of(mode, count);
         }
 

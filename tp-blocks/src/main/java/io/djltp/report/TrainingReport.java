@@ -555,9 +555,8 @@ public final class TrainingReport extends TrainingListenerAdapter implements Aut
         public TrainingReport build() {
             if (page != null) {
                 Path folder = page.getParent();
-                if (Files.isDirectory(page)) {
-                    throw Errors.argument("The report %s is a folder: name a file", page);
-                }
+                Errors.check(
+                        !Files.isDirectory(page), "The report %s is a folder: name a file", page);
                 if (folder == null || !Files.isDirectory(folder) || !Files.isWritable(folder)) {
                     throw Errors.argument(
                             "The report %s cannot be written: %s must be a folder that is there"

@@ -11,6 +11,7 @@ import ai.djl.util.NativeResource;
 import io.djltp.cut.Cut;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.Errors;
 import io.djltp.internal.head.ChunkedEvaluation;
 import io.djltp.internal.parameters.HeldParameters;
 import io.djltp.nn.ClassificationHead;
@@ -115,17 +116,15 @@ public final class ClassSearch implements AutoCloseable {
     }
 
     private synchronized TopClasses search(NDArray features, int k, boolean withProbabilities) {
-        if (closed) {
-            throw new IllegalStateException(
-                    "The search over %d classes is closed: make another one, ClassSearch.of(layer)"
-                            .formatted(getClasses()));
-        }
-        if (((NativeResource<?>) weight).isReleased()) {
-            throw new IllegalStateException(
-                    ("The search over %d classes has lost its weight, which was closed with the"
-                                    + " model: keep the model open until the search is closed")
-                            .formatted(getClasses()));
-        }
+        Errors.checkState(
+                !closed,
+                "The search over %d classes is closed: make another one, ClassSearch.of(layer)",
+                getClasses());
+        Errors.checkState(
+                !((NativeResource<?>) weight).isReleased(),
+                "The search over %d classes has lost its weight, which was closed with the model:"
+                        + " keep the model open until the search is closed",
+                getClasses());
         int last = features.getShape().dimension() - 1;
         if (last < 0 || features.getShape().get(last) != shape.get(1)) {
             throw new IllegalArgumentException(

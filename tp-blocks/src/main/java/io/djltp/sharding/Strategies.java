@@ -264,13 +264,11 @@ final class Strategies {
         @Override
         public Cut cut(Shape shape, int size) {
             Cut cut = strategy.cut(shape, size);
-            if (!cut.isPartition()) {
-                throw Errors.argument(
-                        "the strategy %s gives several ranks the same, which would count as often"
-                                + " in what is summed over the ranks. Give each element to one"
-                                + " rank",
-                        strategy);
-            }
+            Errors.check(
+                    cut.isPartition(),
+                    "the strategy %s gives several ranks the same, which would count as often in"
+                            + " what is summed over the ranks. Give each element to one rank",
+                    strategy);
             return cut;
         }
 

@@ -1,5 +1,7 @@
 package io.djltp.cut;
 
+import io.djltp.internal.Errors;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -66,9 +68,7 @@ public final class Cut {
      * @throws IllegalArgumentException if there is no rank, or a length is negative
      */
     public static Cut ofLengths(long... lengths) {
-        if (lengths.length == 0) {
-            throw new IllegalArgumentException("A cut needs the length of one rank or more");
-        }
+        Errors.check(lengths.length != 0, "A cut needs the length of one rank or more");
         List<List<ShardRange>> ranges = new ArrayList<>(lengths.length);
         long start = 0;
         for (long each : lengths) {

@@ -1,5 +1,7 @@
 package io.djltp.head;
 
+import io.djltp.internal.Errors;
+
 /**
  * A margin by which the angle between features and the weight of their class has to be smaller than
  * those to the other classes, in a softmax over cosines.
@@ -40,10 +42,7 @@ public record Margin(float scale, float m1, float m2, float m3) {
     }
 
     private static void check(boolean right, String name, float value, String range) {
-        if (!right) {
-            throw new IllegalArgumentException(
-                    "The " + name + " of a margin must be " + range + ", not " + value);
-        }
+        Errors.check(right, "The %s of a margin must be %s, not %s", name, range, value);
     }
 
     /**

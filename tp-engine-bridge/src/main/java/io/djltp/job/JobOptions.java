@@ -179,9 +179,7 @@ public final class JobOptions {
          *     needed cannot be read
          */
         public JobOptions build() {
-            if (ranks < 1) {
-                throw Errors.argument("A job needs 1 rank or more, not %d: call setRanks", ranks);
-            }
+            Errors.check(ranks >= 1, "A job needs 1 rank or more, not %d: call setRanks", ranks);
             return new JobOptions(this);
         }
 

@@ -113,13 +113,12 @@ final class ExportCommand implements Callable<Integer> {
         Set<String> paths = NameMapping.paths(checkpoint).keySet();
         NameMapping mapping = NameMapping.parse(table);
         List<String> unused = mapping.findUnused(paths);
-        if (unused.equals(mapping.findUnused(Set.of()))) {
-            throw Errors.argument(
-                    "--names %s names none of the parameters: %s. They are %s",
-                    file,
-                    unused.isEmpty() ? "it has no rules" : some(unused),
-                    some(List.copyOf(paths)));
-        }
+        Errors.check(
+                !unused.equals(mapping.findUnused(Set.of())),
+                "--names %s names none of the parameters: %s. They are %s",
+                file,
+                unused.isEmpty() ? "it has no rules" : some(unused),
+                some(List.copyOf(paths)));
         for (String rule : unused) {
             spec.commandLine()
                     .getErr()

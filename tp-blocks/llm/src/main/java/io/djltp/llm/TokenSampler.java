@@ -227,12 +227,11 @@ final class TokenSampler {
     }
 
     private static void check(float best) {
-        if (!(Math.abs(best) <= Float.MAX_VALUE)) {
-            throw Errors.state(
-                    "The largest logit is %s: the weights of the model have numbers that are not"
-                            + " finite, or too large ones",
-                    best);
-        }
+        Errors.checkState(
+                Math.abs(best) <= Float.MAX_VALUE,
+                "The largest logit is %s: the weights of the model have numbers that are not"
+                        + " finite, or too large ones",
+                best);
     }
 
     /** Returns a number in whose order values go up, and of equal ones the ids go down. */

@@ -23,12 +23,11 @@ public interface ForecastLoss {
      * @throws IllegalArgumentException if a rank has a slice of the features
      */
     static void checkWhole(Loss loss, ForecastArray predictions) {
-        if (predictions.region().isShard()) {
-            throw Errors.argument(
-                    "%s cannot be computed of slices of the features: use"
-                            + " VocabParallelCrossEntropyLoss, or let a layer with"
-                            + " optGatherOutput(true) be the last",
-                    loss.getName());
-        }
+        Errors.check(
+                !predictions.region().isShard(),
+                "%s cannot be computed of slices of the features: use"
+                        + " VocabParallelCrossEntropyLoss, or let a layer with"
+                        + " optGatherOutput(true) be the last",
+                loss.getName());
     }
 }

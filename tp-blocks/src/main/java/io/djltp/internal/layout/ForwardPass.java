@@ -831,14 +831,13 @@ public class ForwardPass {
      * @throws IllegalArgumentException if it does so in a part that is computed again
      */
     public void checkKeeps(String what) {
-        if (isRepeated()) {
-            throw new IllegalArgumentException(
-                    what
-                            + " is in a part of the network that is recomputed (Recompute,"
-                            + " optRecompute), and keeps something of each forward pass, which"
-                            + " would come twice: let Recompute wrap what is before and after it,"
-                            + " or build the layer with optRecompute(false)");
-        }
+        Errors.check(
+                !isRepeated(),
+                "%s is in a part of the network that is recomputed (Recompute, optRecompute), and"
+                        + " keeps something of each forward pass, which would come twice: let"
+                        + " Recompute wrap what is before and after it, or build the layer with"
+                        + " optRecompute(false)",
+                what);
     }
 
     // ---- parameters

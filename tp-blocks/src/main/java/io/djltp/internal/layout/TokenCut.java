@@ -24,16 +24,15 @@ public record TokenCut(Cut cut, int axis) {
      * @throws IllegalArgumentException if the tokens or the features are cut already
      */
     public static void checkWhole(String user, Region region, Shape shape) {
-        if (region.isShard() || region.isTokensCut()) {
-            throw Errors.argument(
-                    "%s cuts the tokens of an array that all ranks have, and gets %s%s",
-                    user,
-                    shape,
-                    region.isShard()
-                            ? ", a slice of the features: let a RowParallelLinear with"
-                                    + " optSequenceParallel(true) follow instead"
-                            : ", whose tokens are cut already: remove one of the two");
-        }
+        Errors.check(
+                !region.isShard() && !region.isTokensCut(),
+                "%s cuts the tokens of an array that all ranks have, and gets %s%s",
+                user,
+                shape,
+                region.isShard()
+                        ? ", a slice of the features: let a RowParallelLinear with"
+                                + " optSequenceParallel(true) follow instead"
+                        : ", whose tokens are cut already: remove one of the two");
     }
 
     /**
@@ -48,14 +47,13 @@ public record TokenCut(Cut cut, int axis) {
      *     tokens than ranks
      */
     public static TokenCut of(String user, boolean overlaid, Shape shape, int ranks) {
-        if (overlaid) {
-            throw Errors.argument(
-                    "%s cuts the tokens over the tensor-parallel ranks, and in MIXED mode the rows"
-                            + " of the batch are cut over the same ranks: use TENSOR mode or a mesh"
-                            + " of data and tensor, or optBatchShardedInput(true) and"
-                            + " optBatchShardedOutput(true)",
-                    user);
-        }
+        Errors.check(
+                !overlaid,
+                "%s cuts the tokens over the tensor-parallel ranks, and in MIXED mode the rows of"
+                        + " the batch are cut over the same ranks: use TENSOR mode or a mesh of"
+                        + " data and tensor, or optBatchShardedInput(true) and"
+                        + " optBatchShardedOutput(true)",
+                user);
         return of(shape, ranks);
     }
 

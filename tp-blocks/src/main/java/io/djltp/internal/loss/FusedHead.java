@@ -169,12 +169,11 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             NDArray features, NDArray labels, OneVsAll rule, ParallelContext context) {
         ChunkedHead.InLoss now = null;
         if (function.isInLoss()) {
-            if (updated) {
-                throw new IllegalStateException(
-                        "A head with optUpdateInLoss has updated its weight with a loss of this"
-                                + " step: call trainer.step() before the next loss, or leave the"
-                                + " option out to accumulate the gradients of several batches");
-            }
+            Errors.checkState(
+                    !updated,
+                    "A head with optUpdateInLoss has updated its weight with a loss of this step:"
+                            + " call trainer.step() before the next loss, or leave the option out"
+                            + " to accumulate the gradients of several batches");
             now = inLoss(context);
         }
         LastLoss loss = next(context.getPass());
@@ -442,13 +441,12 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     private LastLoss next(ForwardPass pass) {
         if (!last.parts().isEmpty()) {
-            if (function.isSampled()) {
-                throw new IllegalStateException(
-                        "A head that draws classes keeps the gradient of one batch, of the classes"
-                                + " that it has drawn for it: call trainer.step() after each"
-                                + " backward pass, or build it without optSampleShare to accumulate"
-                                + " the gradients of several batches");
-            }
+            Errors.checkState(
+                    !function.isSampled(),
+                    "A head that draws classes keeps the gradient of one batch, of the classes"
+                            + " that it has drawn for it: call trainer.step() after each backward"
+                            + " pass, or build it without optSampleShare to accumulate the"
+                            + " gradients of several batches");
             accumulated.add(function, weightValue(), biasValue, last);
         }
         last = new LastLoss(trained.getOrDefault(pass, Parts.NONE));
@@ -457,21 +455,19 @@ public final class FusedHead implements StepParticipant, DeferredHead {
 
     /** Notes the backward pass of a loss, and what the loss is multiplied with in it. */
     private void begin(LastLoss loss, TensorView above) {
-        if (loss != last) {
-            throw new IllegalStateException(
-                    "Another loss of the same fused head has been computed since"
-                            + " the one that is differentiated: it keeps one batch only. Compute"
-                            + " one loss, go backward and call trainer.step() before the next, or"
-                            + " build it with optFusedLoss(false)");
-        }
+        Errors.checkState(
+                loss == last,
+                "Another loss of the same fused head has been computed since the one that is"
+                        + " differentiated: it keeps one batch only. Compute one loss, go"
+                        + " backward and call trainer.step() before the next, or build it with"
+                        + " optFusedLoss(false)");
         double factor = updated ? HostReads.number(above) : 1;
-        if (factor != 1) {
-            throw new IllegalStateException(
-                    ("A head with optUpdateInLoss has updated its weight by its loss times 1, and"
-                                    + " the backward pass multiplies it with %s: leave the option"
-                                    + " out, or change the learning rate")
-                            .formatted((float) factor));
-        }
+        Errors.checkState(
+                factor == 1,
+                "A head with optUpdateInLoss has updated its weight by its loss times 1, and the"
+                        + " backward pass multiplies it with %s: leave the option out, or change"
+                        + " the learning rate",
+                (float) factor);
         function.scale(above);
         loss.begin(trainedNow());
     }

@@ -212,14 +212,13 @@ public final class ParallelParameters {
 
     private void checkBatchGather() {
         boolean overlaid = contexts.get(0).getMesh().isOverlaid() && ranks.getWorldSize() > 1;
-        if (overlaid && shards.blocks().stream().noneMatch(ShardedBlock::isBatchShardedInput)) {
-            throw new IllegalArgumentException(
-                    "MIXED mode needs a layer where the data-parallel body ends and the"
-                            + " tensor-parallel head begins: build it with"
-                            + " optBatchShardedInput(true), or name it in the plan as"
-                            + " Style.column().batchShardedInput() or Style.head(), which optAuto"
-                            + " leaves to you; or use TENSOR or DATA mode, or a mesh of both");
-        }
+        Errors.check(
+                !overlaid || shards.blocks().stream().anyMatch(ShardedBlock::isBatchShardedInput),
+                "MIXED mode needs a layer where the data-parallel body ends and the"
+                        + " tensor-parallel head begins: build it with"
+                        + " optBatchShardedInput(true), or name it in the plan as"
+                        + " Style.column().batchShardedInput() or Style.head(), which optAuto"
+                        + " leaves to you; or use TENSOR or DATA mode, or a mesh of both");
     }
 
     private void handOut(String name, Parameter parameter) {

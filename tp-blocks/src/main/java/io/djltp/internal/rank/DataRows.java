@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.layout.ForwardPass;
 
@@ -28,19 +29,15 @@ public final class DataRows {
     public static NDArray gather(ParallelContext context, NDArray own, String what) {
         ForwardPass pass = context.getPass();
         Shape shape = own.getShape();
-        if (shape.dimension() == 0 || shape.get(0) % Math.max(1, pass.getRows()) != 0) {
-            throw new IllegalArgumentException(
-                    what
-                            + " is "
-                            + shape
-                            + " on a rank with "
-                            + pass.getRows()
-                            + " of the "
-                            + pass.getGlobalRows()
-                            + " rows of the batch. Where the batch is cut over the ranks, axis 0"
-                            + " must be its rows, or what the ranks have cannot be put together:"
-                            + " use TENSOR mode for this network");
-        }
+        Errors.check(
+                shape.dimension() != 0 && shape.get(0) % Math.max(1, pass.getRows()) == 0,
+                "%s is %s on a rank with %s of the %s rows of the batch. Where the batch is cut"
+                        + " over the ranks, axis 0 must be its rows, or what the ranks have"
+                        + " cannot be put together: use TENSOR mode for this network",
+                what,
+                shape,
+                pass.getRows(),
+                pass.getGlobalRows());
         NDArray mine = pass.countedRows(own);
         long[] rows = rows(context, pass, mine);
         return context.getBatchMappings().gatherRows(mine, rows);

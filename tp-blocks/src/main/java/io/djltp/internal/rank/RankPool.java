@@ -3,6 +3,7 @@ package io.djltp.internal.rank;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.layout.ForwardPass;
 import io.djltp.internal.libtorch.LibTorch;
@@ -314,9 +315,7 @@ public final class RankPool implements AutoCloseable {
 
     private void checkUsable() {
         failure.check();
-        if (closed) {
-            throw new IllegalStateException("The ranks have been closed");
-        }
+        Errors.checkState(!closed, "The ranks have been closed");
     }
 
     /** Runs the task of the only rank in the calling thread, set as the rank's own. */

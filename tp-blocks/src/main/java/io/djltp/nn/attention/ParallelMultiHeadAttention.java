@@ -297,13 +297,12 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
-        if (inputs.size() <= keys()) {
-            throw Errors.argument(
-                    "%s attends to a second input, the memory, which its forecast is not given: let"
-                            + " the block around it be a ForecastBlock, and pass both to"
-                            + " PassForecast.visit",
-                    describe());
-        }
+        Errors.check(
+                inputs.size() > keys(),
+                "%s attends to a second input, the memory, which its forecast is not given: let"
+                        + " the block around it be a ForecastBlock, and pass both to"
+                        + " PassForecast.visit",
+                describe());
         ForecastArray projected;
         if (stacked != null) {
             projected = pass.visit(stacked, inputs.get(0));

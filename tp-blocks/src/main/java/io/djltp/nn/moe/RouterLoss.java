@@ -165,16 +165,14 @@ public final class RouterLoss extends AbstractCompositeLoss implements ForecastL
                             .filter(own)
                             .toList();
             boolean trained = pass == null ? !graph.isEmpty() : pass.isTraining();
-            if (trained
-                    && routers.isEmpty()
-                    && network.stream().anyMatch(MixtureOfExperts::isRouterTrained)) {
-                throw new IllegalArgumentException(
-                        "No MixtureOfExperts of the network that RouterLoss was given has computed"
-                                + " these predictions, so it would balance nothing. Give setNetwork"
-                                + " the block that is trained, model.getBlock(), and not another"
-                                + " one"
-                                + " built alike");
-            }
+            Errors.check(
+                    !trained
+                            || !routers.isEmpty()
+                            || network.stream().noneMatch(MixtureOfExperts::isRouterTrained),
+                    "No MixtureOfExperts of the network that RouterLoss was given has computed"
+                            + " these predictions, so it would balance nothing. Give setNetwork"
+                            + " the block that is trained, model.getBlock(), and not another one"
+                            + " built alike");
             return routers;
         }
 

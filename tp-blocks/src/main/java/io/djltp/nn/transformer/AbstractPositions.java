@@ -59,13 +59,12 @@ abstract class AbstractPositions extends AbstractBlock {
         if (context == null || context.getTensorGroup().getSize() == 1) {
             return all;
         }
-        if (context.getPass().regionOf(x).isShard()) {
-            throw Errors.argument(
-                    "Positions are added to whole features, and here get a rank's slice of them,"
-                            + " %s: build the layer before them with optGatherOutput(true), or put"
-                            + " them behind the RowParallelLinear",
-                    x.getShape());
-        }
+        Errors.check(
+                !context.getPass().regionOf(x).isShard(),
+                "Positions are added to whole features, and here get a rank's slice of them, %s:"
+                        + " build the layer before them with optGatherOutput(true), or put them"
+                        + " behind the RowParallelLinear",
+                x.getShape());
         TokenCut tokens = context.getPass().tokensOf(x);
         return tokens == null ? all : tokens.cut().getRange(context.getTensorGroup().getRank());
     }

@@ -260,9 +260,7 @@ public abstract class AbstractCommunicator implements Communicator {
     /** {@inheritDoc} */
     @Override
     public final Communicator split(int color, int key, String groups) {
-        if (color < 0) {
-            throw Errors.argument("The color of a split must be 0 or more, not %s", color);
-        }
+        Errors.check(color >= 0, "The color of a split must be 0 or more, not %s", color);
         CollectiveCall call = next(Collective.SPLIT);
         record(call);
         checkFailure();

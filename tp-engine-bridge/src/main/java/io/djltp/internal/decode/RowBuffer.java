@@ -1,5 +1,6 @@
 package io.djltp.internal.decode;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.javacpp.FloatPointer;
@@ -35,12 +36,11 @@ public final class RowBuffer implements AutoCloseable {
         for (long length : shape) {
             floats = Math.multiplyExact(floats, length);
         }
-        if (floats > Integer.MAX_VALUE - 8) {
-            throw new IllegalArgumentException(
-                    floats
-                            + " numbers are more than a buffer holds, which are 2147483639: use"
-                            + " more ranks, or fewer rows");
-        }
+        Errors.check(
+                floats <= Integer.MAX_VALUE - 8,
+                "%s numbers are more than a buffer holds, which are 2147483639: use more ranks,"
+                        + " or fewer rows",
+                floats);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             return torch.empty(shape).retainReference();
         }

@@ -11,6 +11,8 @@ import com.sun.jna.NativeLibrary;
 import com.sun.jna.Platform;
 import com.sun.jna.ptr.IntByReference;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 import java.nio.file.Path;
@@ -110,9 +112,7 @@ public final class LibTorchFunctions {
         IntByReference value = new IntByReference();
         int error =
                 ofCuda("cudaDeviceGetAttribute").invokeInt(new Object[] {value, number, device});
-        if (error != 0) {
-            throw new IllegalStateException("cudaDeviceGetAttribute failed: error " + error);
-        }
+        Errors.checkState(error == 0, "cudaDeviceGetAttribute failed: error %s", error);
         return value.getValue();
     }
 

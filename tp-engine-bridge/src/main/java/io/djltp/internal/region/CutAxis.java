@@ -275,17 +275,16 @@ final class CutAxis implements AutoCloseable {
     void check(Shape shape, boolean whole) {
         int axis = number < 0 ? shape.dimension() + number : number;
         long expected = whole ? cut.getLength() : cut.getShardLength(rank);
-        if (axis < 0 || axis >= shape.dimension() || shape.get(axis) != expected) {
-            throw Errors.argument(
-                    "Axis %s%s%s of rank %s must have length %s for a whole of %s over %s ranks",
-                    axis,
-                    whole ? " of " : " of the slice ",
-                    shape,
-                    rank,
-                    expected,
-                    cut.getLength(),
-                    cut.getRanks());
-        }
+        Errors.check(
+                axis >= 0 && axis < shape.dimension() && shape.get(axis) == expected,
+                "Axis %s%s%s of rank %s must have length %s for a whole of %s over %s ranks",
+                axis,
+                whole ? " of " : " of the slice ",
+                shape,
+                rank,
+                expected,
+                cut.getLength(),
+                cut.getRanks());
     }
 
     /** Frees the hooks. */

@@ -233,9 +233,7 @@ public final class Autograd {
      * @throws IllegalArgumentException if it is smaller than 1
      */
     public static void setThreads(int threads) {
-        if (threads < 1) {
-            throw Errors.argument("The number of threads must be 1 or more, not %s", threads);
-        }
+        Errors.check(threads >= 1, "The number of threads must be 1 or more, not %s", threads);
         LibTorch.load(); // may be the first call of all
         // the thread's start, at which it takes over libtorch's count: not after its own
         JniUtils.getNumThreads();

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.core.Linear;
 
+import io.djltp.internal.Errors;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
@@ -44,12 +45,11 @@ public record LinearProduct(Precision precision) {
      */
     public LinearProduct {
         Objects.requireNonNull(precision, "precision");
-        if (precision == Precision.TF32) {
-            throw new IllegalArgumentException(
-                    "Parallel layers cannot choose tf32 for themselves: libtorch has one setting"
-                            + " of it for the process, Float32Products.set. Use"
-                            + " optPrecision(Precision.BFLOAT16), or FLOAT32");
-        }
+        Errors.check(
+                precision != Precision.TF32,
+                "Parallel layers cannot choose tf32 for themselves: libtorch has one setting of"
+                        + " it for the process, Float32Products.set. Use"
+                        + " optPrecision(Precision.BFLOAT16), or FLOAT32");
     }
 
     /**

@@ -81,12 +81,11 @@ final class TuningText {
     Tokens read(byte[] line) {
         JsonObject json = parse(line);
         List<String> forms = Stream.of("text", "prompt", "messages").filter(json::has).toList();
-        if (forms.size() != 1) {
-            throw Errors.argument(
-                    "the object has %s: give it \"text\", \"prompt\" and \"completion\", or"
-                            + " \"messages\"",
-                    forms.isEmpty() ? "the fields " + json.keySet() : "all of " + forms);
-        }
+        Errors.check(
+                forms.size() == 1,
+                "the object has %s: give it \"text\", \"prompt\" and \"completion\", or"
+                        + " \"messages\"",
+                forms.isEmpty() ? "the fields " + json.keySet() : "all of " + forms);
         BitSet learnt = new BitSet();
         if (json.has("text")) {
             String text = filled(json, "text");

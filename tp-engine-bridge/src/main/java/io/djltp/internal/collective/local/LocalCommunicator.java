@@ -5,6 +5,7 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.Work;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
@@ -69,9 +70,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
      * @return one communicator for each rank's thread
      */
     public static List<Communicator> create(int size, Duration timeout) {
-        if (size < 1) {
-            throw new IllegalArgumentException("A group needs 1 rank or more, not " + size);
-        }
+        Errors.check(size >= 1, "A group needs 1 rank or more, not %s", size);
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
         }
