@@ -20,13 +20,15 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.collective.Collective;
+import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.IdTraining;
+import io.djltp.testing.Network;
 import io.djltp.testing.PlainEmbedding;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
@@ -59,55 +61,79 @@ public class VocabParallelEmbeddingTest {
     /** Before an ordinary layer, with each of the optimizers. */
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void trainsAsDjls(TrainerKind kind) {
-        List<Supplier<Optimizer>> optimizers = IdTraining.optimizers();
+        List<Supplier<Optimizer>> rules =
+                List.of(
+                        () -> Configs.sgd(0.3f),
+                        () -> Configs.sgd(0.3f, 0.9f),
+                        () -> Configs.adam(0.02f));
         int[] vocabularies = {16, 13, 15};
         for (int i = 0; i < 3; i++) {
-            Optimizer optimizer = optimizers.get(i).get();
             int vocabulary = vocabularies[i];
             Block plain = network(new PlainEmbedding(vocabulary, FEATURES));
-            IdTraining expected = run(PLAIN, vocabulary, plain, 6, optimizers.get(i).get());
+            TrainingRun expected = run(PLAIN, vocabulary, plain, 6, rules.get(i).get());
             Block block = network(embedding(vocabulary).build());
-            IdTraining actual = run(kind, vocabulary, block, 6, optimizer);
-            actual.assertSame(expected, i == 2 ? 1e-4 : 1e-5, kind + " of " + vocabulary);
+            TrainingRun actual = run(kind, vocabulary, block, 6, rules.get(i).get());
+            actual.assertSame(expected, i == 2 ? 1e-4 : 1e-5);
         }
     }
 
+    private static Network.Batches batches(int vocabulary, int features) {
+        return Network.batches("5x3:" + vocabulary, "5x3x" + features);
+    }
+
     /** Trains an embedding before an ordinary layer, or alone. */
-    private static IdTraining run(
-            TrainerKind kind, int vocabulary, Block network, int features, Optimizer optimizer) {
-        IdTraining.Labels labels =
-                (manager, seed) ->
-                        TrainingRun.random(
-                                manager, seed, IdTraining.ROWS, IdTraining.PLACES, features);
-        IdTraining.Task task =
-                new IdTraining.Task(
-                        () -> network, new HalfSquareLoss(), vocabulary, labels, DataType.INT64);
-        return IdTraining.run(kind, task, optimizer, 1);
+    private static TrainingRun run(
+            TrainerKind kind, int vocabulary, Block network, int features, Optimizer rule) {
+        Network.Batches batches = batches(vocabulary, features);
+        return TrainingRun.of(kind, network, Configs.of(new HalfSquareLoss(), rule), batches, 3);
     }
 
     private static Block network(Block embedding) {
         return Blocks.sequence(embedding, Blocks.linear(6), Blocks.tanh());
     }
 
-    private static IdTraining lookups(TrainerKind kind, int vocabulary, Block embedding) {
-        return run(kind, vocabulary, embedding, FEATURES, IdTraining.optimizers().get(0).get());
+    private static TrainingRun lookups(TrainerKind kind, int vocabulary, Block embedding) {
+        return run(kind, vocabulary, embedding, FEATURES, Configs.sgd(0.3f));
+    }
+
+    /** Returns the collective operations of a pass. */
+    private static CollectiveCounts counts(TrainerKind kind, Block network, int features) {
+        CollectiveCounts[] counts = new CollectiveCounts[1];
+        Network.Batches batches = batches(13, features);
+        TrainingRun.of(
+                kind,
+                network,
+                new HalfSquareLoss(),
+                new Shape(5, 3),
+                (trainer, manager, numbers) -> {
+                    TrainingRun.steps(trainer, numbers, batches, 0, 2);
+                    NDList[] batch = batches.make(manager, 2);
+                    counts[0] =
+                            TrainingRun.counted(
+                                    trainer,
+                                    () -> TrainingRun.backward(trainer, batch[0], batch[1]));
+                });
+        return counts[0];
     }
 
     /** Three steps of any number of ranks have the bits of those of one: see TableShardTest. */
     @Test(timeOut = 60_000)
     public void theGradientHasTheBitsOfTheWhole() {
-        for (int vocabulary : new int[] {16, 13, 15}) {
-            TrainerKind one = TENSOR_1;
-            IdTraining expected = lookups(one, vocabulary, embedding(vocabulary).build());
-            Assert.assertEquals(expected.getCounts().toString(), "none");
-            for (int ranks = 2; ranks <= 4; ranks++) {
-                TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
-                IdTraining actual = lookups(kind, vocabulary, embedding(vocabulary).build());
+        Block one = embedding(13).build();
+        Assert.assertEquals(counts(TENSOR_1, one, FEATURES).toString(), "none");
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
+            CollectiveCounts counts = counts(kind, embedding(13).build(), FEATURES);
+            Assert.assertEquals(counts.toString(), "1 all-reduce");
+            for (int vocabulary : new int[] {16, 13, 15}) {
                 ArrayAssert.assertBitEqual(
-                        actual.getWeights().get(0),
-                        expected.getWeights().get(0),
+                        lookups(kind, vocabulary, embedding(vocabulary).build())
+                                .getWeights()
+                                .get(0),
+                        lookups(TENSOR_1, vocabulary, embedding(vocabulary).build())
+                                .getWeights()
+                                .get(0),
                         ranks + " ranks of " + vocabulary);
-                Assert.assertEquals(actual.getCounts().toString(), "1 all-reduce");
             }
         }
     }
@@ -115,12 +141,10 @@ public class VocabParallelEmbeddingTest {
     /** The ids of all ranks, the sums of their rows, and the gradients of all. */
     @Test(timeOut = 60_000)
     public void gathersTheIdsInMixedMode() {
-        TrainerKind kind = MIXED_2;
-        Optimizer optimizer = IdTraining.optimizers().get(0).get();
-        IdTraining run = run(kind, 13, network(embedding(13).build()), 6, optimizer);
-        Assert.assertEquals(run.getCounts().get(Collective.REDUCE_SCATTER), 1);
+        CollectiveCounts counts = counts(MIXED_2, network(embedding(13).build()), 6);
+        Assert.assertEquals(counts.get(Collective.REDUCE_SCATTER), 1);
         // of ids and of gradients; and the rows of the loss, which is none that we know
-        Assert.assertEquals(run.getCounts().get(Collective.ALL_GATHER), 3);
+        Assert.assertEquals(counts.get(Collective.ALL_GATHER), 3);
     }
 
     @Test
@@ -174,10 +198,10 @@ public class VocabParallelEmbeddingTest {
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
     public void thePaddingHasNoGradient(TrainerKind kind) {
         for (int padding : new int[] {0, 12}) { // of the first and of the last rank
-            IdTraining with = lookups(kind, 13, embedding(13).optPaddingIndex(padding).build());
-            IdTraining without = lookups(PLAIN, 13, embedding(13).build());
-            IdTraining same = lookups(PLAIN, 13, embedding(13).optPaddingIndex(padding).build());
-            with.assertSame(same, 1e-5, "padding " + padding);
+            TrainingRun with = lookups(kind, 13, embedding(13).optPaddingIndex(padding).build());
+            TrainingRun without = lookups(PLAIN, 13, embedding(13).build());
+            TrainingRun same = lookups(PLAIN, 13, embedding(13).optPaddingIndex(padding).build());
+            with.assertSame(same, 1e-5);
             float[] initial = initial(13);
             for (int i = 0; i < initial.length; i++) {
                 boolean padded = i / FEATURES == padding;
@@ -194,7 +218,7 @@ public class VocabParallelEmbeddingTest {
                 PLAIN,
                 block,
                 new HalfSquareLoss(),
-                new Shape(IdTraining.ROWS, IdTraining.PLACES),
+                new Shape(5, 3),
                 (trainer, manager, numbers) -> weights[0] = TrainingRun.weights(block).get(0));
         return weights[0];
     }
