@@ -5,26 +5,18 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.SequentialBlock;
 import ai.djl.training.initializer.NormalInitializer;
+
+import com.google.gson.JsonObject;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.internal.torch.LinearProduct;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
-import io.djltp.nn.attention.RotaryEmbedding;
-import io.djltp.nn.mlp.ParallelMlp;
-import io.djltp.nn.norm.RmsNorm;
-import io.djltp.nn.transformer.ParallelTransformer;
-import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
+import io.djltp.llm.ModelConfig;
 import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
 
 import picocli.CommandLine.Option;
-
-import java.util.stream.IntStream;
 
 /**
  * A small GPT of the parts of Llama: embedding, layers, norm, and as its head the embedding again.
@@ -36,8 +28,6 @@ import java.util.stream.IntStream;
  */
 public final class LmNetwork {
 
-    static final float EPSILON = 1e-5f; // of the norms
-    static final double ROTARY_BASE = 10_000;
     private static final float DEVIATION = 0.02f; // of the weights at the beginning, as in GPT-2
 
     private LmNetwork() {}
@@ -52,61 +42,31 @@ public final class LmNetwork {
      * @return the network
      */
     public static Block create(LmSizes sizes, int vocabulary, boolean cutTokens) {
-        VocabParallelEmbedding embedding =
-                VocabParallelEmbedding.builder()
-                        .setVocabularySize(vocabulary)
-                        .setEmbeddingSize(sizes.width)
-                        .optSequenceParallel(cutTokens)
-                        .build();
-        Block layers =
-                new ParallelTransformer(
-                        IntStream.range(0, sizes.layers)
-                                .mapToObj(i -> layer(sizes, cutTokens))
-                                .toList(),
-                        norm());
-        Block head =
-                ColumnParallelLinear.builder()
-                        .setUnits(vocabulary)
-                        .optTiedWeight(embedding)
-                        .optPrecision(sizes.precision)
-                        .optBias(false)
-                        .optSequenceParallel(cutTokens)
-                        .build();
-        Block network = new SequentialBlock().add(embedding).add(layers).add(head);
+        ModelConfig config = ModelConfig.parse(config(sizes, vocabulary).toString());
+        Block network = config.newBlock(cutTokens, sizes.precision);
         network.setInitializer(new NormalInitializer(DEVIATION), Parameter.Type.WEIGHT);
         return network;
     }
 
-    /** Returns a layer of Llama. */
-    private static Block layer(LmSizes sizes, boolean cutTokens) {
-        return ParallelTransformerDecoderLayer.builder()
-                .setAttention(
-                        ParallelMultiHeadAttention.builder()
-                                .setEmbeddingSize(sizes.width)
-                                .setHeads(sizes.heads)
-                                .optPrecision(sizes.precision)
-                                .optKeyValueHeads(sizes.keyValueHeads())
-                                .optRotary(RotaryEmbedding.builder().optBase(ROTARY_BASE).build())
-                                .optCausal(true)
-                                .optBias(false)
-                                .optSequenceParallel(cutTokens)
-                                .build())
-                .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(sizes.width)
-                                .setHiddenFeatures(sizes.hidden())
-                                .optPrecision(sizes.precision)
-                                .optGated(true)
-                                .optBias(false)
-                                .optSequenceParallel(cutTokens)
-                                .build())
-                .setNorm(LmNetwork::norm)
-                .optPreNorm(true)
-                .build();
-    }
-
-    private static Block norm() {
-        return RmsNorm.builder().optEpsilon(EPSILON).build();
+    /** Returns the configuration, as Hugging Face has it. */
+    static JsonObject config(LmSizes sizes, int vocabulary) {
+        JsonObject config = new JsonObject();
+        config.addProperty("model_type", "llama");
+        config.addProperty("vocab_size", vocabulary);
+        config.addProperty("hidden_size", sizes.width);
+        config.addProperty("num_hidden_layers", sizes.layers);
+        config.addProperty("num_attention_heads", sizes.heads);
+        config.addProperty("num_key_value_heads", sizes.keyValueHeads());
+        config.addProperty("intermediate_size", sizes.hidden());
+        config.addProperty("max_position_embeddings", sizes.context);
+        config.addProperty("rms_norm_eps", 1e-5);
+        config.addProperty("rope_theta", 10_000.0);
+        config.addProperty("hidden_act", "silu");
+        config.addProperty("attention_bias", false);
+        config.addProperty("mlp_bias", false);
+        config.addProperty("tie_word_embeddings", true);
+        config.addProperty("torch_dtype", "float32");
+        return config;
     }
 
     /**

@@ -31,7 +31,11 @@ final class SavedLm {
                 .optOverwrite(true)
                 .build()
                 .write(network, folder);
-        write(folder.resolve("config.json"), config(sizes, text));
+        JsonObject config = LmNetwork.config(sizes, text.vocabulary());
+        config.add("architectures", GSON.toJsonTree(List.of("LlamaForCausalLM")));
+        config.addProperty("bos_token_id", text.end());
+        config.addProperty("eos_token_id", text.end());
+        write(folder.resolve("config.json"), config);
         JsonObject ids = new JsonObject();
         ids.addProperty("bos_token_id", text.end());
         ids.addProperty("eos_token_id", text.end());
@@ -43,29 +47,6 @@ final class SavedLm {
         tokenizer.addProperty("eos_token", BytePairs.END);
         write(folder.resolve("tokenizer_config.json"), tokenizer);
         write(folder.resolve("tokenizer.json"), text.json());
-    }
-
-    private static JsonObject config(LmSizes sizes, TokenText text) {
-        JsonObject config = new JsonObject();
-        config.add("architectures", GSON.toJsonTree(List.of("LlamaForCausalLM")));
-        config.addProperty("model_type", "llama");
-        config.addProperty("vocab_size", text.vocabulary());
-        config.addProperty("hidden_size", sizes.width);
-        config.addProperty("num_hidden_layers", sizes.layers);
-        config.addProperty("num_attention_heads", sizes.heads);
-        config.addProperty("num_key_value_heads", sizes.keyValueHeads());
-        config.addProperty("intermediate_size", sizes.hidden());
-        config.addProperty("max_position_embeddings", sizes.context);
-        config.addProperty("rms_norm_eps", LmNetwork.EPSILON);
-        config.addProperty("rope_theta", LmNetwork.ROTARY_BASE);
-        config.addProperty("hidden_act", "silu");
-        config.addProperty("attention_bias", false);
-        config.addProperty("mlp_bias", false);
-        config.addProperty("tie_word_embeddings", true);
-        config.addProperty("bos_token_id", text.end());
-        config.addProperty("eos_token_id", text.end());
-        config.addProperty("torch_dtype", "float32");
-        return config;
     }
 
     private static void write(Path file, JsonObject json) throws IOException {

@@ -1,6 +1,5 @@
 package io.djltp.examples.plan;
 
-import ai.djl.MalformedModelException;
 import ai.djl.basicmodelzoo.cv.classification.ResNetV1;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
@@ -11,7 +10,6 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lm.LmNetwork;
 import io.djltp.examples.train.TrainCommand;
-import io.djltp.llm.ModelConfig;
 import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
@@ -57,15 +55,8 @@ enum PlannedModel {
         @Override
         Planned create(PlanOptions options, int batch) throws IOException {
             Shape ids = new Shape(batch, options.tokens);
-            return new Planned(config().newBlock(false), new Shape[] {ids}, null);
-        }
-
-        private static ModelConfig config() throws IOException {
-            try {
-                return ModelConfig.read(MiniLmFolder.get());
-            } catch (MalformedModelException e) {
-                throw new IOException(e.getMessage(), e);
-            }
+            options.read(MiniLmFolder.get());
+            return new Planned(options.config().newBlock(false), new Shape[] {ids}, null);
         }
     },
 

@@ -154,9 +154,10 @@ final class ConfigFields {
         Files.writeString(file, gson.toJson(fields) + "\n");
     }
 
-    /** Returns fields that are all missing. */
-    static ConfigFields none() {
-        return new ConfigFields(Path.of(""), new JsonObject());
+    /** Returns the fields of a text. */
+    static ConfigFields parse(String json) {
+        return new ConfigFields(
+                Path.of("config.json"), new Gson().fromJson(json, JsonObject.class));
     }
 
     MalformedModelException malformed(String message, @Nullable Object... values) {

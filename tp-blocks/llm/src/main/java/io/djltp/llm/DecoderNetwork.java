@@ -25,6 +25,7 @@ import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.nn.transformer.PositionEmbedding;
+import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
 
@@ -58,8 +59,10 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
      *
      * @param config the configuration
      * @param gathered whether the logits of all ranks are put together
+     * @param tokensCut whether tokens are cut over the ranks between attention and MLPs
+     * @param precision the arithmetic of the products
      */
-    DecoderNetwork(ModelConfig config, boolean gathered) {
+    DecoderNetwork(ModelConfig config, boolean gathered, boolean tokensCut, Precision precision) {
         super(VERSION);
         this.config = config;
         embedding =
@@ -68,19 +71,27 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                         VocabParallelEmbedding.builder()
                                 .setVocabularySize(config.getVocabularySize())
                                 .setEmbeddingSize(config.getWidth())
+                                .optSequenceParallel(tokensCut)
                                 .build());
+        Errors.check(
+                !tokensCut || config.getRotary() != null,
+                "Learned positions are those of all tokens, which are not to be cut");
         positions =
                 config.getRotary() != null
                         ? null
                         : addChildBlock(
                                 "positions", new PositionEmbedding(config.getMaxPositions()));
         List<Block> all =
-                IntStream.range(0, config.getLayers()).mapToObj(i -> layer(config, i)).toList();
+                IntStream.range(0, config.getLayers())
+                        .mapToObj(i -> layer(config, i, tokensCut, precision))
+                        .toList();
         layers = addChildBlock("layers", new ParallelTransformer(all, norm(config)));
         ColumnParallelLinear.Builder last =
                 ColumnParallelLinear.builder()
                         .setUnits(config.getVocabularySize())
                         .optGatherOutput(gathered)
+                        .optSequenceParallel(tokensCut)
+                        .optPrecision(precision)
                         .optBias(false);
         if (config.isTied()) {
             last.optTiedWeight(embedding);
@@ -88,7 +99,8 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
         head = addChildBlock("lm_head", last.build());
     }
 
-    private static Block layer(ModelConfig config, int number) {
+    private static Block layer(
+            ModelConfig config, int number, boolean tokensCut, Precision precision) {
         ParallelMultiHeadAttention.Builder attention =
                 ParallelMultiHeadAttention.builder()
                         .setEmbeddingSize(config.getWidth())
@@ -99,6 +111,8 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                         .optOutputBias(config.hasOutputBias())
                         .optFusedQkv(config.isFused())
                         .optCausal(true)
+                        .optSequenceParallel(tokensCut)
+                        .optPrecision(precision)
                         .optWindow(config.getSlidingWindow(number));
         if (config.getRotary() != null) {
             attention.optRotary(config.getRotary());
@@ -114,6 +128,8 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                                 .setHiddenFeatures(config.getHiddenFeatures())
                                 .optGated(config.isGated())
                                 .optBias(config.hasMlpBias())
+                                .optSequenceParallel(tokensCut)
+                                .optPrecision(precision)
                                 .optActivation(activation(config))
                                 .build())
                 .setNorm(() -> norm(config))

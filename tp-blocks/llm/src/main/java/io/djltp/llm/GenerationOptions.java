@@ -30,7 +30,8 @@ public final class GenerationOptions {
     static GenerationOptions read(Path folder, ModelConfig config)
             throws IOException, MalformedModelException {
         Path file = folder.resolve("generation_config.json");
-        ConfigFields fields = Files.exists(file) ? ConfigFields.read(file) : ConfigFields.none();
+        ConfigFields fields =
+                Files.exists(file) ? ConfigFields.read(file) : ConfigFields.parse("{}");
         String end = "eos_token_id";
         List<Integer> ids = fields.ids(end, config.getVocabularySize());
         if (ids.isEmpty()) {

@@ -3,8 +3,12 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.nn.Block;
 
+import com.google.gson.JsonParseException;
+
+import io.djltp.internal.Errors;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.attention.RotaryScaling;
+import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
 
@@ -164,6 +168,22 @@ public final class ModelConfig {
     }
 
     /**
+     * Reads a configuration that is in no file.
+     *
+     * @param json the fields of a {@code config.json}
+     * @return the configuration
+     * @throws IllegalArgumentException if a field is missing, is not known, or has a value that is
+     *     not implemented
+     */
+    public static ModelConfig parse(String json) {
+        try {
+            return new ModelConfig(ConfigFields.parse(json));
+        } catch (MalformedModelException | JsonParseException e) {
+            throw new IllegalArgumentException(e.getMessage(), e);
+        }
+    }
+
+    /**
      * {@return the architecture: {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3},
      * {@code phi3}, {@code gpt2} or {@code bert}}
      */
@@ -306,7 +326,24 @@ public final class ModelConfig {
      * @return the network, as {@link LanguageModel#getModel} has it
      */
     public Block newBlock(boolean shardedLogits) {
-        return isEncoder() ? new EncoderNetwork(this) : new DecoderNetwork(this, !shardedLogits);
+        return isEncoder()
+                ? new EncoderNetwork(this)
+                : new DecoderNetwork(this, !shardedLogits, false, Precision.FLOAT32);
+    }
+
+    /**
+     * Creates a decoder of these sizes, without values, to train it with sharded logits.
+     *
+     * @param sequenceParallel whether tokens are cut over the ranks between attention and MLPs,
+     *     from the embedding to the head
+     * @param precision the arithmetic of the products of all layers
+     * @return the network
+     * @throws IllegalArgumentException if the model is an encoder, tokens are to be cut and its
+     *     positions are learned, or layers do not have the precision
+     */
+    public Block newBlock(boolean sequenceParallel, Precision precision) {
+        Errors.check(!isEncoder(), "A %s has no logits: use newBlock(false)", modelType);
+        return new DecoderNetwork(this, false, sequenceParallel, precision);
     }
 
     /** Returns architecture and sizes. */

@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.optimizer.Optimizer;
@@ -14,15 +15,11 @@ import io.djltp.internal.rank.CommunicationCounter;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
-
-import java.nio.file.Files;
-import java.nio.file.Path;
 
 /** What a step of a decoder communicates is what is forecast from shapes alone. */
 public class DecoderCostTest {
@@ -43,15 +40,10 @@ public class DecoderCostTest {
     @Test(dataProvider = "models", timeOut = 120_000)
     public void testForecastIsMeasured(String type, String fields, String meshName)
             throws Exception {
-        Path folder = TestFolder.create();
-        ModelConfig read;
-
-        String json = RandomFolder.config(type, fields).toString();
-        Files.writeString(folder.resolve("config.json"), json);
-        read = ModelConfig.read(folder);
+        ModelConfig read = ModelConfig.parse(RandomFolder.config(type, fields).toString());
         DeviceMesh mesh = DeviceMesh.parse(meshName);
         VocabParallelCrossEntropyLoss loss = new VocabParallelCrossEntropyLoss();
-        DecoderNetwork network = new DecoderNetwork(read, false);
+        Block network = read.newBlock(true);
         ModelCost cost =
                 ModelCost.builder()
                         .setBlock(network)
