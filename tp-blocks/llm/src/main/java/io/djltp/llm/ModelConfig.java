@@ -183,10 +183,7 @@ public final class ModelConfig {
         }
     }
 
-    /**
-     * {@return the architecture: {@code llama}, {@code mistral}, {@code qwen2}, {@code qwen3},
-     * {@code phi3}, {@code gpt2} or {@code bert}}
-     */
+    /** {@return the architecture, a {@code model_type} of the table above} */
     public String getModelType() {
         return modelType;
     }

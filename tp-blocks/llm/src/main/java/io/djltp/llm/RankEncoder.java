@@ -20,14 +20,12 @@ import io.djltp.internal.decode.RowActivation;
 import io.djltp.internal.decode.RowBuffer;
 import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.safetensors.SafetensorsFolder;
-import io.djltp.internal.safetensors.StoredTensor;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Objects;
 import java.util.stream.IntStream;
 
 /** An encoder on one rank, which has read its slices. Rows of words stay in the file. */
@@ -35,7 +33,7 @@ final class RankEncoder implements AutoCloseable {
 
     private final SafetensorsFolder files;
     private final NDManager manager; // of the weights
-    private final String root;
+    private final NetworkTensors tensors;
     private final int width;
     private final boolean first; // whose biases are added to sums over ranks
     private final ShardRange whole;
@@ -57,12 +55,12 @@ final class RankEncoder implements AutoCloseable {
         width = config.getWidth();
         whole = new ShardRange(0, width);
         first = ranks.getRank() == 0;
-        root = files.get("bert.embeddings.word_embeddings.weight") == null ? "" : "bert.";
-        StoredTensor stored = files.get(table("word"));
-        words = new RankWeights.TableRows(files, Objects.requireNonNull(stored));
+        tensors = new NetworkTensors(config, files);
+        String table = tensors.name("embeddings.words.embedding");
+        words = new RankWeights.TableRows(files, tensors.stored(table));
         ShardRange all = new ShardRange(0, config.getMaxPositions());
-        try (NDArray rows = read(table("position"), 0, all);
-                NDArray kind = read(table("token_type"), 0, new ShardRange(0, 1))) {
+        try (NDArray rows = read("embeddings.positions.weight", 0, all);
+                NDArray kind = read("embeddings.kinds", 0, new ShardRange(0, 1))) {
             positions = rows.addi(kind).toFloatArray();
         }
         int rank = ranks.getRank();
@@ -73,17 +71,17 @@ final class RankEncoder implements AutoCloseable {
                 Cut.balanced(config.getHiddenFeatures(), ranks.getSize()).getRange(rank);
         row = new RowBuffer(PackedWeight.roomFor(1, Math.max(width, config.getHiddenFeatures())));
         for (int i = 0; i < config.getLayers(); i++) {
-            String at = root + "encoder.layer." + i + ".";
+            String at = tensors.layer("encoder", i);
             weights.add(
                     new Layer(
-                            queryKeyValue(at + "attention.self.", own),
-                            rows(at + "attention.output.dense", own),
-                            norm(at + "attention.output."),
+                            queryKeyValue(at + "attention.", own),
+                            rows(at + "attention.output", own),
+                            norm(at + "attentionNorm"),
                             linear(
-                                    read(at + "intermediate.dense.weight", 0, hidden),
-                                    read(at + "intermediate.dense.bias", 0, hidden)),
-                            rows(at + "output.dense", hidden),
-                            norm(at + "output.")));
+                                    read(at + "mlp.up.weight", 0, hidden),
+                                    read(at + "mlp.up.bias", 0, hidden)),
+                            rows(at + "mlp.down", hidden),
+                            norm(at + "mlpNorm")));
         }
         group = new RankRows(ranks, shared, 1, 1);
         layers =
@@ -91,13 +89,9 @@ final class RankEncoder implements AutoCloseable {
                         (int) heads.length(),
                         config.getEpsilon(),
                         RowActivation.valueOf(config.getActivation().name()),
-                        norm(root + "embeddings."),
+                        norm("embeddings.norm"),
                         weights,
                         group);
-    }
-
-    private String table(String name) {
-        return root + "embeddings." + name + "_embeddings.weight";
     }
 
     private Linear queryKeyValue(String at, ShardRange own) throws IOException {
@@ -126,13 +120,11 @@ final class RankEncoder implements AutoCloseable {
     }
 
     private Norm norm(String at) throws IOException {
-        boolean old = files.get(at + "LayerNorm.weight") == null;
-        return new Norm(
-                read(at + "LayerNorm." + (old ? "gamma" : "weight"), 0, whole),
-                read(at + "LayerNorm." + (old ? "beta" : "bias"), 0, whole));
+        return new Norm(read(at + ".gamma", 0, whole), read(at + ".beta", 0, whole));
     }
 
-    private NDArray read(String name, int axis, ShardRange range) throws IOException {
+    private NDArray read(String parameter, int axis, ShardRange range) throws IOException {
+        String name = tensors.name(parameter);
         NDArray array = files.fileOf(name).read(name, axis, List.of(range), manager);
         return array.toType(DataType.FLOAT32, false);
     }

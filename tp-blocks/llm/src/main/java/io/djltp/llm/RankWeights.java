@@ -9,7 +9,6 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.NameMapping.Source;
 import io.djltp.internal.Errors;
 import io.djltp.internal.decode.PackedWeight;
@@ -20,13 +19,11 @@ import io.djltp.sharding.AxisPart;
 
 import org.jspecify.annotations.Nullable;
 
-import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Set;
 
 /**
  * What a rank holds of a model for generation: the packed weights of its heads, its hidden features
@@ -57,8 +54,7 @@ final class RankWeights implements AutoCloseable {
     private final ModelConfig config;
     private final WeightType type;
     private final RowBuffer rows;
-    private final NameMapping mapping;
-    private final Set<String> paths; // of the parameters of the network
+    private final NetworkTensors tensors;
     private final boolean first; // whose biases are added to sums over ranks
     private final SafetensorsFolder files;
     private final @Nullable Adapter adapter; // whose updates are added to the weights
@@ -90,8 +86,7 @@ final class RankWeights implements AutoCloseable {
         this.type = type;
         this.rows = rows;
         first = rank == 0;
-        mapping = LanguageModel.mapping(config);
-        paths = NameMapping.paths(config.newBlock(false)).keySet();
+        tensors = new NetworkTensors(config, files);
         checkRanks(config, ranks);
         queryHeads = Cut.balanced(config.getHeads(), ranks).getRange(rank);
         keyHeads =
@@ -101,7 +96,7 @@ final class RankWeights implements AutoCloseable {
         hidden = Cut.balanced(config.getHiddenFeatures(), ranks).getRange(rank);
         ids = Cut.balanced(config.getVocabularySize(), ranks).getRange(rank);
         embedding = table(EMBEDDING);
-        positions = has("positions.weight") ? table("positions.weight") : null;
+        positions = tensors.has("positions.weight") ? table("positions.weight") : null;
         norm = norm("layers.norm.", manager);
         for (int i = 0; i < config.getLayers(); i++) {
             layers.add(layer(i, manager));
@@ -131,17 +126,8 @@ final class RankWeights implements AutoCloseable {
                 least);
     }
 
-    private boolean has(String parameter) {
-        return paths.contains(parameter);
-    }
-
-    private Source source(String parameter) {
-        return mapping.getSource(parameter, paths, files.getNames());
-    }
-
     private Layer layer(int index, NDManager manager) throws IOException {
-        String number = config.getLayers() == 1 ? "" : "" + index; // as NameMapping counts
-        String at = "layers.layer" + number + ".";
+        String at = tensors.layer("layers", index);
         String attention = at + "attention.";
         int dim = config.getHeadDim();
         long queries = (long) config.getHeads() * dim;
@@ -152,8 +138,8 @@ final class RankWeights implements AutoCloseable {
                         values,
                         scaled(keyHeads, dim, queries),
                         scaled(keyHeads, dim, queries + keys));
-        boolean stacked = has(attention + "queryKeyValue.weight");
-        boolean normed = has(attention + "queryNorm.weight");
+        boolean stacked = tensors.has(attention + "queryKeyValue.weight");
+        boolean normed = tensors.has(attention + "queryNorm.weight");
         ShardRange up = scaled(hidden, 1, config.getHiddenFeatures());
         return new Layer(
                 norm(at + "attentionNorm.", manager),
@@ -192,7 +178,7 @@ final class RankWeights implements AutoCloseable {
         List<String> biases = layers.stream().map(layer -> layer + "bias").toList();
         return pack(
                 rowsOf(weights, ranges),
-                has(biases.get(0)) ? rowsOf(biases, ranges) : List.of(),
+                tensors.has(biases.get(0)) ? rowsOf(biases, ranges) : List.of(),
                 manager);
     }
 
@@ -200,7 +186,7 @@ final class RankWeights implements AutoCloseable {
     private PackedWeight packColumns(String layer, ShardRange inputs, NDManager manager)
             throws IOException {
         List<ShardRange> whole = List.of(new ShardRange(0, config.getWidth()));
-        Source weight = source(layer + "weight");
+        Source weight = tensors.get(layer + "weight");
         String bias = layer + "bias";
         return pack(
                 List.of(
@@ -209,7 +195,7 @@ final class RankWeights implements AutoCloseable {
                                 true,
                                 weight.transposed(),
                                 List.of(inputs))),
-                has(bias) && first ? rowsOf(List.of(bias), whole) : List.of(),
+                tensors.has(bias) && first ? rowsOf(List.of(bias), whole) : List.of(),
                 manager);
     }
 
@@ -218,9 +204,9 @@ final class RankWeights implements AutoCloseable {
         List<Part> parts = new ArrayList<>();
         long start = 0;
         for (String parameter : parameters) {
-            Source source = source(parameter);
+            Source source = tensors.get(parameter);
             for (String tensor : source.tensors()) {
-                Shape shape = stored(tensor).shape();
+                Shape shape = tensors.stored(tensor).shape();
                 long end = start + shape.get(source.transposed() ? 1 : 0);
                 List<ShardRange> own = new ArrayList<>();
                 for (ShardRange range : ranges) {
@@ -268,16 +254,8 @@ final class RankWeights implements AutoCloseable {
                 : adapter.merged(part.name(), own, part.cutInputs(), part.ranges());
     }
 
-    private StoredTensor stored(String name) throws IOException {
-        StoredTensor tensor = files.get(name);
-        if (tensor == null) {
-            throw new FileNotFoundException("There is no tensor " + name + " in " + files);
-        }
-        return tensor;
-    }
-
     private float[] vector(String parameter, NDManager manager) throws IOException {
-        String name = source(parameter).tensors().get(0);
+        String name = tensors.name(parameter);
         try (NDArray array = files.fileOf(name).read(name, manager)) {
             return array.toType(DataType.FLOAT32, false).toFloatArray();
         }
@@ -290,7 +268,7 @@ final class RankWeights implements AutoCloseable {
     }
 
     private TableRows table(String parameter) throws IOException {
-        return new TableRows(files, stored(source(parameter).tensors().get(0)));
+        return new TableRows(files, tensors.stored(tensors.name(parameter)));
     }
 
     /** Returns the memory of the packed weights. */
